@@ -21,7 +21,7 @@ from side_by_side import machine, result_path, shown
 
 HERE = Path(__file__).parent
 SCRIPTS = {
-    "speed_recurrent_training.py --rounds 5": (
+    "speed_recurrent_training.py --rounds 5 --hidden 256": (
         "LSTM: training speed ÷ torch.nn's",
         "GRU: training speed ÷ torch.nn's",
         "tanh RNN: training speed ÷ torch.nn's",

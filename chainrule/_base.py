@@ -1,20 +1,20 @@
 """The contract that every architecture keeps."""
 
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from itertools import count, islice
 from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
-from chainrule._checks import check_lengths, check_prefix, fill_padding, length_mask, prefix_rows, spread
+from chainrule._checks import check_lengths, check_prefix, fill_padding, for_rows, length_mask, prefix_rows, spread
 from chainrule._modes import device_of, drawn_in_evaluation, evaluating
-from chainrule.heads._adapter import Draw, compiled_draws, head_of
+from chainrule.heads._adapter import Draw, compiled_draws, head_of, recorded_draws
 from chainrule.heads._categorical import check_filters
-from chainrule.kernels._compiled import LONG
-from chainrule.state import State, expand, leaves, map_state
+from chainrule.kernels._compiled import RECORDED, first_compiled
+from chainrule.state import State, map_state
 
 if TYPE_CHECKING:
     from chainrule.kernels._compiled_loops import Scores
@@ -26,8 +26,7 @@ Context: TypeAlias = State  # condition of a sequence: a tensor, or a tree of te
 class TrainableModel(nn.Module, ABC):
     """A model with a training objective to maximise, and a held-out objective to select weights by.
 
-    Both are log-likelihoods of each row, or lower bounds of them, in nats; see `LikelihoodModel` and
-    `chainrule.LatentModel`.
+    Both are log-likelihoods of each row, or lower bounds of them, in nats; see `chainrule.LatentModel`.
     """
 
     @abstractmethod
@@ -247,8 +246,8 @@ class AutoregressiveModel(LikelihoodModel):
         """
         length, prefix = self.checked_request(n, length, prefix)
         start = 0 if prefix is None else prefix.shape[1]
-        pick = Draw(temperature, top_k, top_p, generator)
-        context, known = _checked_start(self, n, context, prefix, pick)
+        pick = Draw(*check_filters(temperature, top_k, top_p), generator)
+        context, known = _checked_start(self, n, context, prefix)
         parts = []
         if length > start:
             with evaluating(self):
@@ -285,26 +284,27 @@ class AutoregressiveModel(LikelihoodModel):
         temperature: float = 1.0,
         top_k: int | None = None,
         top_p: float | None = None,
+        count: int | None = None,
         generator: torch.Generator | None = None,
     ) -> Iterator[Tensor]:
-        """Draw elements (n,) one after the other, without end if sequences have none; `sample` collects them.
+        """Draw elements (n,) one after the other, `count` of them, or all; `sample` collects them.
 
-        The prefix is read, not returned. The model is in evaluation mode while it draws, and in its own between draws.
+        The prefix is read, not returned. Without `count` a stream has no end if sequences have none; with it, a long
+        one is faster from the start. The model is in evaluation mode while it draws, and in its own between draws.
         """
-        pick = Draw(temperature, top_k, top_p, generator)
-        context, known = _checked_start(self, n, context, prefix, pick)
+        pick = Draw(*check_filters(temperature, top_k, top_p), generator)
+        context, known = _checked_start(self, n, context, prefix)
 
         def draws() -> Iterator[Tensor]:
-            yield from self.prepare().draws(n, context, known, pick)
+            yield from itertools.islice(self.prepare().draws(n, context, known, pick, count), count)
 
         return drawn_in_evaluation(self, draws())
 
 
 def _checked_start(
-    model: AutoregressiveModel, n: int, context: Context, prefix: Tensor | None, pick: Draw
+    model: AutoregressiveModel, n: int, context: Context, prefix: Tensor | None
 ) -> tuple[Context, Tensor | None]:
     """Check what `stream` is asked for; a condition and a prefix for n rows, on the model's device."""
-    check_filters(pick.temperature, pick.top_k, pick.top_p)
     if n < 1:
         raise ValueError(f"n: expected at least 1, got {n}")
     device = device_of(model)
@@ -332,43 +332,51 @@ class ChunkModel(AutoregressiveModel):
 class Executor:
     """A model prepared for sampling and search, while its weights do not change.
 
-    Args:
-        model: the model whose weights stay fixed.
-        step: equal to its `step` in evaluation; that itself by default. It may write behind the states that it
-            returned, but each of them stays valid.
+    `step` equals the model's in evaluation, which is the default. It may write behind the states that it returned, but
+    each of them stays valid.
     """
 
     def __init__(self, model: AutoregressiveModel, step: Step | None = None):
         self.model, self.step = model, step or model.step
 
     def unroll(self, x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[Distribution, State]:
-        """See `AutoregressiveModel.unroll`."""
         return self.model.unroll(x, state, x_prev)
 
     def compiled_scores(self, state: State) -> "Scores | None":
-        """The scores of one endless sequence of symbols from a state on, by compiled loops; None without any.
-
-        `draws` goes on with them after many elements.
-        """
+        """The scores of one endless sequence of symbols from a state on, by compiled loops; None without any."""
         return None
 
-    def draws(self, n: int, context: Context, prefix: Tensor | None, pick: Draw) -> Iterator[Tensor]:
-        """The elements (n,) that follow a prefix (n, P, ...) one by one, each as `pick` draws it."""
-        x_prev, known = None, 0
+    def fixed(self, state: State) -> tuple[Step, State] | None:
+        """A step that keeps nothing outside its state, and the state in the shape that it keeps; None without any."""
+        return None
+
+    @property
+    def saved(self) -> float:
+        """Seconds, roughly, that compiled scores save for an element; 0 if there are none. The model decides."""
+        return 0.0
+
+    def draws(
+        self, n: int, context: Context, prefix: Tensor | None, pick: Draw, count: int | None = None
+    ) -> Iterator[Tensor]:
+        """The elements (n,) that follow a prefix (n, P, ...), each as `pick` draws it; `count` are needed, or all."""
+        x_prev, known = None, 0 if prefix is None else prefix.shape[1]
         with torch.no_grad():
             state = self.model.initial_state(n, context)
-            if prefix is not None and prefix.shape[1] > 0:
-                known = prefix.shape[1]
+            if prefix is not None and known:
                 conditionals, state = self.unroll(prefix, state)
                 check_prefix(conditionals, prefix)
                 x_prev = prefix[:, -1]
-        length = self.model.sequence_length
-        for drawn in count() if length is None else range(length - known):
-            if drawn == LONG and n == 1 and x_prev is not None:
+        rest = None if (length := self.model.sequence_length) is None else length - known
+        first = first_compiled(self.saved, rest if count is None else count) if n == 1 else None
+        for drawn in itertools.count() if rest is None else range(rest):
+            if drawn == first:
                 with torch.no_grad():
                     scores = self.compiled_scores(state)
                 if scores is not None:
-                    yield from compiled_draws(scores, int(x_prev), pick)
+                    yield from itertools.islice(compiled_draws(scores, x_prev, pick), rest and rest - drawn)
+                    return
+            elif drawn == RECORDED and x_prev is not None and x_prev.is_cuda and rest is None:
+                yield from recorded_draws(self.fixed(state), x_prev, pick)
             with torch.no_grad():  # entered for each element: a generator must not leak it to its caller
                 conditional, state = self.step(x_prev, state)
                 x_prev = pick(conditional)
@@ -380,7 +388,7 @@ class Executor:
         """Return the elements after a prefix as `draws` gives them, (n, count, ...), `eos` after the first of a row."""
         elements: list[Tensor] = []
         last = prefix[:, -1] if prefix is not None and prefix.shape[1] > 0 else None
-        for drawn in islice(self.draws(n, context, prefix, pick), count):
+        for drawn in itertools.islice(self.draws(n, context, prefix, pick, count), count):
             if eos is not None and last is not None:
                 drawn = torch.where(last == eos, eos, drawn)
             last = drawn
@@ -388,13 +396,5 @@ class Executor:
             if eos is not None and bool((drawn == eos).all()):
                 elements += [drawn] * (count - len(elements))
                 break
-        # Rows of elements first: to write them one by one into columns takes several times as long.
+        # Rows of elements first: writing them one by one into columns takes several times as long.
         return torch.stack(elements).transpose(0, 1).contiguous()
-
-
-def for_rows(context: Context, batch_size: int) -> Context:
-    """Expand a condition to the rows of x; ValueError unless each of its tensors has one row or the rows of x."""
-    for leaf in leaves(context):
-        if len(leaf) not in (1, batch_size):
-            raise ValueError(f"context: expected {batch_size} rows, or one for all, got {len(leaf)}")
-    return expand(context, batch_size)

@@ -7,6 +7,7 @@ from torch import Tensor, distributions
 from torch.distributions import Distribution
 
 from chainrule.kernels._transforms import values_are_known
+from chainrule.state import State, expand, leaves
 
 
 def check_lengths(lengths: Any, rows: tuple[int, int] | None = None) -> None:
@@ -109,3 +110,11 @@ def check_prefix(conditionals: Distribution, prefix: Tensor) -> Tensor:
             f"got {got.item() if got.dim() == 0 else got.tolist()} at place {index}, of probability 0"
         )
     return log_prob
+
+
+def for_rows(context: State, batch_size: int) -> State:
+    """Expand a condition to the rows of x; ValueError unless each of its tensors has one row or the rows of x."""
+    for leaf in leaves(context):
+        if len(leaf) not in (1, batch_size):
+            raise ValueError(f"context: expected {batch_size} rows, or one for all, got {len(leaf)}")
+    return expand(context, batch_size)

@@ -22,9 +22,9 @@ APPLICATION = {
     "diagnostics._verdict",
     "heads._categorical", "layers._image_encoder", "layers._word_forms",
     "metrics._classification", "metrics._forecasting", "models._model_mean", "serve._server",
-    "training._checkpoint", "training._choice", "training._computation", "training._dynamic_evaluation",
+    "training._checkpoint", "training._computation", "training._dynamic_evaluation",
     "training._evaluate", "training._optimiser", "training._parallel",
-    "training._records", "training._speed", "training._trackers", "training._validation",
+    "training._callbacks", "training._metrics", "training._speed", "training._validation",
 }  # fmt: skip
 
 

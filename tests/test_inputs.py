@@ -1,15 +1,18 @@
 """Data in memory: what each kind is read as, what is refused, and in which kind samples come back."""
 
 import sys
+import wave
 from datetime import date, timedelta
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
 import chainrule
 from chainrule._app.inputs import Inputs
@@ -21,6 +24,7 @@ pyarrow = pytest.importorskip("pyarrow")
 ONE = {"steps": 1, "threads": 1, "precision": "float32"}
 RANDOM = np.random.default_rng(0)
 IMAGES = RANDOM.integers(0, 256, (30, 6, 6), dtype=np.uint8)
+WAVE = np.sin(np.arange(300)).astype(np.float32)
 PIXELS = {"bits": 1, "layers": 1, "channels": 4}
 
 
@@ -196,8 +200,10 @@ def test_a_generator_is_streamed():
 class Dataset:
     """Looks as a Dataset of Hugging Face does."""
 
-    def __init__(self, frame):
+    def __init__(self, frame, **classes):
         self.column_names, self._frame = frame.columns, frame
+        plain = dict.fromkeys(frame.columns, SimpleNamespace(dtype="string"))
+        self.features = plain | {name: SimpleNamespace(names=names) for name, names in classes.items()}
 
     def to_polars(self):
         return self._frame
@@ -209,6 +215,46 @@ def test_a_dataset_is_a_frame():
     assert drawn.schema == frame.schema
     texts = Dataset(polars.DataFrame({"text": repeated(["a b", "c d"])}))
     assert chainrule.fit(texts, task="text", hidden_size=8, **ONE).task == "text"
+
+
+def test_classes_of_a_dataset_have_their_names():
+    """They were numbers."""
+    frame = polars.DataFrame({"text": repeated(["a b", "c d"]), "label": repeated([1, 0])})
+    run = chainrule.fit(Dataset(frame, label=["no", "yes"]), task="classify", hidden_size=8, **ONE)
+    assert set(run.classify(["a b", "c d"]).values) <= {"no", "yes"}
+    unlabelled = frame.with_columns(label=polars.Series(repeated([1, -1])))  # no class
+    drawn = chainrule.fit(Dataset(unlabelled, label=["no", "yes"]), hidden_size=8, **ONE).sample(20)
+    assert set(drawn["label"]) <= {"yes", None}
+
+
+class Decoder:
+    """A sound of a Dataset of Hugging Face that is decoded when it is read, as by torchcodec."""
+
+    def get_all_samples(self):
+        raise NotImplementedError
+
+    def __getitem__(self, key):
+        return {"array": WAVE, "sampling_rate": 4000}[key]
+
+
+@pytest.mark.parametrize("clip", [{"array": WAVE, "sampling_rate": 4000, "path": None}, Decoder()])
+def test_sounds_of_a_dataset_have_their_rate(clip):
+    with Inputs() as inputs:
+        files = sorted(Path(inputs.path([clip] * 2)).iterdir())
+        assert (inputs.task, len(files)) == ("sound", 2)
+        with wave.open(str(files[0])) as file:
+            assert (file.getframerate(), file.getnframes()) == (4000, len(WAVE))
+        with pytest.raises(ValueError, match="more index 1: expected a sound of 4,000 samples a second"):
+            inputs.path([clip, {"array": WAVE, "sampling_rate": 8000}], "more")
+
+
+@pytest.mark.parametrize("shape", [(8, 8), (8, 8, 3)])
+def test_images_of_pillow_are_arrays(shape):
+    """They were refused."""
+    arrays = np.random.default_rng(0).integers(0, 256, (4, *shape), dtype=np.uint8)
+    with Inputs() as inputs:
+        assert np.array_equal(np.load(inputs.path([Image.fromarray(array) for array in arrays])), arrays)
+        assert inputs.task == "image"
 
 
 @pytest.mark.parametrize(
@@ -231,6 +277,7 @@ def test_a_dataset_is_a_frame():
         (np.zeros((3, 3), complex), "expected an array of numbers"),
         (torch.nn.Linear(2, 2), "from_logits"),
         (polars.DataFrame({"a": [[1], [2]]}), "expected numbers, texts, booleans or dates, got list"),
+        ([{"image": np.zeros((8, 8))}], "index 0: 'image': expected numbers, texts, booleans or dates, got ndarray"),
     ],
     ids=repr,
 )

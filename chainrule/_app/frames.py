@@ -7,7 +7,7 @@ directory, so that a run that was fitted on a pandas frame samples pandas frames
 import csv
 import json
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from chainrule.data import _tables
+from chainrule.data._atomic import write_json
 
 _TRUE = "True"
 _TICK = timedelta(microseconds=1)
@@ -73,7 +74,7 @@ def as_frame(data: Any) -> Any:
 def write_csv(
     frame: Any, path: Path, description: Mapping[str, Any], *, local: bool = True, header: bool = True
 ) -> None:
-    """Write a narwhals DataFrame as described; times are in UTC, or `local`, where an offset changes twice a year."""
+    """Write a narwhals DataFrame as described; times are in UTC, or `local` with the name of their zone."""
     units = {name: dtype.get("unit", "microseconds") for name, dtype in description["columns"].items()}
     columns = [_cells(frame[name].to_list(), name, local, units.get(name, "microseconds")) for name in frame.columns]
     with path.open("w", encoding="utf-8", newline="") as file:
@@ -86,15 +87,25 @@ def write_csv(
 
 
 def _cells(values: Sequence[Any], name: str, local: bool, unit: str) -> list[str]:
-    if other := next((value for value in values if isinstance(value, list | dict | tuple | set | bytes)), None):
-        raise ValueError(f"{name}: expected numbers, texts, booleans or dates, got {type(other).__name__}")
+    check_cells(name, values)
     fine = any(getattr(value, "microsecond", 0) for value in values)  # all times are written alike
     precision = "microseconds" if fine else "seconds"
     return ["" if _is_missing(value) else _cell(value, name, precision, local, unit) for value in values]
 
 
+def check_cells(name: str, values: Iterable[Any]) -> None:
+    """Refuse values that are no cells of a table, such as lists and arrays."""
+    for value in values:
+        if isinstance(value, list | dict | tuple | set | bytes) or getattr(value, "ndim", None):
+            kind = type(value).__name__
+            raise ValueError(f"{name}: expected numbers, texts, booleans or dates, got {kind}: leave it out")
+
+
 def _cell(value: Any, name: str, precision: str, local: bool, unit: str) -> str:
     if isinstance(value, datetime):
+        zone = str(value.tzinfo)
+        if local and value.tzinfo is not None and _tables.named_zone(zone) is not None:
+            return f"{value.isoformat(' ', precision)}[{zone}]"
         value = value if local or value.tzinfo is None else value.astimezone(UTC)
         return value.isoformat(" ", precision)
     if isinstance(value, timedelta):
@@ -271,8 +282,6 @@ def _narwhals_dtype(dtype: Mapping[str, Any]) -> Any:
 
 
 def save_description(description: Mapping[str, Any], path: Path) -> None:
-    from chainrule.data._atomic import write_json
-
     write_json(path, dict(description))
 
 

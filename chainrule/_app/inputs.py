@@ -22,11 +22,14 @@ from chainrule._app.items import (
     all_of,
     as_array,
     existing,
+    frame_of,
+    is_clip,
     is_dataset,
     items_of,
     labelled_columns,
     pair_of,
     png_of,
+    samples_of,
     sentence,
     words_of,
     write_csv,
@@ -119,7 +122,7 @@ class Inputs:
             return self.plain(existing(os.fspath(data)), name, streams=self.task == "text" or name == "file")
         file = Path(self._folder.name) / name
         if frames.is_frame(data) or is_dataset(data):
-            frame = frames.as_frame(data.to_polars() if is_dataset(data) else data)
+            frame = frames.as_frame(frame_of(data) if is_dataset(data) else data)
             is_series = getattr(data, "ndim", 2) == 1 or not (hasattr(data, "columns") or is_dataset(data))
             return str(self._write_frame(frame, file, rate, is_series=is_series))
         if hasattr(data, "detach") or (hasattr(data, "ndim") and hasattr(data, "dtype")):
@@ -241,6 +244,11 @@ class Inputs:
             return self._write_array(np.array(list(all_of(Real, rows, file.name))), file, labels, rate)
         if hasattr(first, "ndim"):
             return self._write_arrays(first, rows, file, labels, rate)
+        if hasattr(first, "__array_interface__"):  # an image of Pillow
+            return self._write_arrays(np.asarray(first), map(np.asarray, rows), file, labels, rate)
+        if is_clip(first) and self.task in ("", "sound"):
+            self.task, own = "sound", first["sampling_rate"]
+            return self._write_sounds(samples_of(rows, own, file.name), file, own)
         if isinstance(first, Mapping):
             return self._write_records(first, self._counted(all_of(Mapping, rows, file.name)), file)
         if not isinstance(first, Sequence) or isinstance(first, bytes) or not first:
@@ -295,6 +303,13 @@ class Inputs:
 
     def _write_records(self, first: Mapping[str, Any], rows: Iterator[Any], file: Path) -> Path:
         self.task = self.task or "table"
+        if self.task in (*_OF_FILES, "tag"):
+            remedy = "of sentences, each of pairs of a word and a tag"
+            remedy = remedy if self.task == "tag" else f"as [row[{next(iter(first), 'image')!r}] for row in data]"
+            raise ValueError(f"{file.name}: dictionaries hold no data of the task {self.task}: pass a list {remedy}")
+
+        for name, value in first.items():
+            frames.check_cells(f"{file.name} index 0: {name!r}", [value])
 
         def cells() -> Iterator[list[Any]]:
             for number, row in enumerate(rows):
@@ -303,6 +318,8 @@ class Inputs:
                 yield ["" if row[name] is None else row[name] for name in first]
 
         self._name_columns()
+        if self.task == "translate":
+            return self._write_rows(("", ""), map(tuple, cells()), file, None, None)
         return write_csv(file.with_suffix(".csv"), list(first) if self._header else None, cells())
 
     def _name_columns(self) -> None:

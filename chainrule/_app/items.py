@@ -48,6 +48,31 @@ def is_dataset(data: Any) -> bool:
     return hasattr(data, "column_names") and hasattr(data, "to_polars") and not frames.is_frame(data)
 
 
+def frame_of(data: Any) -> Any:
+    """Convert a Hugging Face Dataset to a frame of polars, in which numbers of classes are their names."""
+    import polars
+
+    frame = data.to_polars()
+    names = {name: feature.names for name, feature in data.features.items() if hasattr(feature, "names")}
+    return frame.with_columns(
+        polars.col(name).replace_strict(dict(enumerate(classes)), default=None, return_dtype=polars.String)
+        for name, classes in names.items()
+    )
+
+
+def is_clip(item: Any) -> bool:
+    """Tell if an item is a sound of a Hugging Face Dataset, decoded or to be decoded: it has an array and a rate."""
+    return hasattr(item, "get_all_samples") or (isinstance(item, Mapping) and {"array", "sampling_rate"} <= {*item})
+
+
+def samples_of(clips: Iterable[Any], rate: int, name: str) -> Iterator[Any]:
+    """Yield the samples of clips that have one rate."""
+    for number, clip in enumerate(clips):
+        if not is_clip(clip) or clip["sampling_rate"] != rate:
+            raise ValueError(f"{name} index {number}: expected a sound of {rate:,} samples a second, got another")
+        yield clip["array"]
+
+
 def as_array(data: Any) -> Any:
     """Convert an array or tensor to NumPy; half precision becomes 32 bits."""
     if hasattr(data, "detach"):

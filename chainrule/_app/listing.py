@@ -1,11 +1,12 @@
-"""`runs`: the runs of a folder as a table, read from their files alone, without torch."""
+"""`runs`: the runs of a folder as a table, and the history of a run, read from their files alone, without torch."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chainrule._app.results import Column, Result
+from chainrule._app.tasks.run_directory import CHECKPOINT, CONFIG, WEIGHTS, count_parameters, is_locked, sealed_record
 from chainrule._printing import one_line
 
 if TYPE_CHECKING:
@@ -50,8 +51,6 @@ def runs(folder: str | Path = "runs") -> Result:
 
 
 def _run_folders(folder: Path, depth: int) -> Iterator[Path]:
-    from chainrule._app.tasks.run_directory import CHECKPOINT, CONFIG
-
     if any((folder / name).exists() for name in (CONFIG, CHECKPOINT)):
         yield folder
     elif depth:
@@ -62,7 +61,6 @@ def _run_folders(folder: Path, depth: int) -> Iterator[Path]:
 
 def _row(path: Path) -> tuple[Any, ...]:
     from chainrule._app.tasks import open_run
-    from chainrule._app.tasks.run_directory import WEIGHTS, count_parameters
 
     try:
         run = open_run(path)
@@ -88,8 +86,6 @@ def _best(run: "Task[Any]") -> tuple[float | None, str | None]:
 
 
 def _state(run: "Task[Any]") -> str:
-    from chainrule._app.tasks.run_directory import CHECKPOINT, is_locked, sealed_record
-
     if is_locked(run.path):
         return "running"
     checkpoint = run.path / CHECKPOINT
@@ -116,3 +112,9 @@ def _order(row: Sequence[Any]) -> tuple[Any, ...]:
     path, task, _, data, _, _, best, unit, _ = row
     rank = math.inf if best is None else best if unit.startswith(("nats", "error")) else -best
     return (task is None, task or "", data or "", unit or "", rank, path)
+
+
+def history_of(records: Sequence[Mapping[str, Any]]) -> Result:
+    """Turn metrics records into rows, one column per name."""
+    names = list(dict.fromkeys(name for record in records for name in record))
+    return Result([Column(name) for name in names], ([record.get(name) for name in names] for record in records))

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from chainrule._app.heavy import np
 from chainrule._printing import one_line
+from chainrule.data._atomic import write_text
 
 if TYPE_CHECKING:
     from chainrule._app.tasks.likelihood_record import LikelihoodRecord
@@ -371,8 +372,6 @@ class Report:
 
     def save(self, path: str | Path) -> None:
         """Write the page, whole or not at all."""
-        from chainrule.data._atomic import write_text
-
         write_text(Path(path), self.page)
 
     def __repr__(self) -> str:

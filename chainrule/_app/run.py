@@ -21,7 +21,7 @@ from chainrule._app.keywords import (
     train_with,
     whole_number,
 )
-from chainrule._app.module_run import history_of
+from chainrule._app.listing import history_of
 from chainrule._app.results import Report, Result
 from chainrule._app.tasks import capabilities, open_run
 from chainrule._app.tasks.capabilities import METHODS, PREDICTIONS

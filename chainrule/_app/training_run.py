@@ -70,41 +70,11 @@ def train_run(
             for path in paths_of(source):
                 check_path(path)
     _announce(out if before is not None else request.sources["source"])
-    return _train(task, request, before, out, explicit_flags, overwrite=overwrite, began=began, callbacks=callbacks)
 
-
-def _check_packages(task: type[Task[Any]], config: RunConfig) -> None:
-    for package in task.NEEDS:
-        if find_spec(package) is None:
-            raise ValueError(f"training requires the package {package}: pip install {package}")
-    if config.training.track is not None:
-        from chainrule.training._trackers import check_tracker
-
-        check_tracker(config.training.track)
-
-
-def _announce(source: Path | str | None) -> None:
-    """Announce the data at once: importing torch takes a second or more."""
-    if os.environ.get("RANK", "0") == "0":  # of several processes, the first
-        name = "the text built into Python" if source is None else printable(str(source))
-        print(f"reading {name} …", file=sys.stderr, flush=True)
-
-
-def _train(
-    task: type[Task[Any]],
-    request: RunConfig,
-    before: RunConfig | None,
-    out: Path,
-    explicit_flags: frozenset[str],
-    *,
-    overwrite: bool,
-    began: float | None,
-    callbacks: "Sequence[Callback]",
-) -> "tuple[Task[Any], TrainingResult | None]":
     from chainrule.training import train
+    from chainrule.training._callbacks import make_tracker
     from chainrule.training._computation import computing
     from chainrule.training._parallel import processes
-    from chainrule.training._trackers import make_tracker
 
     device = task.device((request if before is None or "--device" in explicit_flags else before).training.device)
     with processes(str(device)) as process_group, lock_run(out) if process_group.first else nullcontext():
@@ -145,6 +115,23 @@ def _train(
                 callbacks=[*callbacks, *([make_tracker(run.training.track)] if run.training.track else [])],
             )  # fmt: skip
     return run, result if process_group.first else None
+
+
+def _check_packages(task: type[Task[Any]], config: RunConfig) -> None:
+    for package in task.NEEDS:
+        if find_spec(package) is None:
+            raise ValueError(f"training requires the package {package}: pip install {package}")
+    if config.training.track is not None:
+        from chainrule.training._callbacks import check_tracker
+
+        check_tracker(config.training.track)
+
+
+def _announce(source: Path | str | None) -> None:
+    """Announce the data at once: importing torch takes a second or more."""
+    if os.environ.get("RANK", "0") == "0":  # of several processes, the first
+        name = "the text built into Python" if source is None else printable(str(source))
+        print(f"reading {name} …", file=sys.stderr, flush=True)
 
 
 def training_options(config: RunConfig) -> "TrainingOptions":
@@ -212,8 +199,7 @@ def resolve_computation(
     run: Task[Any], network: "TrainableModel", batches: "TrainingBatches", process_group: "Processes"
 ) -> "Computation":
     """Return the computation of the config, else choose it by rule and options and record it."""
-    from chainrule.training._choice import choose_computation
-    from chainrule.training._computation import Computation, most_threads
+    from chainrule.training._computation import Computation, choose_computation, most_threads
 
     recorded, most = run.config.computation, most_threads()
     if recorded is not None:

@@ -1,14 +1,12 @@
 """Prepare pairs on disk: two vocabularies from the training pairs, then all pairs as numbers, in bounded memory."""
 
-import math
 from collections.abc import Generator, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product, zip_longest
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from chainrule._blocks import in_blocks
@@ -23,7 +21,6 @@ from chainrule.data._subwords import BPEVocabulary
 from chainrule.data._text import fingerprint
 from chainrule.data._vocabulary import Ids, Vocabulary
 
-DECAYS = ("none", "linear", "inverse-sigmoid")
 _BATCHES_IN_POOL = 64
 
 
@@ -49,53 +46,15 @@ def source_context(source: Ragged, chosen: Ids) -> dict[str, Tensor]:
     return {"tokens": tokens, "lengths": lengths}
 
 
-def pair_batches(
-    pairs: PairedSentences,
-    batch_size: int,
-    seed: int = 0,
-    shard: tuple[int, int] = (0, 1),
-    *,
-    decay: str = "none",  # scheduled sampling, see `scheduled_sampling_rate`; "none" leaves it out
-    decay_steps: int = 1,  # how many steps it takes
-) -> Batches:
-    r"""Pairs in the order of `Shuffled`, sorted by target and source length in pools of 64 batches."""
-    scheduled_sampling_rate(decay, 0, decay_steps)
+def pair_batches(pairs: PairedSentences, batch_size: int, seed: int = 0, shard: tuple[int, int] = (0, 1)) -> Batches:
+    """Pairs in the order of `Shuffled`, sorted by target and source length in pools of 64 batches."""
     source, target = pairs.source.lengths, pairs.target.lengths
 
     def sort(rows: Rows) -> Rows:
         return np.lexsort((source[rows], target[rows]))
 
     order = Shuffled(len(pairs), batch_size, seed, shard, name="pairs", sort=sort, pool=_BATCHES_IN_POOL)
-
-    def make(step: int, rows: Rows) -> Batch:
-        batch = pairs.batch(order.own(rows))
-        if decay == "none":
-            return batch
-        share = torch.full((len(batch.x),), scheduled_sampling_rate(decay, step, decay_steps))
-        return replace(batch, context={**batch.context, "scheduled_sampling_rate": share})
-
-    return Batches(order, make)
-
-
-def scheduled_sampling_rate(decay: str, step: int, steps: int) -> float:
-    r"""Return the probability that a word read is the model's own, not the one given, at a step (Bengio et al. 2015).
-
-    .. math:: \tfrac{1}{2} \min(1, i / n) \qquad\text{or}\qquad
-        \min\Bigl(\tfrac{1}{2}, 1 - \frac{k}{k - 1 + e^{i/k}}\Bigr), \quad k = n / 10
-
-    linear or as an inverse sigmoid. It rises from 0, and never past one half: at the end the model still reads words of
-    the data.
-    """
-    if decay not in DECAYS:
-        raise ValueError(f"decay: expected one of {', '.join(DECAYS)}, got {decay!r}")
-    if steps < 1:
-        raise ValueError(f"decay_steps: expected an integer >= 1, got {steps}")
-    if decay == "none":
-        return 0.0
-    if decay == "linear":
-        return min(1.0, step / steps) / 2
-    scale = max(steps / 10, 1.0)
-    return min(0.5, 1 - scale / (scale + math.exp(min(step / scale, 700.0)) - 1))
+    return Batches(order, lambda _, rows: pairs.batch(order.own(rows)))
 
 
 def pair_evaluation(pairs: PairedSentences, batch_size: int = 128) -> Iterator[Batch]:

@@ -1,6 +1,6 @@
-"""Distributions of torch as heads, and draws of an element and of those that follow in compiled loops."""
+"""Distributions of torch as heads; draws of an element, and of those that follow, compiled or recorded."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from chainrule._modes import seed_torch
 from chainrule.heads._bernoulli import Bernoulli
 from chainrule.heads._categorical import Categorical
 from chainrule.heads._head import Head, WrappedHead, check_drawable
+from chainrule.kernels._cuda_graphs import recorded_scores
 
 if TYPE_CHECKING:
     from chainrule.kernels._compiled_loops import Scores
@@ -83,11 +84,11 @@ class Draw:
         return filtered.sample(generator=self.generator)
 
 
-def compiled_draws(scores: "Scores", symbol: int, pick: Draw) -> Iterator[Tensor]:
-    """Yield the symbols of one sequence after `symbol`, without end, with the noise of `Categorical`."""
+def compiled_draws(scores: "Scores", x_prev: Tensor | None, pick: Draw) -> Iterator[Tensor]:
+    """Yield the symbols of one sequence after `x_prev`, without end, with the noise of `Categorical`."""
     from chainrule.kernels._compiled_loops import draw
 
-    noise: Tensor | None = None
+    symbol, noise = -1 if x_prev is None else int(x_prev), None
     while True:
         row = scores(symbol)
         symbol = -1
@@ -100,3 +101,23 @@ def compiled_draws(scores: "Scores", symbol: int, pick: Draw) -> Iterator[Tensor
         if symbol < 0:
             symbol = int(pick(Categorical(torch.from_numpy(row))))
         yield torch.from_numpy(np.array([symbol]))  # a third of the time of torch.tensor
+
+
+def recorded_draws(fixed: tuple[Callable[..., Any], Any] | None, x_prev: Tensor, pick: Draw) -> Iterator[Tensor]:
+    """Yield the symbols of sequences on a GPU after `x_prev`, without end; none where no step can be recorded."""
+    if fixed is None:
+        return
+    step, state = fixed
+
+    def scored(x_prev: Tensor, state: Any) -> tuple[Tensor, Any]:
+        conditional, state = step(x_prev, state)
+        symbols = head_of(conditional).categorical()
+        assert symbols is not None
+        return symbols.parameters[0], state
+
+    with torch.no_grad():
+        launch = recorded_scores(scored, x_prev, state)
+    while launch is not None:
+        with torch.no_grad():
+            x_prev = pick(Categorical(launch(x_prev)))
+        yield x_prev

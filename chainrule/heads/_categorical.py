@@ -1,5 +1,6 @@
 """The distribution of one symbol out of V."""
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -129,7 +130,7 @@ class Categorical(TensorHead, distributions.Categorical):
         """
         if temperature == 1 and top_k is None and top_p is None:
             return self
-        check_filters(temperature, top_k, top_p)
+        temperature, top_k, top_p = check_filters(temperature, top_k, top_p)
         logits = self.logits
         if temperature == 0:
             best = logits.argmax(-1, keepdim=True)
@@ -164,14 +165,15 @@ def log_prob_at(scores: Tensor, symbols: Tensor) -> Tensor:
         raise
 
 
-def check_filters(temperature: float, top_k: int | None, top_p: float | None) -> None:
-    """Reject a sampling filter outside its range."""
-    if not 0 <= temperature < float("inf"):
+def check_filters(temperature: float, top_k: int | None, top_p: float | None) -> tuple[float, int | None, float | None]:
+    """Return sampling filters with the temperature as a float; reject one outside its range."""
+    if not 0 <= temperature <= sys.float_info.max:
         raise ValueError(f"temperature: expected a number >= 0 (0 is greedy), got {temperature}")
     if top_k is not None and top_k < 1:
         raise ValueError(f"top_k: expected an integer >= 1, got {top_k}")
     if top_p is not None and not 0 < top_p <= 1:
         raise ValueError(f"top_p: expected a number in (0, 1], got {top_p}")
+    return float(temperature), top_k, top_p
 
 
 def check_symbols(symbols: Tensor, count: int) -> None:

@@ -16,7 +16,7 @@ from chainrule._app.tasks.task import Task
 from chainrule._app.tasks.text.task import TextTask
 from chainrule._printing import one_line
 from chainrule.data import BPEVocabulary, CharVocabulary, Vocabulary, WordVocabulary
-from chainrule.data._atomic import umask, write_json, write_text
+from chainrule.data._atomic import write_json, write_text
 from chainrule.data._vocabulary import EOS, UNKNOWN
 from chainrule.interchange._causal_lm import causal_lm, misfit
 from chainrule.interchange._graphs import write_graphs
@@ -66,15 +66,13 @@ def tokenizer_of(vocabulary: Vocabulary) -> Any:
 
 def model_card(run: Task[Any], *, library: str, load: str, notes: tuple[str, ...] = ()) -> str:
     """Markdown with the front matter that the Hugging Face Hub reads."""
-    about = {"facts": None}
-    facts = {name: text for name, text in run.describe(about).items() if name}
     best = run.held_out()
     model = run.model()
     rows = {
         "task": run.name,
         "model": run.config.model,
         "parameters": f"{sum(weight.numel() for weight in model.parameters()):,}",
-        **facts,
+        "data": "; ".join(line.strip() for line in run.introduce()),
     }
     options = {
         name: value for name, value in run.config.to_json(run.name)["model"]["options"].items() if value is not None
@@ -253,10 +251,10 @@ def _new_folder(out: Path) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as parent:
         folder = Path(parent) / out.name
         folder.mkdir()
-        folder.chmod(0o777 & ~umask())
+        mode = folder.stat().st_mode  # what the umask gives
         yield folder
         for file in folder.rglob("*"):  # safetensors makes its files private
-            file.chmod((0o777 if file.is_dir() else 0o666) & ~umask())
+            file.chmod(mode if file.is_dir() else mode & 0o666)
         if out.exists():
             out.rmdir()
         folder.rename(out)

@@ -1,15 +1,15 @@
 """Causal attention with its cache written in place, and over a bounded past as bands of scores."""
 
-import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from chainrule.kernels._row_vectors import numpy_may_compute, prepared_linear
 from chainrule.state import State
+
+if TYPE_CHECKING:
+    from chainrule.layers._causal_attention import CausalAttention
 
 ROOM = 128  # elements, at least, until the cache moves to a new buffer
 
@@ -31,54 +31,27 @@ class CausalAttentionSteps:
     is copied once or twice in its life.
     """
 
-    def __init__(
-        self,
-        in_weight: Tensor,
-        in_bias: Tensor | None,
-        out_weight: Tensor,
-        out_bias: Tensor | None,
-        *,
-        num_heads: int,
-        num_kv_heads: int,
-        window: int,
-        slopes: Tensor | None,
-        rotary: Rotary | None,
-    ):
-        self.heads, self.groups, self.window, self.rotary = num_heads, num_kv_heads, window, rotary
-        self.head_size = out_weight.shape[0] // num_heads
-        # Queries come divided by √d.
-        scale = torch.ones(len(in_weight), dtype=in_weight.dtype, device=in_weight.device)
-        scale[: num_heads * self.head_size] = 1 / math.sqrt(self.head_size)
-        with torch.no_grad():
-            in_bias = None if in_bias is None else in_bias * scale
-            self.project = prepared_linear(in_weight * scale.unsqueeze(1), in_bias)
-        self.output = prepared_linear(out_weight, out_bias)
-        self.slopes = None if slopes is None else slopes.to(in_weight).view(num_kv_heads, -1, 1)
-        self.like = out_weight
+    def __init__(self, layer: "CausalAttention", rotary: Rotary | None):
+        self.heads, self.groups, self.window, self.rotary = layer.num_heads, layer.num_kv_heads, layer.window, rotary
+        self.head_size, slopes = layer.head_size, layer.slopes()
+        self.like, bias = layer.out_proj.weight.detach(), layer.out_proj.bias
+        self.project, self.output = layer.scaled_projection(), (self.like, None if bias is None else bias.detach())
+        self.slopes = None if slopes is None else slopes.to(self.like).view(self.groups, -1, 1)
         self._last: State = None
         self._end = 0  # the first slot behind the last state
         self._buffer: _Buffer
 
-    def __call__(self, x_t: Any, state: State) -> tuple[Any, State]:
+    def __call__(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
         if state is not self._last or self._end == self._buffer.keys.shape[2]:
             self._adopt(state)
-        buffer, rows = self._buffer, isinstance(x_t, Tensor)
-        heads = self.project(x_t.detach() if rows else x_t)
-        end = self._end + 1
-        begin = max(end - self.window, 0)
+        buffer = self._buffer
+        self._end = end = self._end + 1
         length = min(self.window - 1, end)
-        if buffer.arrays is None or (rows and heads.dtype != buffer.keys.dtype):  # as under autocast
-            read = self._read(heads if rows else torch.from_numpy(heads[None]), begin, end)
-            read = read if rows else read.to(buffer.keys.dtype).numpy()[0]  # autocast
-            keys, values = (cache.narrow(2, end - length, length) for cache in (buffer.keys, buffer.values))
-        else:
-            read = self._read_by_numpy(heads.numpy()[0] if rows else heads, buffer.arrays, begin, end)
-            read = torch.from_numpy(read[None]) if rows else read
-            keys = torch.from_numpy(buffer.arrays.keys[None, :, end - length : end])  # faster than narrow
-            values = torch.from_numpy(buffer.arrays.values[None, :, end - length : end])
-        self._end = end
+        heads = nn.functional.linear(x_t.detach(), *self.project)
+        read = self._read(heads, max(end - self.window, 0), end)
+        keys, values = (cache.narrow(2, end - length, length) for cache in (buffer.keys, buffer.values))
         self._last = {"keys": keys, "values": values, "count": buffer.counts[end]}
-        return self.output(read), self._last
+        return nn.functional.linear(read, *self.output), self._last
 
     def _read(self, heads: Tensor, begin: int, end: int) -> Tensor:
         """Write the last element of a cache, and read it: (B, (H + 2G)d) to (B, D)."""
@@ -98,21 +71,6 @@ class CausalAttentionSteps:
             scores = scores.unflatten(0, (rows, -1)).masked_fill(empty, -torch.inf).flatten(0, 1)
         read = scores.softmax(-1) @ buffer.values[:, :, begin:end].flatten(0, 1)
         return read.view(rows, self.heads * self.head_size)
-
-    def _read_by_numpy(self, heads: Any, arrays: "_Arrays", begin: int, end: int) -> Any:
-        """Read a single vector with NumPy."""
-        parts = heads.reshape(-1, self.head_size)  # fresh from the product: it may be turned in place
-        if arrays.turns is not None:
-            pairs = parts[: -self.groups].view(arrays.turns.dtype)
-            pairs *= arrays.turns[end - 1]
-        arrays.keys[:, end - 1] = parts[self.heads : -self.groups]
-        arrays.values[:, end - 1] = parts[-self.groups :]
-        queries = parts[: self.heads].reshape(self.groups, -1, self.head_size)
-        scores = queries @ arrays.keys[:, begin:end].transpose(0, 2, 1)  # (G, H/G, t)
-        scores -= np.maximum.reduce(scores, 2, keepdims=True)
-        weights = np.exp(scores, out=scores)
-        weights /= np.add.reduce(weights, 2, keepdims=True)
-        return (weights @ arrays.values[:, begin:end]).reshape(-1)
 
     def _adopt(self, state: State) -> None:
         """Copy the cache of a state into a buffer with room behind it."""
@@ -135,20 +93,8 @@ class CausalAttentionSteps:
             turns = self.rotary.rotations(wanted, size, keys).unsqueeze(2)  # (slots, B or 1, 1, d/2)
         penalties = None if self.slopes is None else self.slopes * torch.arange(length, device=keys.device).flip(0)
         empty = None if full else (places[:-1] < 0).t()[:, None, None]
-        arrays = None
-        if rows == 1 and full and numpy_may_compute(copies[0]) and penalties is None:
-            turned = None if turns is None else turns[:, 0].numpy()
-            arrays = _Arrays(copies[0][0].numpy(), copies[1][0].numpy(), turned)
-        self._buffer = _Buffer(copies[0], copies[1], places.unbind(), turns, penalties, empty, arrays)
+        self._buffer = _Buffer(copies[0], copies[1], places.unbind(), turns, penalties, empty)
         self._end = cached
-
-
-class _Arrays(NamedTuple):
-    """The memory of a buffer of a single row as arrays."""
-
-    keys: Any
-    values: Any
-    turns: Any
 
 
 class _Buffer(NamedTuple):
@@ -162,8 +108,6 @@ class _Buffer(NamedTuple):
     # (G, H/G, slots) of the scores by ALiBi, for the last slots of a window the last ones; or None
     penalties: Tensor | None
     empty: Tensor | None  # (B, 1, 1, slots) which slots hold nothing; None where every slot holds something
-    # keys (G, slots, d), values and turns (slots + 1, 1, d/2) in NumPy; None where torch computes
-    arrays: _Arrays | None
 
 
 _BLOCKS = (32, 128)  # queries of a block, fewest and most: products of small ones are slow, large ones read too much

@@ -48,13 +48,13 @@ def weight_gradient(d: Tensor, first: Tensor, flat: Tensor, sizes: list[int]) ->
 
 def last(first: Tensor, flat: Tensor, sizes: list[int]) -> Tensor:
     """Return the state of each row after its own last step, (B, M); a row without any step keeps its initial state."""
-    final = flat.split(sizes)
     # Rows end in order, the shortest first: row r ends at the last step whose size exceeds r.
-    parts, running = [], 0
-    for h, size in zip(reversed(final), reversed(sizes), strict=True):
+    parts, running, end = [], 0, len(flat)
+    for size in reversed(sizes):
         if size > running:
-            parts.append(h[running:size])
+            parts.append(flat[end - size + running : end])
             running = size
+        end -= size
     parts.append(first[running:].to(flat.dtype))
     return torch.cat(parts)
 
@@ -179,6 +179,7 @@ def gradients_again(
 class _Placeholder(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.set_materialize_grads(False)  # no zeros are added to the gradient that x has in the first place
         return x.new_zeros(()).expand(x.shape)
 
     @staticmethod

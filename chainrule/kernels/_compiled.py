@@ -11,9 +11,27 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from chainrule.kernels import enabled
 
-LONG = 1000
-"""Elements of one sequence after which drawing goes on in compiled loops: from there on, they have paid for loading
-numba and their machine code (benchmarks/LOG.md)."""
+RECORDED = 16
+"""Elements of sequences on a GPU after which drawing goes on with a recorded step: recording takes as long as four."""
+_LOADING = 0.6
+"""Seconds that loading numba and machine code takes, once (benchmarks/LOG.md)."""
+
+
+def first_compiled(saved: float, count: int | None) -> int | None:
+    """Return the element from which compiled loops draw, which save seconds for each; `None` for none.
+
+    If the number of elements is open, it is the one at which the loops would have paid for loading. The request
+    decides, not what is loaded, so that equal requests give equal bits.
+
+    >>> first_compiled(2e-3, 200), first_compiled(2e-3, 1000), first_compiled(2e-3, None), first_compiled(0, None)
+    (None, 0, 300, None)
+    """
+    if saved <= 0:
+        return None
+    elements = round(_LOADING / saved)
+    if count is None:
+        return elements
+    return 0 if count >= elements else None
 
 
 def compiled_loops(like: Tensor) -> ModuleType | None:

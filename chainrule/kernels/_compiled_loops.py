@@ -12,10 +12,13 @@ import numpy.typing as npt
 import torch
 
 from chainrule.kernels import _compiled_models as models
+from chainrule.kernels import _compiled_transformer as transformer
 
 Array: TypeAlias = npt.NDArray[Any]
 Scores: TypeAlias = Callable[[int], Array]
 """Function of a symbol; −1 stands for no symbol before the next."""
+Read: TypeAlias = Callable[[int, Array], None]
+"""Writes what a model reads for a symbol, which is as above."""
 
 
 def array(tensor: torch.Tensor) -> Array:
@@ -65,9 +68,7 @@ class Recurrence:
         return top
 
 
-def recurrent_scores(
-    read: Callable[[int, Array], None], cells: Recurrence, weight: torch.Tensor, bias: torch.Tensor
-) -> Scores:
+def recurrent_scores(read: Read, cells: Recurrence, weight: torch.Tensor, bias: torch.Tensor) -> Scores:
     """Return the scores W h + b of a stack of cells.
 
     Args:
@@ -86,7 +87,7 @@ def recurrent_scores(
     return step
 
 
-def looked_up(table: torch.Tensor) -> Callable[[int, Array], None]:
+def looked_up(table: torch.Tensor) -> Read:
     """Reads the rows of a table (V, N); the last one where there is no symbol."""
     rows = array(table)
 
@@ -96,31 +97,36 @@ def looked_up(table: torch.Tensor) -> Callable[[int, Array], None]:
     return read
 
 
-def embedded(
-    embedding: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor,
-    ngrams: tuple[Sequence[torch.Tensor], int, torch.Tensor] | None = None,
-) -> Callable[[int, Array], None]:
-    """Reads W x + b, x the embedding of a symbol and of the n-grams that it ends.
+def embedded(embedding: torch.Tensor, ngrams: tuple[Sequence[torch.Tensor], int, torch.Tensor] | None = None) -> Read:
+    """Reads x, the embedding of a symbol and of the n-grams that it ends.
 
     Args:
         embedding: (V + 1, E), the last for a sequence that begins.
-        weight, bias: W (K, E) and b (K,).
         ngrams: tables of the n-grams of order 2, 3, ..., N, each (R, E); the longest n-gram with a separate row;
             and (N − 1,) the symbols before the first.
     """
-    vectors, weights, biases = array(embedding), array(weight), array(bias)
+    vectors = array(embedding)
     tables, exact, recent = ngrams or ((), 1, torch.empty(0, dtype=torch.int64, device="cpu"))
     begins = np.cumsum([0, *(len(table) for table in tables)])
     rows, past = array(torch.cat([embedding[:0], *tables])), array(recent).copy()
-    x, start = np.empty(vectors.shape[1], vectors.dtype), len(vectors) - 1
+    start = len(vectors) - 1
 
-    def read(symbol: int, projected: Array) -> None:
+    def read(symbol: int, x: Array) -> None:
         models.embed(start if symbol < 0 else symbol, past, len(vectors), vectors, rows, begins, exact, x)
-        models.predict(weights, biases, x, projected)
 
     return read
+
+
+def projected(read: Read, weight: torch.Tensor, bias: torch.Tensor) -> Read:
+    """Reads W x + b of an x that is read, W (K, E) and b (K,)."""
+    weights, biases = array(weight), array(bias)
+    x = np.empty(weights.shape[1], weights.dtype)
+
+    def read_product(symbol: int, y: Array) -> None:
+        read(symbol, x)
+        models.predict(weights, biases, x, y)
+
+    return read_product
 
 
 def dilated_scores(
@@ -165,6 +171,51 @@ def dilated_scores(
         models.gated(time, h, past, begins, dilations, *own, read, a, outputs)
         models.rectified_layers(outputs.reshape(-1), *rest)
         time += 1
+        return scores
+
+    return step
+
+
+def transformer_scores(
+    read: Read,
+    blocks: transformer.Weights,
+    cached: Sequence[Array],
+    window: int,
+    count: int,
+    places: Callable[[int], tuple[Array, Array]],
+    weight: torch.Tensor,
+    bias: torch.Tensor,
+) -> Scores:
+    """Return the scores W h + b of Transformer blocks.
+
+    Args:
+        read: writes the features (D,) of a symbol.
+        blocks: their weights.
+        cached: keys and values (L, G, n, d) of the last n elements.
+        window: W.
+        count: elements that have been read.
+        places: returns, for m positions from a given one on, vectors (m, D) that are added to the features, and cosines
+            and sines (m, d) of the turns of heads; (m, 0) for none.
+        weight, bias: W (V, D) and b (V,).
+    """
+    weights, biases = array(weight), array(bias)
+    (layers, groups, held, size), kind = cached[0].shape, weights.dtype
+    cache = np.empty((2, layers, groups, window, size), kind)
+    cache[:, :, :, np.arange(count - held, count) % window] = cached  # what holds nothing goes where nobody reads yet
+    heads, hidden, units = blocks.project.shape[1], blocks.first.shape[1], blocks.second.shape[2]
+    scratch = [np.empty(width, kind) for width in (weights.shape[1], heads, hidden, units, window)]
+    x, scores = np.empty(weights.shape[1], kind), np.empty_like(biases)
+    first, vectors, turns = count, x[:0], x[:0]
+
+    def step(symbol: int) -> Array:
+        nonlocal count, first, vectors, turns
+        if count - first == len(turns):
+            (vectors, turns), first = places(count), count
+        read(symbol, x)
+        place, slot = (vectors[count - first], turns[count - first]), (count % window, min(count + 1, window))
+        transformer.transform(x, *place, *slot, cache, blocks, *scratch)
+        models.predict(weights, biases, x, scores)
+        count += 1
         return scores
 
     return step

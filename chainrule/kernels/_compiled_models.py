@@ -43,53 +43,60 @@ def copy(x: Any, y: Any) -> None:
 
 
 KINDS = {"lstm": 0, "gru": 1, "gru-before": 2, "tanh": 3, "relu": 4, "sigmoid": 5, "identity": 6}
+LSTM, GRU, BEFORE, TANH, RELU, SIGMOID, _ = KINDS.values()
 
 
 @compiled_sums
-def _lstm(a: Any, h: Any, c: Any) -> None:
-    """Compute the cell from its pre-activations a (4M,), in the order i, f, g, o."""
+def activate(kind: int, a: Any) -> None:
+    """a = f(a)."""
+    if kind == TANH:
+        for j in range(len(a)):
+            a[j] = tanh(a[j])
+    elif kind == RELU:
+        for j in range(len(a)):
+            a[j] = a.dtype.type(0) if a[j] < 0 else a[j]  # NaN stays
+    elif kind == SIGMOID:
+        for j in range(len(a)):
+            a[j] = sigmoid(a[j])
+
+
+@compiled_sums
+def reset(r: Any, h: Any, product: Any) -> None:
+    """r = σ(r), and the product r ⊙ h with the first M of r."""
+    activate(SIGMOID, r)
+    for j in range(len(h)):
+        product[j] = r[j] * h[j]
+
+
+@compiled_sums
+def unit(kind: int, a: Any, e: Any, h_prev: Any, c_prev: Any, h: Any, c: Any) -> None:
+    """A cell's new state from its pre-activations a (G·M,), which become activations; h may be h_prev, and c c_prev.
+
+    e (M,) becomes tanh c of an LSTM; it is W_hn h + b_hn of a GRU, which a lacks if the reset comes after the product.
+    """
     size = len(h)
-    i, f, g, o = a[:size], a[size : 2 * size], a[2 * size : 3 * size], a[3 * size :]
-    for j in range(size):
-        c[j] = sigmoid(f[j]) * c[j] + sigmoid(i[j]) * tanh(g[j])
-        h[j] = sigmoid(o[j]) * tanh(c[j])
-
-
-@compiled_sums
-def _gru(a: Any, q: Any, h: Any) -> None:
-    """Compute the unit with its reset after the product: the last M of a (3M,) lack W_hn h, which is q (M,)."""
-    size = len(h)
-    r, z, n = a[:size], a[size : 2 * size], a[2 * size :]
-    for j in range(size):
-        value = tanh(n[j] + sigmoid(r[j]) * q[j])
-        h[j] = value + sigmoid(z[j]) * (h[j] - value)
-
-
-@compiled_sums
-def _gru_before(weight: Any, a: Any, q: Any, h: Any) -> None:
-    """Compute the unit with its reset before the product."""
-    size = len(h)
-    r, z, n = a[:size], a[size : 2 * size], a[2 * size :]
-    for j in range(size):
-        q[j] = sigmoid(r[j]) * h[j]
-    add_product(weight[2 * size :], q, n)
-    for j in range(size):
-        value = tanh(n[j])
-        h[j] = value + sigmoid(z[j]) * (h[j] - value)
-
-
-@compiled_sums
-def _rnn(kind: int, a: Any, h: Any) -> None:
-    if kind == 3:
-        for j in range(len(h)):
-            h[j] = tanh(a[j])
-    elif kind == 4:
-        for j in range(len(h)):
-            h[j] = a.dtype.type(0) if a[j] < 0 else a[j]  # NaN stays
-    elif kind == 5:
-        for j in range(len(h)):
-            h[j] = sigmoid(a[j])
+    if kind == LSTM:
+        i, f, g, o = a[:size], a[size : 2 * size], a[2 * size : 3 * size], a[3 * size :]
+        activate(SIGMOID, a[: 2 * size])
+        activate(TANH, g)
+        activate(SIGMOID, o)
+        for j in range(size):
+            c[j] = f[j] * c_prev[j] + i[j] * g[j]
+        for j in range(size):
+            e[j] = tanh(c[j])
+        for j in range(size):
+            h[j] = o[j] * e[j]
+    elif kind in (GRU, BEFORE):
+        r, z, n = a[:size], a[size : 2 * size], a[2 * size :]
+        if kind == GRU:
+            activate(SIGMOID, a[: 2 * size])
+            for j in range(size):
+                n[j] += r[j] * e[j]
+        activate(TANH, n)
+        for j in range(size):
+            h[j] = n[j] + z[j] * (h_prev[j] - n[j])
     else:
+        activate(kind, a)
         copy(a, h)
 
 
@@ -114,20 +121,15 @@ def advance(kind: int, weight_ih: Any, bias: Any, weight_hh: Any, bias_hn: Any, 
             copy(bias[layer - 1], a)
             add_product(weight_ih[layer - 1], h[layer - 1], a)
         weight, own = weight_hh[layer], h[layer]
-        if kind == 1:
+        early = len(a) - size * (kind in (GRU, BEFORE))
+        add_product(weight[:early], own, a[:early])
+        if kind == GRU:
             copy(bias_hn[layer], q)
-            add_product(weight[: 2 * size], own, a[: 2 * size])
-            add_product(weight[2 * size :], own, q)
-            _gru(a, q, own)
-        elif kind == 2:
-            add_product(weight[: 2 * size], own, a[: 2 * size])
-            _gru_before(weight, a, q, own)
-        else:
-            add_product(weight, own, a)
-            if kind == 0:
-                _lstm(a, own, c[layer])
-            else:
-                _rnn(kind, a, own)
+            add_product(weight[early:], own, q)
+        elif kind == BEFORE:
+            reset(a[:early], own, q)
+            add_product(weight[early:], q, a[early:])
+        unit(kind, a, q, own, c[layer], own, c[layer])
 
 
 @kept

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 
-from chainrule.kernels._row_vectors import numpy_may_compute
 from chainrule.state import State
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class PreparedDilatedStack:
         in_numpy: bool | None = None,
     ):
         layers, self.stack, self.like = stack.convolutions, stack, stack.residual.detach()
-        self.in_numpy = numpy_may_compute(self.like) if in_numpy is None else in_numpy
+        self.in_numpy = _numpy_may_compute(self.like) if in_numpy is None else in_numpy
         self.functions: Any = np if self.in_numpy else torch  # functions of one name in both
         self.channels = channels = self.like.shape[-1]
         taps = torch.stack([layer.weight.permute(2, 1, 0) for layer in layers])  # (L, k, N, 2N)
@@ -123,3 +123,9 @@ class PreparedDilatedStack:
     def _array(self, tensor: Tensor) -> Any:
         tensor = tensor.detach()
         return np.ascontiguousarray(tensor.numpy()) if self.in_numpy else tensor.contiguous()
+
+
+def _numpy_may_compute(tensor: Tensor) -> bool:
+    """Return whether NumPy may take over a tensor's operations: no dispatch mode needs to see them."""
+    supported = tensor.device.type == "cpu" and tensor.dtype in (torch.float32, torch.float64)
+    return supported and _get_current_dispatch_mode() is None

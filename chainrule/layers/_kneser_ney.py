@@ -257,6 +257,11 @@ class KneserNey(nn.Module):
         Args:
             contexts: (..., n − 1).
         """
+        if (
+            contexts.is_cuda and torch.cuda.is_current_stream_capturing()
+        ):  # what follows asks how many n-grams there are
+            symbols = torch.arange(self.vocab_size, device=contexts.device)
+            return self.log_prob(contexts.unsqueeze(-2), symbols).exp()
         rows = contexts.reshape(-1, contexts.shape[-1])
         if values_are_known(rows):  # the shorter contexts are in the longest
             rows = rows[:, : max(1, int((rows >= 0).sum(1).max()) if len(rows) else 1)]

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from chainrule.kernels import enabled
 from chainrule.kernels._plain_modules import may_prepare
-from chainrule.kernels._recurrent import ONE_HOT_LIMIT, vendor_output
+from chainrule.kernels._recurrent import ONE_HOT_LIMIT, training_loops, vendor_output
 from chainrule.kernels._transforms import needs_plain_form, values_are_known
 from chainrule.layers._cells import StackedCells, project, symbols_of
 from chainrule.layers._packing import Packing, real_steps
@@ -202,8 +202,9 @@ class Recurrent(nn.RNNBase, SequenceLayer):
         if self.backend == "vendor" or x.device.type != "cpu":
             return self.backend == "vendor" or (enabled() and not needs_plain_form())
         # Measured on a CPU (benchmarks/speed_recurrent_training.py): the one fused kernel there is the LSTM's in
-        # float32 over full rows. In training on symbols, looking them up gains more than fusing; without gradients the
-        # kernel wins even though it must be given the one-hot vectors, as long as they fit.
+        # float32 over full rows, and compiled loops are faster in training. In training on symbols, looking them up
+        # gains more than fusing; without gradients the kernel wins even though it must be given the one-hot vectors,
+        # as long as they fit.
         fused = (
             enabled()
             and self.mode == "LSTM"
@@ -212,6 +213,7 @@ class Recurrent(nn.RNNBase, SequenceLayer):
             and self.weight_hh_l0.dtype == torch.float32
             and not torch.is_autocast_enabled("cpu")
             and not needs_plain_form()
+            and training_loops(self.weight_hh_l0, packing.sizes) is None
         )
         if x.is_floating_point():
             return fused

@@ -9,8 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from chainrule._ranges import check_shares, check_sizes
-from chainrule.kernels._plain_modules import may_prepare
-from chainrule.kernels._row_vectors import RowMap, by_torch, prepared_gelu, prepared_linear
 from chainrule.layers._pointwise import Linear, dropout, norm_layer
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -54,15 +52,6 @@ class FeedForward(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(..., D) -> (..., D)."""
         return self.linear2(self._activated(self.linear1(x)))
-
-    def prepare(self) -> RowMap:
-        """Return a function equal to `forward`, for few rows (B, D) or a vector, while the weights do not change."""
-        if not may_prepare(self):
-            return by_torch(self)
-        first = prepared_linear(self.linear1.weight, self.linear1.bias)
-        second = prepared_linear(self.linear2.weight, self.linear2.bias)
-        activated = prepared_gelu(self.linear1.weight) if self.activation == "gelu" else by_torch(self._activated)
-        return lambda x: second(activated(first(x)))
 
     def _activated(self, hidden: Tensor) -> Tensor:
         if self.activation == GATED:

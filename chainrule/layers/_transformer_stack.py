@@ -1,13 +1,13 @@
 """A causal Transformer without its embedding and head: mixers by name, its block, positions and the last norm."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 from torch import Tensor
 
 from chainrule._ranges import check_sizes
 from chainrule.kernels._plain_modules import may_prepare
-from chainrule.kernels._row_vectors import RowMap, prepared_norm, vector_step
 from chainrule.layers._causal_attention import CausalAttention
 from chainrule.layers._linear_attention import DeltaNet, LinearAttention
 from chainrule.layers._minimal_recurrence import MinGRU, MinLSTM
@@ -130,32 +130,17 @@ class TransformerStack(SequenceLayer):
         return {"blocks": self.blocks.initial_state(batch_size), "position": position}
 
     def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
-        return self._stepped(_normalised(stepping(self.blocks), self.norm), x_t, state)
+        return self._step(stepping(self.blocks), x_t, state)
 
     def prepare(self) -> LayerStep:
-        if not may_prepare(self):
-            return stepping(self)
-        step = _normalised(self.blocks.prepare(), prepared_norm(self.norm))
-        if self.reach is not None:  # other mixers take no vectors
-            step = vector_step(step, self.layers[0].feed_forward.linear1.weight)
-        return lambda x_t, state: self._stepped(step, x_t, state)
+        return partial(self._step, self.blocks.prepare()) if may_prepare(self) else stepping(self)
 
-    def _stepped(self, step: LayerStep, x_t: Tensor, state: State) -> tuple[Tensor, State]:
+    def _step(self, step: LayerStep, x_t: Tensor, state: State) -> tuple[Tensor, State]:
         position = state["position"]
         if self.positions is not None:
             x_t, position = stepping(self.positions)(x_t, position)
         y, states = step(x_t, state["blocks"])
-        return y, {"blocks": states, "position": position}
-
-
-def _normalised(step: LayerStep, norm: RowMap) -> LayerStep:
-    """Return a step whose output is normalised."""
-
-    def apply(x_t: Tensor, state: State) -> tuple[Tensor, State]:
-        y, state = step(x_t, state)
-        return norm(y), state
-
-    return apply
+        return self.norm(y), {"blocks": states, "position": position}
 
 
 class TransformerBlock(ResidualBlock, SequenceLayer):
@@ -180,26 +165,14 @@ class TransformerBlock(ResidualBlock, SequenceLayer):
         return self.mixer.initial_state(batch_size)
 
     def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
-        read, state = stepping(self.mixer)(self._mixer_input(x_t), state)
-        return self._after_mixer(x_t, read), state
+        return self._step(stepping(self.mixer), x_t, state)
 
     def prepare(self) -> LayerStep:
-        if not may_prepare(self):
-            return stepping(self)
-        mix, feed_forward = self.mixer.prepare(), self.feed_forward.prepare()
-        norm1, norm2 = prepared_norm(self.norm1), prepared_norm(self.norm2)
+        return partial(self._step, self.mixer.prepare()) if may_prepare(self) else stepping(self)
 
-        def before(x: Tensor, state: State) -> tuple[Tensor, State]:
-            read, state = mix(norm1(x), state)
-            x = x + read
-            return x + feed_forward(norm2(x)), state
-
-        def after(x: Tensor, state: State) -> tuple[Tensor, State]:
-            read, state = mix(x, state)
-            x = norm1(x + read)
-            return norm2(x + feed_forward(x)), state
-
-        return before if self.norm_first else after
+    def _step(self, mix: LayerStep, x_t: Tensor, state: State) -> tuple[Tensor, State]:
+        read, state = mix(self._mixer_input(x_t), state)
+        return self._after_mixer(x_t, read), state
 
 
 Mixer = Literal["softmax", "linear", "retention", "gated-linear", "delta", "min-gru", "min-lstm"]

@@ -19,7 +19,6 @@ from chainrule.layers._sequence_layer import stepping
 from chainrule.state import Memory, State, count_rows, expand
 
 ATTENTIONS = ("additive", "multiplicative")
-SCHEDULED_SAMPLING = "scheduled_sampling_rate"
 
 
 @dataclass(frozen=True)
@@ -61,12 +60,9 @@ class EncoderDecoder(ChunkModel, ABC):
         return self._sums_of_terms(x, context, lengths, self.label_smoothing)
 
     def _sums_of_terms(self, x: Tensor, context: Context, lengths: Tensor | None, label_smoothing: float) -> Tensor:
+        """Sum (1 - ε) log p(x_t) + ε mean_v log p(v) over the real elements of each row, (B,)."""
         x = zero_past_ends(symbols_of(x), lengths)
         features, _ = self._features(x, self.initial_state(len(x), context), None)
-        return self._sums(features, x, lengths, label_smoothing)
-
-    def _sums(self, features: Tensor, x: Tensor, lengths: Tensor | None, label_smoothing: float) -> Tensor:
-        """Sum (1 - ε) log p(x_t) + ε mean_v log p(v) over the real elements of each row, (B,)."""
         rows, steps, real = scored_places(x, lengths)
         features, symbols = features[rows, steps], x[rows, steps]  # of real elements alone, (R, E) and (R,)
         terms = Categorical(self._scores(features)).log_prob(symbols)
@@ -102,9 +98,6 @@ class AttentiveDecoder(EncoderDecoder):
 
     The first element follows a start symbol, which is only an input: it has number V and an embedding, but no
     probability.
-
-    In `training_objective`, if the context has an entry "scheduled_sampling_rate", (B,) probabilities, the model reads
-    a word that it draws itself instead of the given one with that probability (Bengio et al. 2015).
 
     Args:
         vocab_size: V.
@@ -172,14 +165,6 @@ class AttentiveDecoder(EncoderDecoder):
         Raises:
             ValueError: the context is not what the model is conditioned on.
         """
-
-    def training_objective(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
-        scheduled_sampling_rate = context.get(SCHEDULED_SAMPLING) if isinstance(context, dict) else None
-        if scheduled_sampling_rate is None or not x.shape[1]:
-            return super().training_objective(x, context, lengths)
-        x = zero_past_ends(symbols_of(x), lengths)
-        combined = self._read_own(x, self.initial_state(len(x), context), scheduled_sampling_rate)
-        return self._sums(combined, x, lengths, self.label_smoothing)
 
     def initial_state(self, batch_size: int, context: Context = None) -> State:
         encoded = self.encode(context)
@@ -287,16 +272,6 @@ class AttentiveDecoder(EncoderDecoder):
             fed, _ = self._combined(layers[-1][0], state["memory"])
             combined.append(fed)
         return torch.stack(combined, 1), {**state, "h": cells.state_of(layers), "fed": fed}
-
-    def _read_own(self, x: Tensor, state: State, scheduled_sampling_rate: Tensor) -> Tensor:
-        """Read x, with some of the words replaced by words that the model drew, (B, T, E)."""
-        combined, x_prev = [], None
-        for element in x.unbind(1):
-            read, _, state = self._advance(x_prev, state)
-            combined.append(read)
-            drawn = Categorical(self._scores(read.detach()).detach()).sample()
-            x_prev = torch.where(torch.rand(len(x), device=x.device) < scheduled_sampling_rate, drawn, element)
-        return torch.stack(combined, 1)
 
     def _combined(self, h: Tensor, memory: State) -> tuple[Tensor, Tensor]:
         r""":math:`\tilde h` of h, (B, M) or (B, T, M), and the attention's weights."""

@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from chainrule._base import AutoregressiveModel, for_rows
-from chainrule._checks import refuse_context
+from chainrule._base import AutoregressiveModel
+from chainrule._checks import for_rows, refuse_context
 from chainrule.heads._head import Head
 from chainrule.kernels._transforms import values_are_known
 from chainrule.layers._cells import check_vocabulary, symbols_of

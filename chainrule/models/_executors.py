@@ -1,30 +1,33 @@
 """Models of symbols prepared for many steps with the same weights: look-ups made once, and compiled loops."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributions import Distribution
+from torch.nn.functional import pad
 
-from chainrule._base import Executor
-from chainrule.heads import Categorical
+from chainrule._base import Executor, Step
 from chainrule.kernels._compiled import compiled_loops
 from chainrule.kernels._plain_modules import may_prepare
-from chainrule.kernels._row_vectors import prepared_linear
+from chainrule.layers._causal_attention import CausalAttention
 from chainrule.layers._cells import symbols_of
+from chainrule.layers._positions import LearnedPositions, rotations
 from chainrule.layers._recurrent import Recurrent
 from chainrule.layers._recurrent_stack import GRU, RNN
 from chainrule.layers._sequence_layer import LOOK_UP_LIMIT, LayerStep
+from chainrule.layers._transformer_stack import TransformerStack
 from chainrule.state import State, count_rows
 
 if TYPE_CHECKING:
-    from chainrule.kernels._compiled_loops import Recurrence, Scores
+    from chainrule.kernels._compiled_loops import Read, Recurrence, Scores
     from chainrule.models._model_mean import ModelMean
     from chainrule.models._ngram_lm import NgramLM
     from chainrule.models._recurrent_lm import RecurrentLM
     from chainrule.models._symbol_model import SymbolModel
+    from chainrule.models._transformer_lm import TransformerLM
     from chainrule.models._wavenet import WaveNet
 
 
@@ -47,14 +50,15 @@ class SymbolExecutor(Executor):
             self._advance, self._predict = self.parts(vectors)
         self.step = self._prepared_step
 
+    @property
+    def saved(self) -> float:
+        return saved_by(self.model, self.model.layer)
+
     def parts(self, vectors: Tensor | None) -> tuple[LayerStep, Callable[[Tensor, Tensor], Distribution]]:
         """Prepare the layer, to read integers where vectors (V + 1, N) are given, and the head."""
         model = self.model
         advance = model.layer.prepare() if vectors is None else model.layer.prepare_for(vectors)
-        if model.bias_ho is None:  # no single product
-            return advance, model.conditional
-        predict = prepared_linear(model.output_weight(), model.bias_ho)
-        return advance, lambda h, before: Categorical(predict(h))
+        return advance, model.conditional
 
     def _prepared_step(self, x_prev: Tensor | None, state: State) -> tuple[Any, State]:
         layer, recent = self.model.parts(state)
@@ -67,10 +71,22 @@ class SymbolExecutor(Executor):
         return self._predict(h, symbols), self.model.joined(layer, recent)
 
 
+_LARGEST_CACHE = 1 << 28  # numbers, that are copied in each step
+_AHEAD = 64  # positions whose vectors and turns are computed together
+
+
+def saved_by(model: nn.Module, layer: nn.Module) -> float:
+    """Seconds that compiled loops save for an element: calls for each weight, and reading those of a layer faster."""
+    return 5e-5 * len(list(model.parameters())) + 1e-10 * sum(weight.numel() for weight in layer.parameters())
+
+
 class RecurrentExecutor(SymbolExecutor):
     """A recurrent language model, whose long sequences compiled loops draw."""
 
     model: "RecurrentLM"
+
+    def fixed(self, state: State) -> tuple[Step, State] | None:
+        return (self.step, state) if self.may_replace else None
 
     def compiled_scores(self, state: State) -> "Scores | None":
         model = self.model
@@ -85,7 +101,7 @@ class RecurrentExecutor(SymbolExecutor):
             read = loops.looked_up(model.vectors(torch.arange(model.vocab_size + 1, device="cpu")) @ weight.t() + bias)
         else:
             past = None if model.ngrams is None or recent is None else (*model.ngrams.tables_apart(), recent[0])
-            read = loops.embedded(model.embedding.weight, weight, bias, past)
+            read = loops.projected(loops.embedded(model.embedding.weight, past), weight, bias)
         scores: Scores = loops.recurrent_scores(read, cells, model.output_weight(), model.bias_ho)
         return scores
 
@@ -111,6 +127,10 @@ class WaveNetExecutor(SymbolExecutor):
 
     model: "WaveNet"
 
+    @property
+    def saved(self) -> float:
+        return super().saved / 8  # plain steps are NumPy's
+
     def parts(self, vectors: Tensor | None) -> tuple[LayerStep, Callable[[Tensor, Tensor], Distribution]]:
         head = self.model.head
         return self.model.stack.prepare_for(vectors, head.linears), head.distribution
@@ -133,10 +153,103 @@ class WaveNetExecutor(SymbolExecutor):
         return scores
 
 
+class TransformerExecutor(SymbolExecutor):
+    """A Transformer, whose long sequences compiled loops draw."""
+
+    model: "TransformerLM"
+
+    def fixed(self, state: State) -> tuple[Step, State] | None:
+        """With caches as long as the window, whose empty slots no query reads."""
+        layer, recent = self.model.parts(state)
+        mixers = [block.mixer for block in self.model.stack.layers]
+        cached = [mixer for mixer in mixers if isinstance(mixer, CausalAttention)]
+        numbers = sum(2 * mixer.num_kv_heads * mixer.head_size * mixer.window for mixer in cached)
+        if not self.may_replace or count_rows(layer) * numbers > _LARGEST_CACHE:
+            return None
+
+        def filled(mixer: nn.Module, cache: State) -> State:
+            if not isinstance(mixer, CausalAttention):
+                return cache
+            empty = (0, 0, mixer.window - 1 - cache["keys"].shape[2], 0)
+            return cache | {name: pad(cache[name], empty) for name in ("keys", "values")}
+
+        blocks = tuple(map(filled, mixers, layer["blocks"]))
+        return self.model.step, self.model.joined(layer | {"blocks": blocks}, recent)
+
+    def compiled_scores(self, state: State) -> "Scores | None":
+        model = self.model
+        loops = compiled_loops(model.embedding.weight)
+        if loops is None or not self.may_replace:
+            return None
+        layer, recent = model.parts(state)
+        vectors = model.vectors(torch.arange(model.vocab_size + 1, device="cpu"))
+        read = loops.looked_up(vectors)
+        if model.ngrams is not None and recent is not None:
+            read = loops.embedded(vectors, (*model.ngrams.tables_apart(), recent[0]))
+        return compiled_blocks(loops, model.stack, layer, read, model.output_weight(), model.bias_ho)
+
+
+def compiled_blocks(
+    loops: ModuleType, stack: TransformerStack, state: State, read: "Read", weight: Tensor, bias: Tensor
+) -> "Scores | None":
+    """Return the scores of one sequence from a state on; `None` for other mixers, and for a very large cache."""
+    mixers, networks = [block.mixer for block in stack.layers], [block.feed_forward for block in stack.layers]
+    if not all(isinstance(mixer, CausalAttention) for mixer in mixers):
+        return None
+    mixer, norm_first = mixers[0], stack.layers[0].norm_first
+    like, size, window = mixer.in_proj_weight, mixer.head_size, mixer.window
+    if 2 * len(mixers) * mixer.num_kv_heads * window * size > LOOK_UP_LIMIT:
+        return None
+    norms = [norm for block in stack.layers for norm in (block.norm1, block.norm2)]
+    projections, biases = zip(*(part.scaled_projection() for part in mixers), strict=True)
+    slopes = like.new_zeros(mixer.num_heads) if (own := mixer.slopes()) is None else own.to(like)
+
+    def stacked(parts: Iterable[Tensor | None], width: int) -> Any:
+        return loops.array(torch.stack([like.new_zeros(width) if part is None else part for part in parts]))
+
+    def linears(layers: Sequence[nn.Linear]) -> tuple[Any, Any]:
+        biases = stacked((layer.bias for layer in layers), layers[0].out_features)
+        return stacked((layer.weight for layer in layers), 0), biases
+
+    def shifted(norm: Any) -> Tensor:
+        return torch.stack([norm.weight, getattr(norm, "bias", torch.zeros_like(norm.weight))])
+
+    weights = loops.transformer.Weights(
+        stacked(map(shifted, [*norms, stack.norm] if norm_first else norms), 0),
+        isinstance(norms[0], nn.LayerNorm), norm_first, norms[0].eps,
+        stacked(projections, 0), stacked(biases, len(like)),
+        *linears([part.out_proj for part in mixers]),
+        loops.array(slopes), loops.transformer.ACTIVATIONS[networks[0].activation],
+        *linears([part.linear1 for part in networks]),
+        *linears([part.linear2 for part in networks]),
+    )  # fmt: skip
+    caches, count = state["blocks"], int(state["blocks"][0]["count"])
+    cached = [loops.array(torch.cat([cache[name] for cache in caches])) for name in ("keys", "values")]
+
+    def places(start: int) -> tuple[Any, Any]:
+        stop = start + _AHEAD
+        if isinstance(stack.positions, LearnedPositions):  # at the end they raise
+            stop = max(min(stop, len(stack.positions.weight)), start + 1)
+        positions = torch.arange(start, stop, device="cpu")
+        vectors = turns = like.new_empty(len(positions), 0)
+        if stack.positions is not None:
+            vectors = stack.positions.vectors(positions).to(like)
+        if mixer.position == "rotary":
+            turns = torch.view_as_real(rotations(positions, size, like)).flatten(1)
+        return loops.array(vectors), loops.array(turns)
+
+    scores: Scores = loops.transformer_scores(read, weights, cached, window, count, places, weight, bias)
+    return scores
+
+
 class NgramExecutor(Executor):
     """Counts, looked up by compiled loops."""
 
     model: "NgramLM"
+    saved = 5e-4
+
+    def fixed(self, state: State) -> tuple[Step, State] | None:
+        return self.step, state
 
     def compiled_scores(self, state: State) -> "Scores | None":
         ngrams = self.model.ngrams
@@ -158,6 +271,21 @@ class MeanExecutor(Executor):
 
     def _together(self, x_prev: Tensor | None, state: State) -> tuple[Any, State]:
         return self.model.together(part.step(x_prev, own) for part, own in zip(self._parts, state, strict=True))
+
+    def fixed(self, state: State) -> tuple[Step, State] | None:
+        parts = [part.fixed(own) for part, own in zip(self._parts, state, strict=True)]
+        if None in parts or not may_prepare(self.model):
+            return None
+        steps, states = zip(*cast("list[tuple[Step, State]]", parts), strict=True)
+
+        def together(x_prev: Tensor | None, state: State) -> tuple[Any, State]:
+            return self.model.together(step(x_prev, own) for step, own in zip(steps, state, strict=True))
+
+        return together, states
+
+    @property
+    def saved(self) -> float:
+        return sum(part.saved for part in self._parts)
 
     def compiled_scores(self, state: State) -> "Scores | None":
         weights = self.model.log_weights

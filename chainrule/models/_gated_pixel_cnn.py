@@ -1,6 +1,6 @@
 """The gated PixelCNN, without a blind spot."""
 
-from typing import Annotated, cast, final
+from typing import Annotated, Any, cast, final
 
 import torch
 from torch import Tensor, nn
@@ -59,13 +59,9 @@ class GatedPixelCNN(MaskedImageModel):
         colours = self.image_shape[0]
         kernel_sizes = {"kernel_size": kernel_size, "first_kernel_size": first_kernel_size}
         self._checked_sizes(channels, layers, kernel_sizes, dropout)
-        self.first = GatedStacks(
-            colours, channels, first_kernel_size, "A", colours, num_classes=num_classes, dropout=dropout
-        )
-        self.layers = nn.ModuleList(
-            GatedStacks(channels, channels, kernel_size, "B", colours, num_classes=num_classes, dropout=dropout)
-            for _ in range(layers)
-        )
+        options: dict[str, Any] = {"channel_groups": colours, "num_classes": num_classes, "dropout": dropout}
+        self.first = GatedStacks(colours, channels, first_kernel_size, "A", **options)
+        self.layers = nn.ModuleList(GatedStacks(channels, channels, kernel_size, "B", **options) for _ in range(layers))
         self.head = PixelLogits(channels, colours, levels)
 
     @property

@@ -1,6 +1,7 @@
 """A Transformer over the pixels of an image in raster order."""
 
-from typing import Literal, final
+from functools import partial
+from typing import TYPE_CHECKING, Literal, final
 
 import torch
 from torch import Tensor, nn
@@ -8,15 +9,19 @@ from torch import Tensor, nn
 from chainrule._base import Executor
 from chainrule._ranges import Layers, Probability, Size
 from chainrule.heads import Categorical
+from chainrule.kernels._compiled import compiled_loops
 from chainrule.kernels._plain_modules import may_prepare
-from chainrule.kernels._row_vectors import RowMap, prepared_linear
 from chainrule.layers._cells import check_vocabulary
 from chainrule.layers._pointwise import Linear, dropout
 from chainrule.layers._sequence_layer import LayerStep, SequenceLayer, Serial, stepping
 from chainrule.layers._transformer_stack import TransformerStack
 from chainrule.models._conditioned import checked_labels
+from chainrule.models._executors import compiled_blocks, saved_by
 from chainrule.models._image_model import ImageModel
 from chainrule.state import State
+
+if TYPE_CHECKING:
+    from chainrule.kernels._compiled_loops import Array, Scores
 
 
 @final
@@ -225,24 +230,45 @@ class ImageTransformer(ImageModel):
         return Categorical(self.output(h)), state
 
     def step(self, x_prev: Tensor | None, state: State) -> tuple[Categorical, State]:
-        return self._step(stepping(self.network), self.output, x_prev, state)
+        return self._step(stepping(self.network), x_prev, state)
 
     def prepare(self) -> Executor:
         if self.training or not may_prepare(self):
             return Executor(self)
-        with torch.no_grad():
-            advance, predict = self.network.prepare(), prepared_linear(self.output.weight, self.output.bias)
-        return Executor(self, lambda x_prev, state: self._step(advance, predict, x_prev, state))
+        return _ImageTransformerExecutor(self)
 
-    def _step(
-        self, advance: LayerStep, predict: RowMap, x_prev: Tensor | None, state: State
-    ) -> tuple[Categorical, State]:
+    def _step(self, advance: LayerStep, x_prev: Tensor | None, state: State) -> tuple[Categorical, State]:
         x_prev = torch.full_like(state[0]["place"], self.levels) if x_prev is None else x_prev.long()
         h, state = advance(x_prev, state)
-        return Categorical(predict(h)), state
+        return Categorical(self.output(h)), state
 
     def _before(self, x: Tensor, x_prev: Tensor | None) -> Tensor:
         """Return the elements before each of x: `x_prev` or the start, then x without its last."""
         if x_prev is None:
             x_prev = torch.full_like(x[:, 0], self.levels)
         return torch.cat([x_prev.long().unsqueeze(1), x[:, :-1]], 1)
+
+
+class _ImageTransformerExecutor(Executor):
+    """A prepared Transformer, whose blocks compiled loops compute for a single image."""
+
+    model: ImageTransformer
+
+    def __init__(self, model: ImageTransformer):
+        super().__init__(model, partial(model._step, model.network.prepare()))
+
+    @property
+    def saved(self) -> float:
+        return saved_by(self.model, self.model.stack)
+
+    def compiled_scores(self, state: State) -> "Scores | None":
+        model, (place, layer) = self.model, state
+        if (loops := compiled_loops(model.output.weight)) is None:
+            return None
+
+        def read(symbol: int, x: "Array") -> None:
+            nonlocal place
+            features, place = model.inputs.step(torch.tensor([model.levels if symbol < 0 else symbol]), place)
+            x[:] = features[0].detach().numpy()
+
+        return compiled_blocks(loops, model.stack, layer, read, model.output.weight, model.output.bias)

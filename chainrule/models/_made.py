@@ -125,10 +125,12 @@ class _ColumnExecutor(Executor):
         super().__init__(made, columns.step)
         self.made, self.columns = made, columns
 
-    def draws(self, n: int, context: Context, prefix: Tensor | None, pick: Draw) -> Iterator[Tensor]:
+    def draws(
+        self, n: int, context: Context, prefix: Tensor | None, pick: Draw, count: int | None = None
+    ) -> Iterator[Tensor]:
         columns = self._columns(prefix)
         if columns is None:
-            return super().draws(n, context, prefix, pick)
+            return super().draws(n, context, prefix, pick, count)
         return columns.draws(n, self.made._context(context, n), prefix, pick)
 
     def rows(

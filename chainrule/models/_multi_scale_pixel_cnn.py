@@ -234,7 +234,9 @@ class _GroupExecutor(Executor):
 
     model: MultiScalePixelCNN
 
-    def draws(self, n: int, context: Context, prefix: Tensor | None, pick: Draw) -> Iterator[Tensor]:
+    def draws(
+        self, n: int, context: Context, prefix: Tensor | None, pick: Draw, count: int | None = None
+    ) -> Iterator[Tensor]:
         """Yield the stream, a group at a time: each colour of all its pixels at once."""
         model = self.model
         if prefix is not None and values_are_known(prefix) and outside(prefix, model.levels).any():

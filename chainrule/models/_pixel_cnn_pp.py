@@ -22,12 +22,11 @@ class PixelCNNPP(RasterModel):
     .. math:: v = \mathrm{pyramid}_v(W_v * \mathrm{rows\ above}), \quad h = \mathrm{pyramid}_h(W_h * x;\ v), \quad
         p(x_{1ij}, \ldots, x_{Cij} \mid \ldots) = \mathrm{mixture}(W\,\mathrm{elu}(h_{ij}))
 
-    The vertical stream v sees the rows above a pixel, the horizontal stream h also the pixels to the left; h reads v at
-    every block, so there is no blind spot. Both go down to half and a quarter of the resolution and back up (see
-    `GatedPyramid`). The colours of a pixel are drawn one after the other from one mixture, in which each is coupled to
-    the earlier ones (`chainrule.heads.PixelLogisticMixture`), so the network runs once per pixel. x is read as numbers
-    from -1 to 1, with an additional channel of ones that marks the inside of the image. There is no data-dependent
-    initialisation and no weight normalisation.
+    The stream v sees the rows above a pixel, h also the pixels to the left; h reads v at every block, so there is no
+    blind spot. Both go down to half and a quarter of the resolution and back up (see `GatedPyramid`). The colours of a
+    pixel are drawn one after the other from one mixture, in which each is coupled to the earlier ones
+    (`chainrule.heads.PixelLogisticMixture`), so the network runs once per pixel. x is read as numbers from -1 to 1,
+    with a channel of ones that marks the inside of the image. Unlike there, no weight is normalised.
 
     Args:
         image_shape: (C, H, W).
@@ -67,28 +66,25 @@ class PixelCNNPP(RasterModel):
         self.output.spread()
 
     def forward(self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None) -> Conditional:
-        """Return all conditionals, batch shape (B, C, H, W); `lengths` has no effect: conditionals read the past."""
         return self.output.coloured(self._outputs(x, context), x)
 
     def log_prob(self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None) -> Tensor:
         """Exact log-likelihood of each row, (B,), nats; without lengths the colours of a pixel are scored together."""
         if lengths is not None:
             return super().log_prob(x, context, lengths)
-        pixels = self.output.mixture(self._outputs(x, context).movedim(1, 3))
-        return pixels.log_prob(x.movedim(1, 3)).flatten(1).sum(1)
+        return self.output.mixture(self._outputs(x, context).movedim(1, 3)).log_prob(x.movedim(1, 3)).flatten(1).sum(1)
 
     def _outputs(self, x: Tensor, context: Tensor | None) -> Tensor:
-        """Return the parameters of the mixtures of whole images, (B, P, H, W)."""
         label = checked_labels(context, len(self.images.checked(x)), self.num_classes)
-        dropout = self.dropout if self.training else 0.0  # nothing that is drawn from has any
-        return self.output(self.streams(self._with_ones(x), self.blank_rows(len(x)), label, dropout=dropout)[0])
+        h, _ = self.streams(self._with_ones(x), self.blank_rows(len(x)), label, dropout=self.dropout * self.training)
+        return self.output(h)
 
     def conditionals(self, x: Tensor, above: State, label: Tensor | None) -> tuple[Conditional, State]:
         h, above = self.streams(self._with_ones(x), above, label)
         return self.output.coloured(self.output(h), x), above
 
     def _with_ones(self, x: Tensor) -> Tensor:
-        scaled = self._scaled(x, self.output.weight)  # (B, C, ...)
+        scaled = self._scaled(x, self.output.weight)
         return torch.cat([scaled, torch.ones_like(scaled[:, :1])], 1)
 
     def blank_rows(self, batch_size: int) -> State:

@@ -6,7 +6,7 @@ from typing import Annotated, Unpack, cast, final
 import torch
 from torch import Tensor, nn
 
-from chainrule._base import for_rows
+from chainrule._checks import for_rows
 from chainrule._latent import LatentModel, OneLayerObjective
 from chainrule._ranges import Layers, Probability, Range, Size
 from chainrule.heads import Categorical

@@ -13,7 +13,7 @@ from chainrule._base import Context, Executor
 from chainrule._checks import check_prefix
 from chainrule.heads import Categorical
 from chainrule.heads._adapter import Draw
-from chainrule.kernels._compiled import LONG, compiled_loops
+from chainrule.kernels._compiled import compiled_loops, first_compiled
 from chainrule.kernels._plain_modules import may_prepare
 from chainrule.kernels._raster_bodies import Conditional, MaskedScan, RasterScan
 from chainrule.kernels._raster_convolutions import PIXELS, RasterBody, RasterConvolutions
@@ -174,8 +174,8 @@ class RasterModel(ImageModel):
         return conditional, {**state, "above": above, "row": row}
 
 
-SLOW = 2
-"""Symbols of a text that are drawn by plain steps in the time of one element of an image."""
+SAVED = 1.2e-3
+"""Seconds, roughly, that compiled loops save for an element of an image."""
 
 
 class RasterExecutor(Executor):
@@ -204,7 +204,7 @@ class RasterExecutor(Executor):
         """Return the model's program where it may run, and `count` elements pay for loading numba."""
         model = self.model
         filtered = (pick.temperature, pick.top_k, pick.top_p) != (1, None, None)
-        if count * SLOW < LONG or filtered or needs_plain_form() or not may_prepare(*model.scanned):
+        if first_compiled(SAVED, count) is None or filtered or needs_plain_form() or not may_prepare(*model.scanned):
             return None
         return None if compiled_loops(next(model.parameters())) is None else model.program()
 

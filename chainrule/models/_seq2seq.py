@@ -19,8 +19,7 @@ class Seq2Seq(AttentiveDecoder):
         m_s = [\overrightarrow{h}_s, \overleftarrow{h}_s], \qquad s = [\overrightarrow{h}_S, \overleftarrow{h}_1]
 
     The encoder is bidirectional (Bahdanau, Cho and Bengio 2015). `AttentiveDecoder` documents how the decoder uses the
-    memory m and the summary s (Luong, Pham and Manning 2015), and label smoothing and scheduled sampling in its
-    training objective.
+    memory m and the summary s (Luong, Pham and Manning 2015), and label smoothing in its training objective.
 
     The context is a dict: "tokens" (B, S), integers in [0, source_vocab_size), and "lengths" (B,), the real ones of
     each row. A row of length 0 is allowed.

@@ -5,7 +5,8 @@ from typing import Annotated, Literal, final
 import torch
 from torch import Tensor, nn
 
-from chainrule._base import Context, LikelihoodModel, for_rows
+from chainrule._base import Context, LikelihoodModel
+from chainrule._checks import for_rows
 from chainrule._modes import in_evaluation
 from chainrule._ranges import Layers, Probability, Range, Size, check_sizes
 from chainrule.heads import IndependentTags, LinearChainCRF, TagConstraints, TagSequences

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from chainrule._ranges import Layers, Probability, Range, Size, check_sizes
 from chainrule.layers._positions import LearnedPositions
 from chainrule.layers._transformer_stack import Mixer, TransformerStack
+from chainrule.models._executors import TransformerExecutor
 from chainrule.models._symbol_model import SymbolModel
 
 
@@ -111,6 +112,9 @@ class TransformerLM(SymbolModel):
         """The number of learned positions, which no sequence may exceed; `None` where there is no end."""
         positions = self.stack.positions
         return len(positions.weight) if isinstance(positions, LearnedPositions) else None
+
+    def prepare(self) -> TransformerExecutor:
+        return TransformerExecutor(self)
 
     def vectors(self, symbols: Tensor) -> Tensor:
         table, scale = self.embedding.weight, self.embedding.embedding_dim**0.5

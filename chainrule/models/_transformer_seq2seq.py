@@ -12,7 +12,6 @@ from chainrule._base import Context, Executor
 from chainrule._ranges import Layers, Probability, Size, check_shares, check_sizes
 from chainrule.heads import Categorical
 from chainrule.kernels._plain_modules import may_prepare
-from chainrule.kernels._row_vectors import prepared_linear
 from chainrule.layers._attention import CrossAttention
 from chainrule.layers._causal_attention import CausalAttention
 from chainrule.layers._cells import symbol_before, symbols_before, symbols_of
@@ -50,9 +49,7 @@ class DecoderBlock(ResidualBlock):
     def forward(self, x: Tensor, state: State, remembered: State) -> tuple[Tensor, State]:
         """Read a chunk x (B, T, D) from a state, None at the beginning, with the memory in sight."""
         read, state = self.mixer(self._mixer_input(x), state)
-        x = self._sum(x, read, self.norm1)
-        x = self._sum(x, self.cross(self.norm2(x) if self.norm_first else x, remembered), self.norm2)
-        return self._sum(x, self.feed_forward(self.norm3(x) if self.norm_first else x), self.norm3), state
+        return self._after(x, read, remembered), state
 
     def step(self, x_t: Tensor, state: State, remembered: State) -> tuple[Tensor, State]:
         """Read one element of each row, (B, D)."""
@@ -61,18 +58,21 @@ class DecoderBlock(ResidualBlock):
 
     def prepare(self) -> DecoderStep:
         """Return a function equal to `step` in evaluation while the weights do not change."""
-        if not self.norm_first or not may_prepare(self):
+        if not may_prepare(self):
             return self.step
-        mix, feed_forward, cross = self.mixer.prepare(), self.feed_forward.prepare(), self.cross
-        norm1, norm2, norm3 = self.norm1, self.norm2, self.norm3
+        mix = self.mixer.prepare()
 
-        def step(x: Tensor, state: State, remembered: State) -> tuple[Tensor, State]:
-            read, state = mix(norm1(x), state)
-            x = x + read
-            x = x + cross(norm2(x).unsqueeze(1), remembered).squeeze(1)
-            return x + feed_forward(norm3(x)), state
+        def step(x_t: Tensor, state: State, remembered: State) -> tuple[Tensor, State]:
+            read, state = mix(self._mixer_input(x_t), state)
+            return self._after(x_t.unsqueeze(1), read.unsqueeze(1), remembered).squeeze(1), state
 
         return step
+
+    def _after(self, x: Tensor, read: Tensor, remembered: State) -> Tensor:
+        """Return the block's result from x (B, T, D) and the mixer's result."""
+        x = self._sum(x, read, self.norm1)
+        x = self._sum(x, self.cross(self.norm2(x) if self.norm_first else x, remembered), self.norm2)
+        return self._sum(x, self.feed_forward(self.norm3(x) if self.norm_first else x), self.norm3)
 
     def last_products(self) -> list[nn.Linear]:
         """Return the last product of each residual branch; see `shrink_residuals`."""
@@ -194,11 +194,10 @@ class TransformerSeq2Seq(EncoderDecoder):
             return Executor(self)
         with torch.no_grad():
             steps = [block.prepare() for block in self._blocks]
-            predict = prepared_linear(self._output_weight(), self.bias_ho)
 
         def step(x_prev: Tensor | None, state: State) -> tuple[Categorical, State]:
             h, state = self._advance(steps, x_prev, state)
-            return Categorical(predict(h)), state
+            return Categorical(self._scores(h)), state
 
         return Executor(self, step)
 

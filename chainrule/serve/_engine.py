@@ -23,7 +23,7 @@ from chainrule._app.run import Run
 from chainrule._app.tasks.config import MOST_SEED
 from chainrule._app.tasks.run_directory import VOCABULARY
 from chainrule._app.tasks.text.sampler import Decoder, cover_log_probs
-from chainrule._app.tasks.text.sampling import begin_prompt, encode_prompt, fitting_prompt
+from chainrule._app.tasks.text.sampling import begin_prompt, fitting_prompt
 from chainrule._base import AutoregressiveModel
 from chainrule.data._corpus import load_vocabulary
 from chainrule.data._vocabulary import Beginning
@@ -49,7 +49,8 @@ class _Row:
         seed = randbelow(1 << 31) if self.request.seed is None else self.request.seed
         self.generator = torch.Generator().manual_seed(seed)
         self.filters = (self.request.temperature, self.request.top_k, self.request.top_p)
-        self.held = Held(Decoder(vocabulary, before), self.request.stop, self.request.rest)
+        rest = "" if self.request.score_prompt else self.request.rest
+        self.held = Held(Decoder(vocabulary, before), self.request.stop, rest)
         self.left = self.request.max_tokens
 
     def drawn(self, symbol: int, *facts: Any) -> list[Token]:
@@ -113,11 +114,10 @@ class Engine:
         """Texts that are being drawn or wait."""
         return self._active
 
-    def encode(self, text: str, *, scored: bool = False) -> list[int]:
-        """Return the symbols of a prompt."""
+    def encode(self, text: str) -> list[int]:
+        """Return the symbols of a text."""
         self._check_length(text)
-        ids = self.vocabulary.encode(text) if scored else encode_prompt(self.vocabulary, self.shown(text))
-        return ids.tolist()
+        return self.vocabulary.encode(text).tolist()
 
     def begin(self, text: str) -> tuple[Beginning, str]:
         """Return a prompt, which may end inside a symbol, and its text, as `chainrule sample --prompt` reads it."""
@@ -129,11 +129,6 @@ class Engine:
             raise ValueError("prompt: expected a text, got half of a surrogate pair")
         if len(text) > 16 * self.limits.prompt:
             raise ValueError(f"prompt: expected at most {self.limits.prompt} symbols")
-
-    def shown(self, text: str) -> str:
-        """Return the part of a prompt that the model reads."""
-        text = text.removeprefix("\ufeff")
-        return text.rstrip(" ") if self.vocabulary.cuts_at_spaces else text  # the next word brings its blank
 
     def decode(self, symbols: Sequence[int]) -> str:
         """Return the text of symbols."""
@@ -186,10 +181,10 @@ class Engine:
         if request.start is not None and not request.prompt:
             raise ValueError("prompt: expected the symbol in the place of the token whose state is the start, got none")
         prompt = self.vocabulary.check_ids(request.prompt)
+        whole = Beginning(prompt, request.rest, request.covers)
         if request.score_prompt or request.start is not None:
-            self.model.useful_prefix(len(prompt) + request.max_tokens)  # raises where positions end before
+            fitting_prompt(self.model, whole, len(prompt) + request.max_tokens)  # raises where positions end before
         else:
-            whole = Beginning(prompt, request.rest, request.covers)
             prompt = fitting_prompt(self.model, whole, request.max_tokens)[0].ids
         if not request.max_tokens and not (request.score_prompt and len(prompt)):
             raise ValueError("max_tokens: expected at least 1, or a prompt to score")
@@ -262,18 +257,16 @@ class Engine:
     def _report(self, reading: _Reading, x: Tensor, conditionals: Categorical) -> None:
         """Deliver symbols of a prompt."""
         most = max(stream.request.alternatives for stream in reading.streams)
-        logits = conditionals.logits[0]
-        symbols, log_probs = x[0].tolist(), logits.gather(1, x.t()).squeeze(1).tolist()
-        likeliest = _likeliest(logits, most) if most else [()] * len(symbols)
-        ends = reading.place + len(symbols) == reading.symbols.shape[1]
+        facts = _facts(x[0], conditionals.logits[0], most)
+        ends = reading.place + len(facts) == reading.symbols.shape[1]
         for stream in reading.streams:
             decoder, request = Decoder(self.vocabulary, reading.request.prompt[: reading.place]), stream.request
-            for index, (symbol, log_prob, others) in enumerate(zip(symbols, log_probs, likeliest, strict=True), 1):
-                last = ends and index == len(symbols)
+            for index, (symbol, log_prob, others) in enumerate(facts, 1):
+                last = ends and index == len(facts)
                 text = decoder.add(symbol) + (decoder.rest() if last else "")
                 finish = "length" if last and not request.max_tokens else None
-                others = others[: request.alternatives]
-                self._send(stream, Token(symbol, text, log_prob, others, drawn=False, finish=finish))
+                alternatives = others[: request.alternatives]
+                self._send(stream, Token(symbol, text, log_prob, alternatives, drawn=False, finish=finish))
 
     def _join(self, reading: _Reading) -> None:
         streams = [stream for stream in reading.streams if stream.request.max_tokens]
@@ -296,23 +289,30 @@ class Engine:
         self._rows += [row for row, goes in zip(rows, going, strict=True) if goes]
 
     def _cover(self, reading: _Reading, rows: list[_Row]) -> tuple[State, Tensor, list[bool]]:
-        """Draw the symbols that complete the end of a prompt, as one token of each row; see `_draw`."""
+        """Draw the symbols that complete the end of a prompt; see `_draw`.
+
+        All but the last of them are the prompt's. Where a prompt is not reported, one token stands for them all.
+        """
         request, states, last, going = reading.request, list[State](), list[int](), list[bool]()
         prompt = Beginning(np.array(request.prompt, np.int64), request.rest, request.covers)
         scores = cover_log_probs(self.model, prompt, (reading.state, reading.last))
-        log_probs = scores.log_softmax(0)
+        joint = scores.log_softmax(0)
         for row in rows:
             index = int(Categorical(logits=scores).filtered(*row.filters).sample(generator=row.generator))
-            cover = request.covers[index]
-            states.append(self.model.unroll(torch.tensor([cover]), reading.state, reading.last)[1])
-            last.append(cover[-1])
-            for symbol in cover[:-1]:
-                row.held.pass_over(symbol)
-            own = states[-1] if row.request.keep_states else None
-            tokens = row.drawn(last[-1], float(log_probs[index]), (), own)
-            for token in tokens:
-                self._send(row.stream, token)
-            going.append(not (tokens and tokens[-1].finish))
+            cover = torch.tensor([request.covers[index]])
+            conditionals, state = self.model.unroll(cover, reading.state, reading.last)
+            facts = _facts(cover[0], _categorical(conditionals).logits[0], row.request.alternatives)
+            for symbol, log_prob, others in facts[:-1]:
+                text = row.held.pass_over(symbol)
+                if request.score_prompt:
+                    self._send(row.stream, Token(symbol, text, log_prob, others, drawn=False))
+            symbol, log_prob, others = facts[-1]
+            if not request.score_prompt:
+                log_prob, others = float(joint[index]), ()
+            own = state if row.request.keep_states else None
+            going.append(self._send_drawn(row, symbol, log_prob, others, own))
+            states.append(state)
+            last.append(symbol)
         self.drawn += len(rows)
         return concatenate(states), torch.tensor(last), going
 
@@ -342,21 +342,20 @@ class Engine:
         for filters, places in groups.items():
             part = scores if len(groups) == 1 else Categorical(scores.parameters[0][places])
             drawn[places] = part.filtered(*filters).sample_rows([rows[index].generator for index in places])
-        logits = scores.logits
-        log_probs = logits.gather(1, drawn.unsqueeze(1)).squeeze(1).tolist()
-        most = max(row.request.alternatives for row in rows)
-        likeliest = _likeliest(logits, most) if most else [()] * len(rows)
+        facts = _facts(drawn, scores.logits, max(row.request.alternatives for row in rows))
         going = []
-        for index, (row, symbol) in enumerate(zip(rows, drawn.tolist(), strict=True)):
-            request = row.request
-            own = select(state, torch.tensor([index])) if request.keep_states else None
-            others = likeliest[index][: request.alternatives]
-            tokens = row.drawn(symbol, log_probs[index], others, own)
-            for token in tokens:
-                self._send(row.stream, token)
-            going.append(not (tokens and tokens[-1].finish))
+        for index, (row, (symbol, log_prob, others)) in enumerate(zip(rows, facts, strict=True)):
+            own = select(state, torch.tensor([index])) if row.request.keep_states else None
+            going.append(self._send_drawn(row, symbol, log_prob, others[: row.request.alternatives], own))
         self.drawn += len(rows)
         return drawn, going
+
+    def _send_drawn(self, row: _Row, symbol: int, log_prob: float, others: Any, state: State) -> bool:
+        """Deliver a symbol that was drawn for a row; return whether the row goes on."""
+        tokens = row.drawn(symbol, log_prob, others, state)
+        for token in tokens:
+            self._send(row.stream, token)
+        return not (tokens and tokens[-1].finish)
 
     def _send(self, stream: Stream, token: Token | Exception) -> None:
         self._outbox[stream.loop].append((stream, token))
@@ -385,7 +384,9 @@ def _categorical(conditional: Any) -> Categorical:
     return categorical
 
 
-def _likeliest(logits: Tensor, number: int) -> list[tuple[tuple[int, float], ...]]:
-    """Return the likeliest symbols of each row (B, V) with their log-probabilities, likeliest first."""
-    log_probs, symbols = logits.topk(min(number, logits.shape[1]), -1)
-    return [tuple(zip(*row, strict=True)) for row in zip(symbols.tolist(), log_probs.tolist(), strict=True)]
+def _facts(symbols: Tensor, logits: Tensor, number: int) -> list[tuple[int, float, tuple[tuple[int, float], ...]]]:
+    """Return symbols (B,), their log-probabilities, and the likeliest in their places (B, V), likeliest first."""
+    log_probs = logits.gather(1, symbols.unsqueeze(1)).squeeze(1).tolist()
+    best, ids = logits.topk(min(number, logits.shape[1]), -1) if number else (logits[:, :0],) * 2
+    likeliest = [tuple(zip(*row, strict=True)) for row in zip(ids.tolist(), best.tolist(), strict=True)]
+    return list(zip(symbols.tolist(), log_probs, likeliest, strict=True))

@@ -7,9 +7,11 @@ page cannot do.
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Collection, Coroutine
 from dataclasses import dataclass
 from ipaddress import ip_address
+from pathlib import Path
 from secrets import compare_digest
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -44,8 +46,8 @@ def error_response(status: int, message: str) -> JSONResponse:
     return JSONResponse(error_body(status, message), status, headers)
 
 
-def status_of(error: Exception) -> tuple[int, str]:
-    """Return the status and the message of the answer to an error."""
+def status_of(error: Exception, paths: Collection[Path]) -> tuple[int, str]:
+    """Return the status and the message of the answer to an error; one that names a run's path is the server's."""
     match error:
         case Busy():
             return 429, str(error)
@@ -55,24 +57,31 @@ def status_of(error: Exception) -> tuple[int, str]:
             return error.status_code, str(error.detail)
         case RequestValidationError() | ValidationError():
             return 400, _first_fault(error)
-        case ValueError():
+        case ValueError() if not any(_names(str(error), path) for path in paths):
             return 400, str(error)
     return 500, "the server made a mistake; its log says which"
 
 
-def final_error(error: Exception) -> dict[str, Any]:
+def _names(message: str, path: Path) -> bool:
+    return str(path.resolve()) in message or any(f" {path}{end}" in f" {message}" for end in (os.sep, ":"))
+
+
+def final_error(error: Exception, paths: Collection[Path]) -> dict[str, Any]:
     """Return the content of an error that ends a stream; the log gets a mistake of the server's."""
-    status, message = status_of(error)
+    status, message = status_of(error, paths)
     if status == 500:
         logging.getLogger(__name__).error("a stream ended early", exc_info=error)
     return error_body(status, message)
 
 
-def answer_errors(app: FastAPI) -> None:
-    """Let all errors be answered in one shape."""
+def answer_errors(app: FastAPI, paths: Collection[Path]) -> None:
+    """Let all errors be answered in one shape, and none name the paths of runs."""
 
     def answer(_: Request, error: Exception) -> JSONResponse:
-        return error_response(*status_of(error))
+        status, message = status_of(error, paths)
+        if status == 500 and isinstance(error, ValueError):  # the server logs the others
+            logging.getLogger(__name__).error("a run is damaged", exc_info=error)
+        return error_response(status, message)
 
     def nothing(_: Request, __: Exception) -> JSONResponse:
         return JSONResponse({}, 499)  # nobody reads it

@@ -84,7 +84,7 @@ class Completion(BaseModel):
     def _prompt(self, engine: Engine, prompt: str | list[int]) -> tuple[Beginning, str]:
         if isinstance(prompt, str) and not self.scored:
             return engine.begin(prompt)
-        symbols = engine.encode(prompt, scored=True) if isinstance(prompt, str) else prompt
+        symbols = engine.encode(prompt) if isinstance(prompt, str) else prompt
         return Beginning(np.array(symbols, np.int64)), engine.decode(symbols)
 
     @property
@@ -184,7 +184,7 @@ def openai_router(state: ServerState) -> APIRouter:
         read = sum(len(prompt.ids) for prompt, _ in prompts)
         if body.stream:
             counted = bool((body.stream_options or {}).get("include_usage"))
-            events = _events(head, choices, streams, read, counted=counted, seconds=state.limits.seconds)
+            events = _events(head, choices, streams, read, state, counted=counted)
             return _Events(events, streams)
         try:
             results = await while_wanted(request.receive, _all(streams), state.limits.seconds)
@@ -229,19 +229,19 @@ async def _all(streams: list[Stream]) -> list[list[Token]]:
 
 
 async def _events(
-    head: dict[str, Any], choices: list[_Choice], streams: list[Stream], read: int, *, counted: bool, seconds: float
+    head: dict[str, Any], choices: list[_Choice], streams: list[Stream], read: int, state: ServerState, *, counted: bool
 ) -> AsyncIterator[str]:
     """Yield the events of an answer, each with the tokens of one text that have come since the last."""
     drawn = 0
     try:
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(state.limits.seconds):
             async for index, tokens in _merged(streams):
                 drawn += sum(token.drawn for token in tokens)
                 yield _event({**head, "choices": [choices[index].taken(tokens)]})
         if counted:
             yield _event({**head, "choices": [], "usage": _usage(read, drawn)})
     except Exception as error:
-        yield _event(final_error(error))
+        yield _event(final_error(error, state.paths))
     yield "data: [DONE]\n\n"
 
 
@@ -299,12 +299,12 @@ def tokenizer_router(state: ServerState) -> APIRouter:
     @router.get("/tokenizer_info")
     async def info() -> dict[str, Any]:
         engine = _engine_of(state, None)
-        unknown = engine.vocabulary.unknown in engine.encode("\n", scored=True)
+        unknown = engine.vocabulary.unknown in engine.encode("\n")
         return {"bos_token": None, "eos_token": None if unknown else "\n"}
 
     @router.post("/tokenize")
     async def tokenize(body: Text) -> dict[str, Any]:
-        tokens = _engine_of(state, body.model).encode(body.prompt, scored=True)
+        tokens = _engine_of(state, body.model).encode(body.prompt)
         return {"tokens": tokens, "count": len(tokens)}
 
     @router.post("/detokenize")

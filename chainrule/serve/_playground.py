@@ -15,6 +15,7 @@ from fastapi.responses import FileResponse, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from chainrule._app.run import Run
+from chainrule.data._vocabulary import Beginning
 from chainrule.serve import _playground_answers as answers
 from chainrule.serve import _playground_images as images
 from chainrule.serve import _playground_latent as latent
@@ -52,7 +53,7 @@ class TextBody(_Body):
     prompt: Text = ""
     symbols: Annotated[list[Count], Field(max_length=1 << 16)] | None = None
     session: str | None = None
-    max_tokens: Count = 200
+    max_tokens: Annotated[int, Field(ge=1, lt=1 << 31)] = 200
     temperature: Temperature = 1.0
     top_k: Annotated[int, Field(ge=1)] | None = None
     top_p: TopP = None
@@ -164,10 +165,12 @@ def playground_router(state: ServerState) -> APIRouter:
         run_of(body, "text")
         engine = state.engines[body.run]
         anew = body.symbols is None
-        symbols = engine.encode(body.prompt) if anew else engine.vocabulary.check_ids(body.symbols or ()).tolist()
+        given = engine.begin(body.prompt)[0] if anew else Beginning(engine.vocabulary.check_ids(body.symbols or ()))
         request = TextRequest(
-            symbols,
+            given.ids.tolist(),
             body.max_tokens,
+            rest=given.rest,
+            covers=given.covers,
             temperature=body.temperature,
             top_k=body.top_k,
             top_p=body.top_p,
@@ -176,12 +179,12 @@ def playground_router(state: ServerState) -> APIRouter:
             score_prompt=anew,
             keep_states=True,
         )
-        return lines(texts.stream_text(engine, sessions[body.run], request, body.session), state.limits.seconds)
+        return lines(texts.stream_text(engine, sessions[body.run], request, body.session), state)
 
     @router.post("/playground/read")
     async def read(body: AnswerBody) -> StreamingResponse:
         run_of(body, "text")
-        return lines(texts.read_text(state.engines[body.run], body.text), state.limits.seconds)
+        return lines(texts.read_text(state.engines[body.run], body.text), state)
 
     @router.post("/playground/inside")
     async def inside(body: InsideBody) -> Any:
@@ -196,7 +199,7 @@ def playground_router(state: ServerState) -> APIRouter:
     async def draw(body: DrawBody) -> StreamingResponse:
         run = run_of(body, "image")
         drawing = images.Drawing(body.n, body.seed, body.temperature, body.label, body.pixels, body.known)
-        return lines(images.stream_images(state, run, drawing), state.limits.seconds)
+        return lines(images.stream_images(state, run, drawing), state)
 
     @router.post("/playground/image-example")
     async def image_example(body: NumberBody) -> Any:
@@ -221,7 +224,7 @@ def playground_router(state: ServerState) -> APIRouter:
     async def sound(body: SoundBody) -> StreamingResponse:
         run = run_of(body, "sound")
         request = sounds.SoundRequest(**body.model_dump(exclude={"run"}))
-        return lines(sounds.stream_sound(state, run, request), state.limits.seconds)
+        return lines(sounds.stream_sound(state, run, request), state)
 
     @router.post("/playground/sound-example")
     async def sound_example(body: NumberBody) -> Any:
@@ -299,15 +302,16 @@ def _facts(view: str, run: Run) -> dict[str, Any]:
     return {}
 
 
-def lines(records: AsyncGenerator[Mapping[str, Any], None], seconds: float) -> StreamingResponse:
-    """Return a stream of JSON lines that ends after some seconds; an error becomes the last line."""
+def lines(records: AsyncGenerator[Mapping[str, Any], None], state: ServerState) -> StreamingResponse:
+    """Return a stream of JSON lines that ends at the limit of seconds; an error becomes the last line."""
 
     async def written() -> AsyncIterator[bytes]:
         try:
-            async with aclosing(records), asyncio.timeout(seconds):
+            async with aclosing(records), asyncio.timeout(state.limits.seconds):
                 async for record in records:
                     yield json.dumps(finite(record)).encode() + b"\n"
         except Exception as error:
-            yield json.dumps({"error": final_error(error)["error"]["message"]}).encode() + b"\n"
+            message = final_error(error, state.paths)["error"]["message"]
+            yield json.dumps({"error": message}).encode() + b"\n"
 
     return StreamingResponse(written(), media_type="application/x-ndjson")

@@ -113,7 +113,7 @@ async def stream_text(
     """
     symbols = list(request.prompt)
     start = sessions.fork(session, symbols)
-    name = sessions.start(symbols)
+    name = sessions.start([] if request.score_prompt else symbols)
     if start is not None:
         request = Request(**{**vars(request), "start": start, "prompt": symbols[-1:]})
     window = symbols[-_WINDOW:]
@@ -123,8 +123,7 @@ async def stream_text(
     async with aclosing(engine.generate(request)) as stream:
         async for token in stream:
             yield token_record(engine, token)
-            if token.drawn:
-                sessions.add(name, token.symbol, token.state)
+            sessions.add(name, token.symbol, token.state)
             finish = token.finish or finish
     yield {"finish": finish}
 
@@ -135,7 +134,7 @@ async def read_text(engine: Engine, text: str) -> AsyncGenerator[dict[str, Any],
 
     parts = ended_lines(text) if engine.run._task.data.reading == "lines" else [text]
     for part in parts:
-        request = Request(engine.encode(part, scored=True), 0, alternatives=ALTERNATIVES, score_prompt=True)
+        request = Request(engine.encode(part), 0, alternatives=ALTERNATIVES, score_prompt=True)
         async with aclosing(engine.generate(request)) as stream:
             async for token in stream:
                 yield token_record(engine, token)

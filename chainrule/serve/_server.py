@@ -98,7 +98,7 @@ def create_app(
     # No pages of documentation: they load scripts from other servers.
     app = FastAPI(title="chainrule", docs_url=None, redoc_url=None, lifespan=lifespan)
     app.state.server = state
-    answer_errors(app)
+    answer_errors(app, state.paths)
 
     @app.get("/healthz")
     async def healthz() -> JSONResponse:

@@ -20,7 +20,7 @@ class ServerState:
     """State shared by the routes."""
 
     def __init__(self, runs: Mapping[str, Run], limits: Limits):
-        self.runs, self.limits = dict(runs), limits
+        self.runs, self.limits, self.paths = dict(runs), limits, [run.path for run in runs.values()]
         self.engines = {
             name: Engine(run, limits)
             for name, run in self.runs.items()

@@ -1,20 +1,30 @@
-"""Metrics of a run as JSON lines, and for callbacks."""
+"""Metrics of a run as JSON lines, for callbacks, and read again; without torch."""
 
 import errno
 import json
 import math
 import os
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from chainrule.data._atomic import replacing
 from chainrule.training._callbacks import Callback, Ending
-from chainrule.training._duration import Position
-from chainrule.training._evaluate import Evaluation
-from chainrule.training._records import EVENTS, METRICS, SAMPLES, TIMINGS, lines_of, parse_record, read_samples
-from chainrule.training._validation import Findings, MetricResult, Preview
+
+if TYPE_CHECKING:
+    from chainrule.training._duration import Position
+    from chainrule.training._evaluate import Evaluation
+    from chainrule.training._validation import Findings, MetricResult, Preview
+
+METRICS = "metrics.jsonl"
+TIMINGS = "timings.jsonl"
+SAMPLES = "samples.jsonl"
+EVENTS = ("step", "validation", "watch", "warning")
+_LONGEST_RECORD = 1 << 20  # bytes of a line; gradient measurements take a few thousand
+_LAST = 1 << 16  # bytes to read at the end of `timings.jsonl`
+_NO_FIGURES = ("event", "best", "perplexity", "warning")  # entries of a validation that are not required numbers
 
 _SAMPLE_SPACING = 1.05  # minimum ratio of the steps of consecutive saved samples
 _LONGEST_SAMPLE = 2000  # characters
@@ -34,7 +44,7 @@ class Metrics:
     """
 
     def __init__(
-        self, directory: Path, position: Position, callbacks: Sequence[Callback] = (), *, samples: bool = False
+        self, directory: Path, position: "Position", callbacks: Sequence[Callback] = (), *, samples: bool = False
     ):
         for path in (directory / METRICS, directory / TIMINGS, directory / SAMPLES):  # a run may come from elsewhere
             if path.is_symlink() or (path.exists() and not path.is_file()):
@@ -50,7 +60,7 @@ class Metrics:
         for callback in callbacks:
             callback.begin(directory, position.step)
 
-    def step(self, step: int, elements: int, batch: Evaluation, gradient_norm: float, learning_rate: float) -> None:
+    def step(self, step: int, elements: int, batch: "Evaluation", gradient_norm: float, learning_rate: float) -> None:
         """Write a step's metrics; `elements` is the total so far, `gradient_norm` the norm before clipping."""
         figures = {
             "nats_per_element": batch.nats_per_element,
@@ -64,23 +74,22 @@ class Metrics:
     def validation(
         self,
         step: int,
-        evaluation: Evaluation,
-        verdict: MetricResult | None = None,
-        findings: Findings | None = None,
+        evaluation: "Evaluation",
+        verdict: "MetricResult | None" = None,
+        findings: "Findings | None" = None,
         *,
         best: bool,
     ) -> None:
         """Write a validation's metrics: likelihood, the task's metric on `rows`, extra metrics and a warning."""
-        findings = findings or Findings({})
         figures = {
             "nats_per_element": evaluation.nats_per_element,
             "bits_per_element": evaluation.bits_per_element,
             "perplexity": evaluation.perplexity if math.isfinite(evaluation.perplexity) else None,
             **({} if verdict is None else {verdict.metric.name: verdict.metric.value}),
-            **findings.figures,
+            **({} if findings is None else findings.figures),
         }
         read = {"elements": evaluation.elements} | ({} if verdict is None else {"rows": verdict.rows})
-        warned = {"warning": findings.warning} if findings.warning else {}
+        warned = {"warning": findings.warning} if findings is not None and findings.warning else {}
         self._metrics.write({"event": "validation", "step": step} | read | figures | warned | {"best": best})
         self._events("validation", figures, step)
 
@@ -99,7 +108,7 @@ class Metrics:
         for callback in self._callbacks:
             callback.text(step, "warning", text)
 
-    def sample(self, step: int, preview: Preview) -> None:
+    def sample(self, step: int, preview: "Preview") -> None:
         """Write a sample of a validation; the number of saved samples grows with the logarithm of the steps."""
         for callback in self._callbacks if preview.text and not preview.png else ():
             callback.text(step, "sample", preview.text)
@@ -155,7 +164,7 @@ class _Lines:
         self._file.close()
 
 
-def _drop_later(path: Path, position: Position) -> None:
+def _drop_later(path: Path, position: "Position") -> None:
     limits = {event: position.validated if event == "validation" else position.step for event in EVENTS}
     with replacing(path) as partial, partial.open("wb") as earlier:
         if position.step > 0 and path.exists():
@@ -166,10 +175,105 @@ def _drop_later(path: Path, position: Position) -> None:
                         earlier.write(line)
 
 
-def _drop_later_samples(path: Path, position: Position) -> int:
+def _drop_later_samples(path: Path, position: "Position") -> int:
     """Drop samples after the position, and return the step of the last remaining one, or 0."""
     samples = [sample for sample in read_samples(path) if sample["step"] <= position.validated] if position.step else []
     if path.exists():
         with replacing(path) as partial:
             partial.write_text("".join(json.dumps(sample) + "\n" for sample in samples), encoding="utf-8")
     return max((sample["step"] for sample in samples), default=0)
+
+
+def read_metrics(path: Path, event: str = "") -> Iterator[dict[str, Any]]:
+    """Yield the records of a `metrics.jsonl`, only of an `event` if set; skip a last line truncated by a crash."""
+    others = tuple(f'{{"event": "{name}"'.encode() for name in EVENTS if event and name != event)
+    with path.open("rb") as file:
+        for number, line in enumerate(lines_of(file), start=1):
+            if line.startswith(others):
+                continue
+            if line.endswith(b"\n") or len(line) == _LONGEST_RECORD:
+                record = parse_record(line)
+                if record is None:
+                    raise ValueError(
+                        f"{path}: line {number}: expected a record of training, got {line[:60]!r}: damaged"
+                    )
+                yield record
+
+
+def read_elapsed(path: Path) -> float | None:
+    """Return the elapsed seconds in the last whole line of a `timings.jsonl`, or None."""
+    if not path.is_file():
+        return None
+    with path.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - _LAST))
+        lines = file.read(_LAST).splitlines()
+    for line in reversed(lines):
+        try:
+            elapsed = json.loads(line)["elapsed"]
+        except (ValueError, RecursionError, KeyError, TypeError):
+            continue
+        if _is_figure(elapsed):
+            return float(elapsed)
+    return None
+
+
+def read_samples(path: Path) -> list[dict[str, Any]]:
+    """Return the samples of a `samples.jsonl`, each with "step", "text" and for images "png"; skip damaged lines."""
+    return [
+        record
+        for record in _objects(path)
+        if type(record.get("step")) is int
+        and isinstance(record.get("text"), str)
+        and isinstance(record.get("png", ""), str)
+    ]
+
+
+def read_timings(path: Path) -> list[dict[str, Any]]:
+    """Return the records of a `timings.jsonl`; skip damaged lines."""
+    return [record for record in _objects(path) if type(record.get("step")) is int]
+
+
+def _objects(path: Path) -> Iterator[dict[str, Any]]:
+    if path.is_file():
+        with path.open("rb") as file:
+            for line in lines_of(file):
+                try:
+                    record = json.loads(line)
+                except (ValueError, RecursionError):
+                    continue
+                if isinstance(record, dict):
+                    yield record
+
+
+def lines_of(file: BinaryIO) -> Iterator[bytes]:
+    """Yield the lines of a file, in pieces if they are longer than any record."""
+    return iter(partial(file.readline, _LONGEST_RECORD), b"")
+
+
+def parse_record(line: bytes) -> dict[str, Any] | None:
+    """Parse a line; return None for a truncated line or one that is not a record."""
+    if not line.endswith(b"\n"):
+        return None
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(record, dict) or record.get("event") not in EVENTS or type(record.get("step")) is not int:
+        return None
+    return record if _has_figures(record) else None
+
+
+def _has_figures(record: dict[str, Any]) -> bool:
+    match record["event"]:
+        case "step":
+            return _is_figure(record.get("gradient_norm"))
+        case "validation":
+            figures = {name: value for name, value in record.items() if name not in _NO_FIGURES}
+            named = {"nats_per_element", "bits_per_element"} <= figures.keys()
+            perplexity = record.get("perplexity")
+            return named and all(map(_is_figure, figures.values())) and (perplexity is None or _is_figure(perplexity))
+    return True
+
+
+def _is_figure(value: Any) -> bool:
+    return type(value) in (int, float) and abs(value) < math.inf

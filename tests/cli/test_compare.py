@@ -61,14 +61,6 @@ def test_a_file_is_scored_by_every_run(command, two, text_file):
     assert [record["rank"] for record in records] == [1, 2]
 
 
-def test_speed_is_measured_when_asked(command, two, monkeypatch):
-    monkeypatch.setattr("chainrule._app.cli.info.SECONDS", 0.02)
-    record = json.loads(command("compare", two[0], "--speed", "--json").out)
-    assert record["scored_per_second"] > 0
-    assert record["drawn_per_second"] > 0
-    assert "scored_per_second" not in json.loads(command("compare", two[0], "--json").out)
-
-
 def test_bad_input_is_one_line(refused, two, tmp_path, text_file):
     assert "expected at least one run" in refused("compare")
     assert "no such run" in refused("compare", two[0], tmp_path / "nothing")

@@ -59,3 +59,44 @@ def test_conditions_take_moments_of_any_zone():
         assert run.sample(1, where={"at": moment})["at"].tolist() == [moment]
     with pytest.raises(ValueError, match=r"--where: column 'at': expected a date such as .*\+00:00, got '2024-03-26"):
         run.sample(1, where={"at": "2024-03-26 03:00"})
+
+
+@pytest.mark.parametrize("library", ["pandas", "index", "polars"])
+@pytest.mark.parametrize("hours", [1, 24])
+def test_forecasts_of_a_frame_are_in_its_zone(library, hours):
+    """They were in UTC, and days had no zone; the clocks go forward within the forecast."""
+    pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    zone = ZoneInfo("Europe/Berlin")
+    last = datetime(2024, 3, 31, 1, tzinfo=zone) if hours == 1 else datetime(2024, 3, 30, tzinfo=zone)
+    times = [last - timedelta(hours=hours * back) for back in reversed(range(200))]
+    if library == "polars":
+        frame = polars.DataFrame({"at": times, "load": [float(place % 24) for place in range(200)]})
+        assert frame["at"].dtype.time_zone == "Europe/Berlin"
+    else:
+        frame = pandas.DataFrame({"at": pandas.DatetimeIndex(times), "load": [place % 24 for place in range(200)]})
+        frame = frame.set_index("at") if library == "index" else frame
+    run = chainrule.fit(frame, task="forecast", horizon=3, season=1, steps=1, hidden_size=4, threads=1)
+    forecast = run.forecast(frame, paths=3)
+    nights = [(31, 3), (31, 4), (31, 5)] if hours == 1 else [(31, 0), (1, 0), (2, 0)]
+    expected = [datetime(2024, 3 if day == 31 else 4, day, hour, tzinfo=zone) for day, hour in nights]
+    for times in (forecast["at"], forecast.per("path")["at"][:3]):
+        assert times == expected
+        assert {str(time.tzinfo) for time in times} == {"Europe/Berlin"}
+    assert ("2024-03-31 03:00:00+02:00" if hours == 1 else "2024-03-31") in repr(forecast)
+    if library == "polars":
+        assert forecast.to_polars()["at"].dtype.time_zone == "Europe/Berlin"
+        assert forecast.to_polars()["at"].to_list() == expected
+    else:
+        assert str(forecast.to_pandas().index.tz) == "Europe/Berlin"
+        assert forecast.to_pandas().index.tolist() == expected
+
+
+def test_a_zone_in_brackets_is_read_and_an_unknown_one_refused(command, refused, files, tmp_path):
+    named = files / "named.csv"
+    named.write_text("at,load\n" + "".join(f"{hour.isoformat()}[Europe/Berlin],{hour.hour}\n" for hour in HOURS[:300]))
+    options = ("--task", "forecast", "--season", 1, "--horizon", 3, *ONE)
+    command("train", named, *options, "--out", tmp_path / "named")
+    lines = command("forecast", tmp_path / "named", named, "--paths", 2).out.splitlines()
+    assert [line.split(",")[0] for line in lines[1:3]] == ["2024-04-01 14:00:00+02:00", "2024-04-01 15:00:00+02:00"]
+    named.write_text(named.read_text().replace("Europe/Berlin", "Europe/Nowhere"))
+    assert "expected a date as 2024-01-31" in refused("train", named, *options, "--out", tmp_path / "other")

@@ -118,6 +118,7 @@ def test_filters_apply_one_after_the_other():
         ({"temperature": -1.0}, "temperature: expected a number >= 0"),
         ({"temperature": math.nan}, "temperature"),
         ({"temperature": math.inf}, "temperature"),
+        ({"temperature": 10**400}, "temperature"),  # a float cannot hold it
         ({"top_k": 0}, "top_k: expected an integer >= 1, got 0"),
         ({"top_p": 0.0}, r"top_p: expected a number in \(0, 1\], got 0.0"),
         ({"top_p": 1.5}, "top_p"),
@@ -166,7 +167,7 @@ def test_a_temperature_next_to_zero_is_greedy(temperature, dtype):
     assert Categorical(scores).filtered(temperature, top_k=2, top_p=0.9).sample().tolist() == [1, 2]
 
 
-@pytest.mark.parametrize("temperature", [1e39, 1e300])
+@pytest.mark.parametrize("temperature", [1e39, 1e300, 10**30, 10**300])  # tensors take no integers beyond 64 bits
 def test_a_temperature_beyond_float32_is_uniform_over_what_is_possible(temperature):
     probs = Categorical(torch.tensor([0.0, 5.0, -torch.inf])).filtered(temperature).probs
     assert probs.tolist() == [0.5, 0.5, 0.0]

@@ -59,11 +59,11 @@ MODELS = {
 }
 
 
-def drawn(model, count: int, after: int, monkeypatch, **options):
+def drawn(model, most: int, after: int, monkeypatch, **options):
     """Symbols of a stream that goes over to compiled loops after some, and the generator's state at the end."""
-    monkeypatch.setattr(_base, "LONG", after)
+    monkeypatch.setattr(_base, "first_compiled", lambda saved, count: after if saved else None)
     generator = torch.Generator().manual_seed(3)
-    symbols = torch.cat(list(islice(model.stream(1, generator=generator, **options), count)))
+    symbols = torch.cat(list(islice(model.stream(1, generator=generator, **options), most)))
     return symbols.tolist(), generator.get_state().tolist()
 
 
@@ -139,12 +139,11 @@ def test_scores_of_no_distribution_raise(wrong, monkeypatch):
     model = network()
     with torch.no_grad():
         model.bias_ho[4] = wrong
-    monkeypatch.setattr(_base, "LONG", 0)
     from chainrule.kernels._compiled_loops import draw
 
     assert draw(np.array([0, wrong, 1], np.float32), np.zeros(3, np.float32), 1.0) == -1
     stream = _adapter.compiled_draws(
-        model.prepare().compiled_scores(model.initial_state(1)), 0, _adapter.Draw(1.0, None, None, None)
+        model.prepare().compiled_scores(model.initial_state(1)), None, _adapter.Draw(1.0, None, None, None)
     )
     with pytest.raises(ValueError, match="NaN or infinite"):
         next(stream)
@@ -161,11 +160,33 @@ def test_an_adaptive_softmax_takes_plain_steps(monkeypatch):
     assert not loops_ran(network(adaptive_softmax=True, cutoffs=[4]), monkeypatch)
 
 
-def test_short_streams_and_several_rows_take_plain_steps(monkeypatch):
+def test_short_requests_and_several_rows_take_plain_steps(monkeypatch):
     monkeypatch.setattr(RecurrentExecutor, "compiled_scores", lambda *_: pytest.fail("compiled"))
     model = network()
-    model.sample(1, length=_compiled.LONG)
-    monkeypatch.setattr(_base, "LONG", 2)
+    monkeypatch.setattr(_compiled, "_LOADING", 8 * model.prepare().saved)
+    model.sample(1, length=7)
     model.sample(2, length=8)
-    with pytest.raises(pytest.fail.Exception):
-        model.sample(1, length=8)
+    list(islice(model.stream(1), 8))
+    list(model.stream(1, count=7))
+    for request in (
+        lambda: model.sample(1, length=8),
+        lambda: next(model.stream(1, count=8)),
+        lambda: list(islice(model.stream(1), 9)),
+        lambda: model.sample(1, length=9, prefix=TEXT[:1]),
+    ):
+        with pytest.raises(pytest.fail.Exception):
+            request()
+
+
+def test_a_stream_from_its_first_symbol_on_draws_the_same_and_ends_where_it_is_told(monkeypatch):
+    model = network().double()
+    assert drawn(model, 40, 0, monkeypatch) == drawn(model, 40, 10**6, monkeypatch)
+    assert drawn(model, 99, 0, monkeypatch, count=40) == drawn(model, 40, 0, monkeypatch)
+    assert drawn(model, 99, 10**6, monkeypatch, count=40) == drawn(model, 40, 0, monkeypatch)
+
+
+def test_slow_steps_pay_for_loading_sooner():
+    small, deep = (network(num_layers=layers).prepare().saved for layers in (1, 3))
+    assert 0 < small < deep
+    assert mixture().prepare().saved > 2 * small
+    assert _compiled.first_compiled(deep, None) < _compiled.first_compiled(small, None)

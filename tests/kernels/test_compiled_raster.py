@@ -38,7 +38,7 @@ def drawn(model, n, monkeypatch, compiled=True, long=1, **options):
     """A sample, the state of the generator after it, and how many programs drew."""
     started, start = [], Program.start
     with monkeypatch.context() as patch:
-        patch.setattr(raster_model, "LONG", long)
+        patch.setattr(raster_model, "first_compiled", lambda saved, count: 0 if count >= long else None)
         patch.setattr(Program, "start", lambda *a: started.append(1) or start(*a))
         if not compiled:
             patch.setattr(raster_model, "compiled_loops", lambda like: None)
@@ -155,7 +155,7 @@ def test_filters_take_plain_steps(options, monkeypatch):
 
 
 def test_few_elements_do_not_load_numba(monkeypatch):
-    model, long = network("gated", "1 colour"), 30 * raster_model.SLOW
+    model, long = network("gated", "1 colour"), 30
     assert is_compiled(model, monkeypatch, long=long)
     assert not is_compiled(model, monkeypatch, long=long + 1)
     assert not is_compiled(model, monkeypatch, long=long, prefix=torch.zeros(1, dtype=torch.long))

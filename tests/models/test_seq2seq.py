@@ -98,22 +98,6 @@ def test_the_likelihood_has_no_label_smoothing_in_either_mode_and_the_objective_
     torch.testing.assert_close(model.training_objective(x, context, lengths), smoothed, rtol=1e-6, atol=1e-6)
 
 
-def test_the_objective_alone_reads_own_words_with_the_probability_given():
-    model, context = made(), source()
-    x = torch.randint(V, (3, 6))
-    plain = model.log_prob(x, context)
-    torch.testing.assert_close(
-        model.training_objective(x, {**context, "scheduled_sampling_rate": torch.zeros(3)}), plain
-    )
-    model.bias_ho.data[2] = 50.0  # its own word is always this one, for as long as it is not asked for it
-    asked = {**context, "scheduled_sampling_rate": torch.tensor([1.0, 0.0, 1.0])}
-    own = model.training_objective(x, asked)
-    assert torch.equal(model.log_prob(x, asked), model.log_prob(x, context))
-    read = model(torch.cat([torch.full((3, 5), 2), x[:, -1:]], 1), context)
-    expected = torch.where(torch.tensor([True, False, True]), read.log_prob(x).sum(1), model.log_prob(x, context))
-    torch.testing.assert_close(own, expected)
-
-
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_stepper_gives_what_step_gives(variant):
     model = made(**VARIANTS[variant]).double().eval()

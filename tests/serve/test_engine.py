@@ -71,7 +71,7 @@ def test_a_text_is_that_of_a_sample_of_the_run(kind, engines):
 @pytest.mark.parametrize("kind", ["default", "rotary", "words", "bpe"])
 def test_a_prompt_is_scored_as_by_the_run(kind, engines):
     engine, prompt = engines(kind), "the dogs saw a cat\nand 12 mats " * 12
-    request = Request(engine.encode(prompt, scored=True), 0, score_prompt=True)
+    request = Request(engine.encode(prompt), 0, score_prompt=True)
     assert kind == "bpe" or len(request.prompt) > (0 if kind == "words" else 2 * _CHUNK)
 
     async def read():

@@ -146,9 +146,9 @@ def test_the_harness_gets_the_scores_of_the_run(kind, app, ask, runs):
     texts = [context + continuation for context, continuation in zip(contexts, continuations, strict=True)]
     served = app(kind)
     engine = served.state.server.engines[kind]
-    symbols, lengths = [engine.encode(text, scored=True) for text in texts], []
+    symbols, lengths = [engine.encode(text) for text in texts], []
     for context in contexts:
-        lengths.append(len(engine.encode(context, scored=True)))
+        lengths.append(len(engine.encode(context)))
     for prompts in (texts, symbols):
         for most in (1, 0):
             body = {"model": kind, "prompt": prompts, "temperature": 0, "max_tokens": most, "logprobs": 1}
@@ -188,7 +188,7 @@ def scored(run, text):
 @pytest.mark.parametrize("kind", ["default", "words", "bytes"])
 def test_the_harness_reads_the_symbols_of_the_run(kind, app, ask):
     served, text = app(kind), "two dogs run\n"
-    symbols = served.state.server.engines[kind].encode(text, scored=True)
+    symbols = served.state.server.engines[kind].encode(text)
     asked = {"prompt": text, "add_special_tokens": False}
     assert ask(served, "POST", "/tokenize", json=asked).json() == {"tokens": symbols, "count": len(symbols)}
     assert ask(served, "POST", "/detokenize", json={"tokens": symbols}).json() == {"prompt": text}

@@ -13,10 +13,10 @@ from chainrule._app.cli.main import main
 from chainrule._app.tasks import model
 from chainrule._app.tasks.model import count_built
 from chainrule._app.tasks.run_directory import count_weights
-from chainrule.training import _records
+from chainrule.training import _metrics
 from chainrule.training._checkpoint import read_sealed
 from chainrule.training._computation import most_threads
-from chainrule.training._records import read_elapsed, read_metrics
+from chainrule.training._metrics import read_elapsed, read_metrics
 
 
 @pytest.fixture(scope="module")
@@ -142,14 +142,14 @@ def test_labels_fewer_than_those_of_the_data_are_refused(tmp_path, capsys):
 
 
 def test_a_record_longer_than_any_is_damage(tmp_path, monkeypatch):
-    monkeypatch.setattr(_records, "_LONGEST_RECORD", 1000)
+    monkeypatch.setattr(_metrics, "_LONGEST_RECORD", 1000)
     (tmp_path / "metrics.jsonl").write_text('{"a": 1,' * 1000)
     with pytest.raises(ValueError, match="line 1: expected a record"):
         list(read_metrics(tmp_path / "metrics.jsonl"))
 
 
 def test_of_the_timings_the_end_is_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(_records, "_LAST", 40)
+    monkeypatch.setattr(_metrics, "_LAST", 40)
     (tmp_path / "timings.jsonl").write_text('{"elapsed": 1}\n' * 100 + '{"elapsed": 2.5}\n')
     assert read_elapsed(tmp_path / "timings.jsonl") == 2.5
 

@@ -8,9 +8,9 @@ import pytest
 from training_toy import ToyModel, ToyStream, held_out, options
 
 from chainrule.training import Callback, Evaluation, Interrupted, train
-from chainrule.training._records import read_samples
+from chainrule.training._callbacks import check_tracker, make_tracker
+from chainrule.training._metrics import read_samples
 from chainrule.training._report import Bar, Display, Lines, Silent, make_display
-from chainrule.training._trackers import check_tracker, make_tracker
 from chainrule.training._validation import Preview
 
 

@@ -7,9 +7,8 @@ from training_toy import ToyModel, ToyStream
 from chainrule.data import Batch
 from chainrule.layers import GRU
 from chainrule.models import MADE, GatedPixelCNN, RecurrentLM
-from chainrule.training import _choice as choice
-from chainrule.training._choice import Work, choose, choose_computation
-from chainrule.training._computation import Computation, computing, cpu_quota
+from chainrule.training import _computation as choice
+from chainrule.training._computation import Computation, Work, choose, choose_computation, computing, cpu_quota
 
 CPU = torch.device("cpu")
 BATCH = ToyStream().at(0)
@@ -29,10 +28,10 @@ def language_model() -> RecurrentLM:
 @pytest.mark.parametrize(
     ("work", "native", "emulated"),
     [
-        (recurrent(), ("bfloat16", "vendor"), ("float32", "vendor")),
-        (recurrent(units=64), ("bfloat16", "vendor"), ("float32", "vendor")),
-        (recurrent(rows=2), ("float32", "vendor"), ("float32", "vendor")),
-        (recurrent(units=512), ("bfloat16", "auto"), ("float32", "vendor")),
+        (recurrent(), ("bfloat16", "vendor"), ("float32", "auto")),
+        (recurrent(units=64), ("bfloat16", "vendor"), ("float32", "auto")),
+        (recurrent(rows=2), ("float32", "auto"), ("float32", "auto")),
+        (recurrent(units=512), ("bfloat16", "auto"), ("float32", "auto")),
         (recurrent(full=False), ("bfloat16", "auto"), ("float32", "auto")),
         (recurrent(units=128, full=False), ("float32", "auto"), ("float32", "auto")),
         (recurrent("GRU"), ("bfloat16", "auto"), ("float32", "auto")),
@@ -69,7 +68,7 @@ def test_what_the_user_gives_replaces_the_rule(bfloat16):
 
 def test_precision_suits_the_kernel_that_the_user_gives():
     assert choose(True, 1, recurrent(units=64), backend="bptt").precision == "float32"
-    assert choose(True, 1, recurrent(units=64), precision="float32").backend == "vendor"
+    assert choose(True, 1, recurrent(units=64), precision="float32").backend == "auto"
 
 
 def test_an_emulated_precision_is_not_asked_of_the_vendor():
@@ -107,8 +106,8 @@ def test_a_choice_is_made_the_same_way_twice_and_says_why(language_model, monkey
     first, second = (choose_computation(language_model, BATCH, CPU) for _ in range(2))
     assert first == second
     way, reason = first
-    assert way == Computation(1, "float32", "vendor")
-    assert reason == ("float32, vendor kernel, 1 thread: AVX2 processor with 8 threads, LSTM of 4 units, 4 full rows")
+    assert way == Computation(1, "float32")
+    assert reason == ("float32, 1 thread: AVX2 processor with 8 threads, LSTM of 4 units, 4 full rows")
     assert choose_computation(ToyModel(), BATCH, CPU)[0] == Computation(1)
 
 

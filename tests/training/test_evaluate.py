@@ -13,8 +13,7 @@ from chainrule._base import AutoregressiveModel
 from chainrule.training import Evaluation, Objective, evaluate, train
 from chainrule.training._duration import Position
 from chainrule.training._evaluate import per_element, perplexity
-from chainrule.training._metrics import Metrics
-from chainrule.training._records import read_metrics
+from chainrule.training._metrics import Metrics, read_metrics
 from chainrule.training._validation import Findings
 
 

@@ -15,8 +15,8 @@ from chainrule.data import builtin_text
 from chainrule.diagnostics import gradient_profile
 from chainrule.models import RecurrentLM
 from chainrule.training import evaluate, train
+from chainrule.training._callbacks import make_tracker
 from chainrule.training._gradient_monitor import GradientMonitor, Profile, record
-from chainrule.training._trackers import make_tracker
 
 
 def network(cell: str = "lstm", dropout: float = 0.3, vocab_size: int = SYMBOLS, **settings: Any) -> RecurrentLM:

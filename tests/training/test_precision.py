@@ -5,8 +5,13 @@ import torch
 from training_toy import ToyModel, ToyStream, held_out, options
 
 from chainrule.training import train
-from chainrule.training._choice import choose_computation
-from chainrule.training._computation import autocast, emulation_note, instruction_set, multiply_dtype
+from chainrule.training._computation import (
+    autocast,
+    choose_computation,
+    emulation_note,
+    instruction_set,
+    multiply_dtype,
+)
 
 CPU = torch.device("cpu")
 

@@ -3,28 +3,22 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from chainrule._app.cli.render import show, show_report
-from chainrule._app.cli.signature import Seed, joined_help, verb_for
-from chainrule._app.heavy import modes, torch
+from chainrule._app.cli.signature import Seed, verb_for
 from chainrule._app.inputs import inputs_of
 from chainrule._app.listing import runs as list_runs
 from chainrule._app.results import Column, Result
 from chainrule._app.tasks import open_run
 from chainrule._app.tasks.capabilities import Checks, Scores
-from chainrule._app.tasks.display import Switch, Verb, counted, dump_json, format_duration, resume_command, size_of
+from chainrule._app.tasks.display import Switch, counted, dump_json, format_duration, resume_command, size_of
 from chainrule._app.tasks.likelihood_record import LikelihoodRecord, why_not_ranked
 from chainrule._app.tasks.output import checked_page
 from chainrule._app.tasks.run_directory import METRICS, TRAINING_PAGE, WEIGHTS, bytes_on_disk
 from chainrule._app.tasks.task import Task
 from chainrule._printing import one_line
 from chainrule.data._kinds import is_table
-
-if TYPE_CHECKING:
-    from chainrule._base import TrainableModel
-    from chainrule.training import Batch
 
 
 @verb_for(Task)
@@ -35,11 +29,10 @@ def info(run: Task[Any], /, *, json: Switch = False) -> None:
         json: Print it as one JSON object.
     """
     facts, best = _gather(run)
-    rows = run.describe(facts)
     if json:
         print(dump_json(facts))
     else:
-        _show(facts, rows, best, next(iter(run.next_steps()), ""))
+        _show(facts, [*run.introduce()], best, next(iter(run.next_steps()), ""))
 
 
 def _gather(run: Task[Any]) -> tuple[dict[str, Any], str]:
@@ -70,6 +63,7 @@ def _gather(run: Task[Any]) -> tuple[dict[str, Any], str]:
         "likelihood": None if held_out is None else held_out.values(),
         "measured": None if held_out is None else str(held_out),
         "continue": resume_command(run.path),
+        **run.more_facts(),
     }
     return facts, best_line
 
@@ -92,8 +86,8 @@ def _best(run: Task[Any], record: _Validation) -> tuple[dict[str, Any], str]:
     return figures | record, f"{line}, at step {record['step']:,}"
 
 
-def _show(facts: dict[str, Any], rows: dict[str, str], best: str, following: str) -> None:
-    """Print the facts of every run, with the task's `rows` about the data among them."""
+def _show(facts: dict[str, Any], data: list[str], best: str, following: str) -> None:
+    """Print the facts of every run, with the first line about its `data` among them and the others below."""
     model, training = facts["model"], facts["training"]
     length = (
         counted(training["steps"], "step") if training["steps"] is not None else f"{training['epochs'] or 0:g} epochs"
@@ -101,12 +95,19 @@ def _show(facts: dict[str, Any], rows: dict[str, str], best: str, following: str
     if training["budget"] is not None:
         length = format_duration(training["budget"])
     options = ", ".join(f"{name} {value}" for name, value in model["options"].items() if value is not None)
+    best_record = facts["best"] or {}
+    shares = [
+        f"{name.removeprefix('share_of_')} {value:.0%} of the mean"
+        for name, value in best_record.items()
+        if name.startswith("share_of_")
+    ]
     lines = {
         "run": facts["run"],
         "model": f"{facts['recipe']} ({options})",
         "parameters": f"{facts['parameters']:,}",
         "on disk": ", ".join(f"{name} {size_of(size)}" for name, size in facts["bytes"].items()),
-        **{name: text for name, text in rows.items() if name},
+        "averaged": ", ".join(shares),
+        "data": data[0],
         "training": f"{counted(facts['step'], 'step')}; asked for {length}",
         "chosen": facts["chosen"],
         "best": best,
@@ -117,8 +118,7 @@ def _show(facts: dict[str, Any], rows: dict[str, str], best: str, following: str
     for name, value in lines.items():
         if value:
             print(f"{name:<12} {one_line(value)}")
-    if rows.get(""):
-        print(rows[""])
+    print(*data[1:], sep="\n", end="\n" * (len(data) > 1))
 
 
 @verb_for(Task)
@@ -154,11 +154,7 @@ def check(run: Checks, /, *, seed: Seed = 0, json: Switch = False) -> int:
     return 0 if report.ok else 1
 
 
-def runs_verb(task: type[Task[Any]]) -> Verb:
-    """List runs, of any tasks."""
-    return runs
-
-
+@verb_for(Task)
 def runs(folder: Path = Path("runs"), /, *, json: Switch = False, csv: Switch = False) -> None:
     """List the runs of a folder: task, model, data, size, minutes, best figure, state.
 
@@ -170,22 +166,12 @@ def runs(folder: Path = Path("runs"), /, *, json: Switch = False, csv: Switch = 
     show(list_runs(folder), json=json, csv=csv)
 
 
-runs_verb.__doc__ = runs.__doc__
-
-
 _DATA = 12  # characters of a digest
 Line = tuple[dict[str, Any], LikelihoodRecord | None]
 
 
-def compare_verb(task: type[Task[Any]]) -> Verb:
-    """Compare runs: size, time, likelihood and how it was measured; rank them where that is allowed."""
-    compare.__doc__ = joined_help(compare.__doc__ or "", "")  # paragraphs in a line each, as in all verbs
-    return compare
-
-
-def compare(
-    *runs: Path, data: Path | None = None, speed: Switch = False, json: Switch = False, device: str = "auto"
-) -> None:
+@verb_for(Task)
+def compare(*runs: Path, data: Path | None = None, json: Switch = False, device: str = "auto") -> None:
     """Compare runs: size, time trained, likelihood in the same units, and how it was measured.
 
     The likelihood is measured on held-out data at the best validation, or on a file. Runs are ranked, best first, only
@@ -198,27 +184,26 @@ def compare(
     Args:
         runs: Run directories, of any tasks; or two tables, the real one first.
         data: A file or folder to score with every run; the held-out data of each run if not given.
-        speed: Measure the elements per second that each run scores and draws on this machine.
         json: Print one JSON object per run.
         device: Where to compute: auto, cpu, cuda or mps.
     """
     if not runs:
         raise ValueError("RUN: expected at least one run directory, got none")
     if all(path.is_file() and is_table(path) for path in runs):
-        if len(runs) != 2 or data is not None or speed:
+        if len(runs) != 2 or data is not None:
             raise ValueError("compare: expected two tables, the real and the synthetic one, and no other option")
         from chainrule._app.tasks.table.comparison import compare_tables
 
         show(compare_tables(*map(str, runs)), json=json)
         return
-    lines = [_measured(open_run(run), data, device, speed=speed) for run in runs]
+    lines = [_measured(open_run(run), data, device) for run in runs]
     why = why_not_ranked([entry for _, entry in lines if entry is not None])
     if not why:
         lines.sort(key=lambda line: float("inf") if line[1] is None else line[1].nats_per_element)
     show(_compared(lines, why), json=json)
 
 
-def _measured(run: Task[Any], data: Path | None, device: str, *, speed: bool) -> Line:
+def _measured(run: Task[Any], data: Path | None, device: str) -> Line:
     """Return the facts of a run for JSON, and its measured likelihood if there is one."""
     weights = run.path / WEIGHTS
     if not weights.is_file():
@@ -230,7 +215,6 @@ def _measured(run: Task[Any], data: Path | None, device: str, *, speed: bool) ->
         "model": run.recipe,
         "parameters": sum(weight.numel() for weight in run.model().parameters()),
         "seconds": run.seconds_trained(),
-        **(_speeds(run, device) if speed else {}),
     }
     return values, entry
 
@@ -262,8 +246,6 @@ _COLUMNS = (
     Column("measured"),
     Column("of"),
     Column("data"),
-    Column("scored_per_second", 0, heading="scored/s"),
-    Column("drawn_per_second", 0, heading="drawn/s"),
     Column("likelihood", shown=False),
 )
 
@@ -298,46 +280,3 @@ def _row(values: dict[str, Any], entry: LikelihoodRecord | None, rank: int | Non
         "data": entry.data[:_DATA],
         "likelihood": entry.values(),
     }
-
-
-SECONDS = 0.5  # of each of the two
-_LONGEST = 1 << 16  # elements drawn, where a sequence has no end
-_DRAWN = 16  # sequences drawn together
-
-
-def _speeds(run: Task[Any], device: str) -> dict[str, float | None]:
-    """Measure the elements per second that a model scores (validation batches) and samples."""
-    from chainrule.training import evaluate
-    from chainrule.training._evaluate import count_elements
-
-    model = run.model(device)
-    batch = next(iter(run.batches((0, 1))[1]()))
-    evaluate(model, [batch])  # warm up
-    began, read = monotonic(), 0
-    while monotonic() - began < SECONDS:
-        evaluate(model, [batch])
-        read += count_elements(batch)
-    return {"scored_per_second": read / (monotonic() - began), "drawn_per_second": _drawn(model, batch)}
-
-
-def _drawn(model: "TrainableModel", batch: "Batch") -> float | None:
-    """Measure the elements sampled per second, given the conditions of a batch; None if the model does not sample."""
-    from chainrule._base import AutoregressiveModel
-    from chainrule._latent import LatentModel
-    from chainrule.decoding._sample_paths import draw_for
-    from chainrule.state import count_rows, map_state
-
-    rows = _DRAWN if batch.context is None else min(_DRAWN, count_rows(batch.context))
-    generator = torch.Generator(modes.device_of(model)).manual_seed(0)
-    elements = 0
-    if isinstance(model, AutoregressiveModel):
-        context, longest = map_state(lambda leaf: leaf[:rows], batch.context), model.sequence_length or _LONGEST
-        draw_for(model.stream(rows, context, generator=generator), longest, SECONDS / 10)  # warm up
-        began = monotonic()
-        elements = draw_for(model.stream(rows, context, generator=generator), longest, SECONDS).numel()
-    elif isinstance(model, LatentModel):
-        model.sample(rows, generator)
-        began = monotonic()
-        while monotonic() - began < SECONDS:
-            elements += model.sample(rows, generator).numel()
-    return elements / (monotonic() - began) if elements else None

@@ -22,6 +22,8 @@ from typing import Any
 
 from chainrule._app.results import Column, Report, Result, table_lines
 from chainrule._app.tasks.display import csv_line, dump_json, plain_value
+from chainrule._app.tasks.output import save_figure, write_images, write_music, write_page, write_sounds
+from chainrule.data._atomic import write_bytes, write_text
 
 _TABULAR = (".csv", ".csv.gz", ".tsv")
 
@@ -57,17 +59,12 @@ def show(
 
 def write_plot(result: Result, out: Path) -> None:
     """Write the plot of a result in the format that the file name asks for."""
-    from chainrule._app.tasks.output import save_figure
-    from chainrule.data._atomic import write_text
-
     picture = result.plot(out.suffix.lower())
     write_text(out, picture) if isinstance(picture, str) else save_figure(picture, out)
     say([f"{out}{_seed(result)}"])
 
 
 def show_report(report: Report, out: Path | None, *, json: bool) -> None:
-    from chainrule._app.tasks.output import write_page
-
     named = {"page": str(out)} if report.page and out is not None else {}
     if report.page and out is not None:
         write_page(out, report.page)
@@ -165,8 +162,6 @@ def checked_out(out: Path | None, *suffixes: str, flag: str = "--out", json: boo
 
 
 def _write_media(result: Result, form: str, out: Path | None, *, json: bool) -> None:
-    from chainrule._app.tasks.output import write_images, write_music, write_sounds
-
     files = {"images": write_images, "sounds": write_sounds, "music": write_music}[form](result, out)
     if json:
         _print_lines(_json_lines(result.replaced(result.main, "file", [str(file) for file, _ in files])))
@@ -176,8 +171,6 @@ def _write_media(result: Result, form: str, out: Path | None, *, json: bool) -> 
 
 
 def _write(result: Result, form: str, out: Path, *, json: bool) -> None:
-    from chainrule.data._atomic import write_bytes
-
     name, rows = out.name.lower(), 0
 
     def counted() -> Iterator[Sequence[Any]]:

@@ -141,7 +141,9 @@ class VerbTemplate:
         if not issubclass(task, self.ability):
             return None
         optional = "run" in (self.body.__kwdefaults__ or {})
-        types: dict[str, Any] = {"run": Path | None if optional else _RUN}
+        types: dict[str, Any] = {}
+        if "run" in self.body.__annotations__:
+            types["run"] = Path | None if optional else _RUN
         if self.out and not getattr(task, self.out):
             types["out"] = Annotated[Path | None, Parameter(parse=False)]
         if not self.options:
@@ -163,7 +165,7 @@ def with_types(body: Verb, types: dict[str, Any], **defaults: Any) -> Verb:
     return function
 
 
-_INPUTS = frozenset(("data", "file", "files", "first", "last"))
+_INPUTS = frozenset(("data", "file", "first", "last"))
 
 
 def open_run(task: type[Task[Any]], arguments: dict[str, Any], stack: ExitStack) -> None:
@@ -182,11 +184,11 @@ def open_run(task: type[Task[Any]], arguments: dict[str, Any], stack: ExitStack)
         for path in words:
             for one in paths_of(str(path)):
                 check_path(one)
-        if words and isinstance(arguments[name], list):
+        if words and getattr(task, "several", False) and name == "file":
+            arguments[name] = [one for path in words for one in paths_of(str(path))]
+        elif words and isinstance(arguments[name], list):
             source = words[0] if len(words) == 1 else join(words)
             arguments[name] = source if inputs is None else inputs.path(source, name)
-        elif words and isinstance(arguments[name], tuple):
-            arguments[name] = tuple(one for path in words for one in paths_of(str(path)))
 
 
 def _spare_sources(run: Task[Any], out: Path | None) -> None:

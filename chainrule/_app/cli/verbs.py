@@ -23,7 +23,7 @@ from chainrule._app.tasks.capabilities import (
     Samples,
     Scores,
 )
-from chainrule._app.tasks.display import Switch, Verb
+from chainrule._app.tasks.display import Switch
 from chainrule._app.tasks.output import checked_page
 from chainrule._app.tasks.task import Task
 
@@ -204,43 +204,6 @@ def interpolate(
     show(run.interpolate((first, last), options, seed=seed, device=device), json=json, out=out)
 
 
-def predict_verb(task: type[Task[Any]]) -> Verb | None:
-    """Return the prediction verb of a task, such as `chainrule tag RUN FILE`; None if it predicts nothing."""
-    several = issubclass(task, Predicts) and task.several
-    return (predict_several if several else predict)(task)
-
-
-@verb_for(Predicts, "Prediction")
-def predict_several(
-    run: Predicts,
-    /,
-    *files: str,
-    options: Any,
-    out: Path | None = None,
-    json: Switch = False,
-    csv: Switch = False,
-    plot: Path | None = None,
-    device: Device = "auto",
-) -> None:
-    """Predict.
-
-    Args:
-        files: The data.
-        out: File to write; standard output by default.
-        json: Print one JSON object per row.
-        csv: Print the table as CSV.
-        plot: File for a plot of the predictions.
-    """
-    checked_out(out, json=json)
-    if plot is not None and not run.PLOTS:
-        raise ValueError("--plot: these predictions have no plot: leave it out")
-    checked_out(plot, *run.PLOTS, flag="--plot")
-    result = run.predict(list(files), options, device=device)
-    if plot is not None:
-        write_plot(result, plot)  # first, for it may be refused
-    show(result, json=json, csv=csv, out=out)
-
-
 @verb_for(Predicts, "Prediction")
 def predict(
     run: Predicts,
@@ -254,9 +217,20 @@ def predict(
     plot: Path | None = None,
     device: Device = "auto",
 ) -> None:
-    predict_several.body(run, file, options=options, out=out, json=json, csv=csv, plot=plot, device=device)
+    """Predict.
 
-
-predict.body.__doc__ = (predict_several.body.__doc__ or "").replace(
-    "files: The data.", "file: The data; - is standard input."
-)
+    Args:
+        file: The data; - is standard input.
+        out: File to write; standard output by default.
+        json: Print one JSON object per row.
+        csv: Print the table as CSV.
+        plot: File for a plot of the predictions.
+    """
+    checked_out(out, json=json)
+    if plot is not None and not run.PLOTS:
+        raise ValueError("--plot: these predictions have no plot: leave it out")
+    checked_out(plot, *run.PLOTS, flag="--plot")
+    result = run.predict([file] if isinstance(file, str) else file, options, device=device)
+    if plot is not None:
+        write_plot(result, plot)  # first, for it may be refused
+    show(result, json=json, csv=csv, out=out)

@@ -1,4 +1,4 @@
-"""Pages and pictures of attention: for each symbol of a generated sequence, and over the words of a text."""
+"""Pages of attention: for each symbol of a generated sequence, and over the words of a text."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,8 +13,6 @@ from chainrule.data._images.source import Pixels
 from chainrule.diagnostics._attention_maps import brightened
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Plot
-
     from chainrule._app.tasks.classify.labelling import LabelledAnswer
 
 
@@ -70,7 +68,6 @@ class AttentionExample:
 
 
 _DARKEST = 5  # times an even share
-_COLUMNS = 90  # characters of a line of an image
 
 
 _LEGEND = (
@@ -93,41 +90,6 @@ def _shaded(answer: "LabelledAnswer", label: str) -> Markup:
     ] or [Markup('<small class="note">empty: label frequencies of training</small>')]
     head = '<b>{}</b> {:.1f}% <small class="note">line {}</small><br>'
     return marked(head, label, 100 * exp(answer.log_probs[answer.best]), answer.row.line) + Markup("\n").join(words)
-
-
-def attention_figure(answers: "Sequence[LabelledAnswer]", names: Sequence[str]) -> "Plot":
-    """Draw the shaded texts with matplotlib."""
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise ValueError(
-            "--plot: images require matplotlib: pip install matplotlib, or name a file that ends in .html"
-        ) from None
-    rows: list[tuple[int, float, str, float]] = []  # column, line, word, strength
-    line = 0.0
-    for answer in answers:
-        assert answer.attention is not None
-        rows.append((0, line, f"{names[answer.best]} {exp(answer.log_probs[answer.best]):.1%}", -1))
-        line, column = line + 1, 0
-        for token, strength in zip(answer.tokens, _strengths(answer.attention), strict=True):
-            if column and column + len(token) > _COLUMNS:
-                line, column = line + 1, 0
-            rows.append((column, line, token, strength))
-            column += len(token) + 1
-        line += 1.6
-    figure = Figure(figsize=(10, max(0.26 * line + 0.2, 1)))
-    figure.set_layout_engine("none")  # whatever the settings of the user are
-    FigureCanvasAgg(figure)
-    axes = figure.add_axes((0.01, 0, 0.98, 1))
-    axes.set(xlim=(0, _COLUMNS + 2), ylim=(line, -0.6))
-    axes.axis("off")
-    for column, at, word, strength in rows:
-        shade = None if strength < 0 else {"facecolor": (0.12, 0.44, 0.92, strength), "linewidth": 0, "pad": 1.5}
-        weight = "bold" if strength < 0 else "normal"
-        text = word.replace("$", r"\$")  # no mathematics
-        axes.text(column, at, text, family="monospace", size=9, va="center", bbox=shade, weight=weight)
-    return figure
 
 
 def _strengths(weights: Sequence[float]) -> list[float]:

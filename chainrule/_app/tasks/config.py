@@ -18,7 +18,7 @@ from chainrule._typed_json import check_keys, described, field_types, read_field
 if TYPE_CHECKING:
     from chainrule._app.tasks.task import Task
 
-FORMAT = 19
+FORMAT = 20
 
 Options = TypeVar("Options")
 MOST_SEED = (1 << 63) - 1

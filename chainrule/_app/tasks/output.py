@@ -9,6 +9,7 @@ from chainrule._app.heavy import np
 from chainrule._app.results import Report, Result
 from chainrule._app.tasks.display import counted, loudness_line, quoted
 from chainrule._app.tasks.run_directory import REPORT
+from chainrule.data._atomic import write_bytes, write_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,8 +33,6 @@ def checked_page(out: Path | None, run: Path, name: str = REPORT) -> Path:
 
 
 def write_page(page: Path, content: str) -> None:
-    from chainrule.data._atomic import write_text
-
     try:
         write_text(page, content)
     except OSError as error:
@@ -55,8 +54,6 @@ def page_report(
 
 
 def save_figure(figure: "Figure", path: Path) -> None:
-    from chainrule.data._atomic import write_bytes
-
     content = io.BytesIO()
     figure.savefig(content, format=path.suffix.removeprefix(".").lower() or "png", dpi=120)
     write_bytes(path, content.getvalue())
@@ -96,7 +93,6 @@ _IMAGES, _SOUNDS, _MUSIC = "samples.png", "sample.wav", "sample.mid"
 def write_images(result: Result, out: Path | None) -> list[tuple[Path, str]]:
     """Write images as a grid, or a single one as it is; returns the file and a few words about it, per image."""
     from chainrule.data import grid, png
-    from chainrule.data._atomic import write_bytes
 
     file = Path(result.hints.get("file", _IMAGES)) if out is None else out
     images = np.stack([channels_first(image) for image in result.values])
@@ -138,7 +134,6 @@ def write_music(result: Result, out: Path | None) -> list[tuple[Path, str]]:
 def write_piece(path: Path, roll: Any, playing: dict[str, int]) -> str:
     """Write a piano roll (T, 88) to a MIDI file, and describe it in a few words."""
     from chainrule.data import midi_file
-    from chainrule.data._atomic import write_bytes
 
     write_bytes(path, midi_file(roll, **playing))
     struck = np.diff(np.asarray(roll, np.int8), axis=0, prepend=0) > 0

@@ -29,6 +29,7 @@ from typing import Any, cast
 from weakref import finalize
 
 from chainrule._app.tasks.config import FORMAT, format_in, task_in
+from chainrule.data._atomic import check_header, read_json
 
 CONFIG = "config.json"
 VOCABULARY = "vocabulary.json"
@@ -75,8 +76,6 @@ def read_config(path: Path, read: Callable[[Any], Any]) -> Any:
 
 def check_facts(path: Path, facts: dict[str, Any], prepared: str) -> None:
     """Refuse a config whose facts differ from the prepared data's."""
-    from chainrule.data._atomic import read_json
-
     try:
         manifest = read_json(path / prepared)
     except (OSError, ValueError):
@@ -182,8 +181,6 @@ def sealed_record(path: Path) -> dict[str, Any]:
 
 def _read_header(path: Path, read: Callable[[Any], Any]) -> Any:
     from safetensors import SafetensorError, safe_open
-
-    from chainrule.data._atomic import check_header
 
     check_header(path)
     try:

@@ -32,7 +32,7 @@ def seconds_to_measure(budget: float) -> float:
 
 def step_rate(model: "TrainableModel", batch: "Batch", training: "OptimisationOptions", seconds: float) -> float:
     """Measure training steps per second of a model, computed as in its training."""
-    from chainrule.training._choice import choose_computation
+    from chainrule.training._computation import choose_computation
     from chainrule.training._parallel import choose_device
     from chainrule.training._speed import steps_per_second
 

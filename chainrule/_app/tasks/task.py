@@ -17,6 +17,9 @@ from chainrule._app.tasks.likelihood_record import Basis, LikelihoodRecord
 from chainrule._app.tasks.model import Model, check_size
 from chainrule._app.tasks.run_directory import CONFIG, METRICS, WEIGHTS, check_facts, read_config, refuse_taken, remove
 from chainrule._app.tasks.size_schedule import SizeSchedule, choose_size, describe_size, is_open
+from chainrule.data._atomic import write_json
+from chainrule.data._text import fingerprint
+from chainrule.training._metrics import TIMINGS, read_elapsed, read_metrics
 
 if TYPE_CHECKING:
     from chainrule._app.results import Report
@@ -79,13 +82,6 @@ def share_of(name: str, description: str) -> "Observe":
         return Findings({f"share_of_{name}": value}, f"{description}: {value:.0%} of the mean")
 
     return share
-
-
-def averaged_with(run: "Task[Any]", name: str, description: str) -> dict[str, str]:
-    """Describe the companion of the network, and its weight at the best validation."""
-    key = f"share_of_{name}"
-    shares = [record[key] for record in run.metrics() if record.get("best") and key in record]
-    return {"averaged": f"with {description}" + (f", {shares[-1]:.0%} of the mean" if shares else "")}
 
 
 M = TypeVar("M", bound="TrainableModel")
@@ -196,8 +192,6 @@ class Task(Recipe, ABC, Generic[M]):
 
     @classmethod
     def fingerprint(cls, path: str | None) -> dict[str, Any]:
-        from chainrule.data._text import fingerprint
-
         return fingerprint(path)
 
     def is_prepared(self) -> bool:
@@ -273,9 +267,9 @@ class Task(Recipe, ABC, Generic[M]):
         """Return a gradient probe for training."""
         return None
 
-    @abstractmethod
-    def describe(self, about: dict[str, Any]) -> dict[str, str]:
-        """Return the rows of `chainrule info` about the data; the row "" goes below the others. May extend `about`."""
+    def more_facts(self) -> dict[str, Any]:
+        """Return the facts that `chainrule info --json` adds to the config's."""
+        return {}
 
     def lacking(self) -> tuple[type, ...]:
         """Return the capabilities of the task that this run's model lacks."""
@@ -316,8 +310,6 @@ class Task(Recipe, ABC, Generic[M]):
 
     def seconds_trained(self) -> float | None:
         """Return wall-clock seconds of training up to the last validation; None if none were recorded."""
-        from chainrule.training._records import TIMINGS, read_elapsed
-
         return read_elapsed(self.path / TIMINGS)
 
     # The run directory.
@@ -348,8 +340,6 @@ class Task(Recipe, ABC, Generic[M]):
         return run
 
     def write_config(self) -> None:
-        from chainrule.data._atomic import write_json
-
         write_json(self.path / CONFIG, self.config.to_json(self.name))
 
     def with_options(self, **options: Any) -> Self:
@@ -383,7 +373,5 @@ class Task(Recipe, ABC, Generic[M]):
 
     def metrics(self, event: str = "") -> list[dict[str, Any]]:
         """Read metrics.jsonl, optionally of one event; a truncated last line is dropped."""
-        from chainrule.training._records import read_metrics
-
         path = self.path / METRICS
         return list(read_metrics(path, event)) if path.is_file() else []

@@ -20,7 +20,7 @@ from chainrule._app.tasks.output import page_report
 from chainrule._app.tasks.run_directory import WEIGHTS, count_parameters
 from chainrule.diagnostics._clipping import clipping
 from chainrule.diagnostics._panels import BLUE, GREEN, ORANGE, draw_curves, new_figure
-from chainrule.training._records import SAMPLES, TIMINGS, read_samples, read_timings
+from chainrule.training._metrics import SAMPLES, TIMINGS, read_samples, read_timings
 
 if TYPE_CHECKING:
     from chainrule._app.tasks.task import Task
@@ -170,10 +170,7 @@ def _pixels(png: str) -> Any:
 
 
 def _data(run: "Task[Any]") -> list[list[Content]]:
-    description = run.describe({"facts": asdict(run.facts), "data": asdict(run.data), "model": {}, "training": {}})
     rows: list[list[Content]] = [["", line] for line in run.introduce()]
-    rows += [[name, text] for name, text in description.items() if name]
-    rows += [["", line] for line in description.get("", "").splitlines() if line.strip()]
     for name, print_of in asdict(run.facts).items():
         if isinstance(print_of, dict) and "sha256" in print_of:
             rows.append([name, f"{print_of['name']}, {print_of['bytes']:,} bytes, SHA-256 {print_of['sha256']}"])

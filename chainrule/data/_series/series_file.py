@@ -4,8 +4,9 @@ import math
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, tzinfo
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import numpy.typing as npt
@@ -200,6 +201,7 @@ class SeriesFile:
     statics: tuple[tuple[str, ...], ...] = ()  # of each item, the cells of the columns that tell what never changes
     date_format: str = ""  # how dates are written, see `datetime.strptime`; empty for ISO 8601
     header: bool = True  # whether the first row names the columns
+    zone: tzinfo | None = None  # the zone that dates name in brackets
 
     @property
     def future(self) -> int:
@@ -208,7 +210,7 @@ class SeriesFile:
 
     def date_text(self, date: datetime) -> str:
         """Return a date as this file writes it: a month; the day alone where steps are days or more; else the moment
-        with its offset from UTC, where there is one.
+        with its offset from UTC, where there is one, in the file's zone if it names one.
         """
         if self.date_format:
             return date.strftime(self.date_format)
@@ -217,8 +219,10 @@ class SeriesFile:
         daily = self.frequency is not None and self.frequency.daily
         if daily:
             return date.strftime("%Y-%m-%d")
-        zone = None if self.utc_offset is None else clock(self.utc_offset)
-        return date.replace(tzinfo=zone).isoformat(sep=" ")
+        if self.utc_offset is not None:
+            own = clock(self.utc_offset)
+            date = date.replace(tzinfo=own).astimezone(self.zone or own)
+        return date.isoformat(sep=" ")
 
 
 def read_series(
@@ -264,10 +268,12 @@ def read_series(
     if item_name is not None and len(targets) > 1:
         raise ValueError(f"--target: expected one column of values for the items, got {', '.join(targets):.200}")
     dates: list[datetime] = []
-    monthly = False
+    monthly, zone = False, None
     if date_name is not None:
         index = file.names.index(date_name)
-        dates, utc_offset = on_one_clock(_dates(rows, index, date_name, where, date_format), utc_offset)
+        dates = _dates(rows, index, date_name, where, date_format)
+        zone = dates[0].tzinfo if isinstance(dates[0].tzinfo, ZoneInfo) else None
+        dates, utc_offset = on_one_clock(dates, utc_offset)
         monthly = writes_months(cells[index] for _, cells in rows)
         if len(dates) < 2:
             raise ValueError(f"{where}: expected at least two rows, got {len(dates)}")
@@ -277,7 +283,7 @@ def read_series(
         spans = np.tile(np.array([[0, len(part.values)]]), (len(targets), 1))
         return SeriesFile(
             where, tuple(targets), tuple(known_names), date_name, part.step, part.dates, utc_offset, monthly,
-            part.values, part.known, part.observed, spans, date_format=date_format, header=file.header,
+            part.values, part.known, part.observed, spans, date_format=date_format, header=file.header, zone=zone,
         )  # fmt: skip
     groups: dict[str, list[int]] = {}
     for number, (line, row) in enumerate(rows):
@@ -291,7 +297,7 @@ def read_series(
     return SeriesFile(
         where, tuple(groups), tuple(known_names), date_name, layout.step, layout.dates, utc_offset, monthly,
         layout.values, layout.known, layout.observed, layout.spans, item_name, targets[0], statics, date_format,
-        file.header,
+        file.header, zone,
     )  # fmt: skip
 
 

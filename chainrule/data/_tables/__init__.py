@@ -6,6 +6,7 @@ from chainrule._lazy import attach
 
 if TYPE_CHECKING:
     from chainrule.data._delimited import parse_types as parse_types
+    from chainrule.data._tables.cell_column import named_zone as named_zone
     from chainrule.data._tables.column_facts import ColumnFacts as ColumnFacts
     from chainrule.data._tables.column_schema import OTHER as OTHER
     from chainrule.data._tables.column_schema import ColumnSchema as ColumnSchema

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from math import isinf, nan
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import numpy.typing as npt
@@ -255,8 +256,13 @@ _DATE_LIKE = re.compile(
 def as_date(cell: str) -> datetime | None:
     """Return the moment that a cell names by ISO 8601, a month among them, with its zone, or as day.month.year.
 
-    None for any other text, such as 01/02/2020, which is in January or in February.
+    A zone may be named in brackets after its offset, as in 2024-03-31T03:00+02:00[Europe/Berlin] (RFC 9557). None for
+    any other text, such as 01/02/2020, which is in January or in February.
     """
+    if cell.endswith("]"):
+        cell, _, name = cell[:-1].partition("[")
+        moment, zone = as_date(cell), named_zone(name)
+        return None if moment is None or moment.tzinfo is None or zone is None else moment.astimezone(zone)
     cell = _ZONE_APART.sub(lambda match: "Z" if match[1] == "UTC" else match[1], cell, count=1)
     cell = _DAY_FIRST.sub(lambda match: f"{match[3]}-{match[2]:0>2}-{match[1]:0>2}", cell, count=1)
     if month := _MONTH.fullmatch(cell):
@@ -267,6 +273,14 @@ def as_date(cell: str) -> datetime | None:
     try:
         return datetime.fromisoformat(re.sub(r"^(\d{4})/(\d{2})/(\d{2})", r"\1-\2-\3", cell))
     except ValueError:
+        return None
+
+
+def named_zone(name: str) -> ZoneInfo | None:
+    """Return a zone of the IANA database; None where there is no such zone."""
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
         return None
 
 

@@ -154,9 +154,11 @@ class ColumnFacts:
         return f"{self.distinct:,}" + ("+" if self._overflowed else "")
 
     def doubt(self) -> str | None:
-        """Why a column may be numbers although not all of its cells spell them; None where nothing says so."""
+        """Why a column may be numbers or dates although not all of its cells spell them; None if nothing says so."""
         if self._word is None:
             return None
+        if self.dates is None and len(DateFormat.find_all(self._cells)) > 1:
+            return f"{self._word[1]!r} may have the day or the month first: write dates as 2024-01-31"
         line, cell = self._word
         numbers = sum(as_number(text) is not None for text in self._cells)
         errors = [text for text in self._cells if _SHEET_ERROR.fullmatch(text)]

@@ -6,7 +6,6 @@ import re
 import shutil
 import sys
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -188,16 +187,6 @@ def test_a_page_shades_words_by_attention_and_escapes_them(ok: Callable, run: Pa
     assert "https:" not in written
 
 
-@pytest.mark.skipif(find_spec("matplotlib") is None, reason="requires matplotlib: pip install matplotlib")
-def test_an_image_is_drawn(ok: Callable, run: Path, files: Path, tmp_path: Path) -> None:
-    from matplotlib import rc_context
-
-    image = tmp_path / "image.png"
-    with rc_context({"figure.constrained_layout.use": True}):  # as a user's settings may have it
-        ok("classify", run, files / "test.tsv", "--plot", image)
-    assert image.read_bytes().startswith(b"\x89PNG")
-
-
 def test_evaluation_is_a_table_for_people(command: Callable, run: Path, files: Path) -> None:
     shown = command("evaluate", run, files / "test.tsv", "--errors", 1).out
     rows = "confusion: a row for each true label, a column for each predicted one"
@@ -208,8 +197,8 @@ def test_evaluation_is_a_table_for_people(command: Callable, run: Path, files: P
 def test_info_tells_of_texts_and_labels(command: Callable, run: Path) -> None:
     shown = command("info", run).out
     counts = ClassifyTask.open(run).labels.counts
-    assert f"labels       0 {counts['0'] / 72:.0%}, 1 {counts['1'] / 72:.0%}" in shown
-    assert "72 texts to train on" in shown
+    assert f"2 labels: 0 {counts['0'] / 72:.0%}, 1 {counts['1'] / 72:.0%}" in shown
+    assert "72 texts (" in shown
     facts = json.loads(command("info", run, "--json").out)
     assert facts["task"] == "classify"
     assert facts["facts"]["columns"] == {"text": 0, "label": 1, "header": False, "text_name": None, "label_name": None}
@@ -293,6 +282,6 @@ def test_what_cannot_be_is_refused_in_one_line(refused: Callable, run: Path, fil
     assert "pooling: expected one or more of" in refused(*asked)
     assert not out.exists()
     assert not list(tmp_path.glob("*.preparing"))
-    assert "ends in .html or .png" in refused("classify", run, bad, "--plot", "page.pdf")
+    assert "ends in .html" in refused("classify", run, bad, "--plot", "page.pdf")
     assert "no such file" in refused("classify", run, tmp_path / "none.txt")
     assert "DATA: expected a file of texts and labels" in refused("train", "--task", "classify")

@@ -90,7 +90,7 @@ def test_missing_rows_are_filled_in_in_training_and_in_what_is_forecast_later(co
     assert (refused.status, refused.err.count("train with --fill")) == (2, 1)
     outcome = ok(*asked, "--fill")
     assert "interpolated 1 missing training values and 2 held-out ones" in outcome.err
-    assert "1 value to train on and 2 held out, interpolated" in command("info", out).out
+    assert "interpolated 1 missing training values and 2 held-out ones" in command("info", out).out
     ok("evaluate", out, path)
     forecast = ok("forecast", out, path)
     dates = [row["date"] for row in csv.DictReader(io.StringIO(forecast.out))]

@@ -140,7 +140,7 @@ def test_spans_are_well_formed_and_judged_by_entities(command, files, names_run)
 
 def test_info_says_what_there_is(command, run):
     shown = command("info", run).out
-    for part in ("train.conllu", "dev.conllu.gz", "4 of column upos: ADJ NOUN PUNCT VERB", "accuracy"):
+    for part in ("train.conllu", "dev.conllu.gz", "column upos", "4 tags: ADJ NOUN PUNCT VERB", "accuracy"):
         assert part in shown
     assert json.loads(command("info", run, "--json").out)["tags"] == ["ADJ", "NOUN", "PUNCT", "VERB"]
 

@@ -36,7 +36,7 @@ def test_training_ends_with_the_share_that_fits_best(command, ok, text_file, tmp
     assert f"counts of n-grams: {float(model.share):.0%} of the mean\n" in trained.err
     (best,) = [record for record in open_run(out).metrics() if record.get("best")][-1:]
     assert best["share_of_counts"] == pytest.approx(float(model.share), abs=1e-6)
-    assert f"with counts of up to 5 words, {float(model.share):.0%} of the mean\n" in command("info", out).out
+    assert f"averaged     counts {float(model.share):.0%} of the mean\n" in command("info", out).out
     (scored,) = map(json.loads, command("score", out, text_file, "--json").out.splitlines())
     alone = tmp_path / "alone"
     same = command(*words, "--out", alone, "--kneser-ney-order", 0)
@@ -61,9 +61,9 @@ def test_the_order_that_is_told_is_that_of_the_tables(command, ok, tmp_path):
     order = KneserNey.from_tables(read_sealed(out / NGRAMS)[0]).order
     assert order < run.training.kneser_ney_order == 12
     assert f"\nLSTM 12 + {order}-gram counts + 3-gram embeddings with " in trained.err
-    assert f"with counts of up to {order} characters, " in command("info", out).out
+    assert f"LSTM 12 + {order}-gram counts" in command("info", out).out
     (out / NGRAMS).write_bytes(b"")
-    assert "with counts of up to 12 characters, " in run.describe({})["averaged"]
+    assert "+ 12-gram counts" in run.recipe
 
 
 @pytest.mark.parametrize(("name", "level"), [("stream", {}), ("lines", {"reading": "lines"})])

@@ -38,7 +38,7 @@ def test_a_run_shows_examples_and_keeps_the_weights_of_the_best_bleu(folder, com
     assert all(0 <= record["bleu"] <= 100 for record in judged)
     status, out, err = command(
         "train", "--source", folder / "a.de", "--target", folder / "a.en", "--validation", folder / "p.tsv",
-        "--out", folder / "two", *SMALL, "--steps", 2, "--scheduled-sampling", "linear", "--json",
+        "--out", folder / "two", *SMALL, "--steps", 2, "--json",
     )  # fmt: skip
     assert status == 0
     assert json.loads(out)["bleu"] >= 0
@@ -210,7 +210,6 @@ def test_info_tells_what_the_run_is(folder, command):
         (["train", "--source", "{a}", "--target", "{short}"], "a.de has 60 lines and"),
         (["train", "{p}", "--cell", "cnn"], "--cell"),
         (["train", "{p}", "--model", "transformer", "--model-size", "10"], "--model-size: expected a multiple of"),
-        (["train", "{p}", "--model", "transformer", "--scheduled-sampling", "linear"], "leave it out, or use --model"),
         (["train", "{p}", "--hidden-size", "8"], "leave it out, or use --model seq2seq"),
     ],
 )

@@ -14,7 +14,6 @@ from chainrule.data._pairs import (
     prepare_pairs,
     read_pairs,
     read_sentences,
-    scheduled_sampling_rate,
 )
 
 WORDS = ["eins", "zwei", "drei", "vier", "fünf"]
@@ -93,20 +92,6 @@ def test_pairs_of_like_length_are_side_by_side(tmp_path):
     batches = [pair_batches(pairs, batch_size=8).at(step) for step in range(50)]
     padded = sum(batch.x.numel() for batch in batches)
     assert padded < 1.1 * sum(int(batch.lengths.sum()) for batch in batches)
-
-
-def test_own_words_rise_from_none_to_half_as_a_function_of_the_step(tmp_path):
-    for decay in ("linear", "inverse-sigmoid"):
-        shares = [scheduled_sampling_rate(decay, step, 100) for step in range(0, 300, 5)]
-        assert shares[0] == 0
-        assert shares == sorted(shares)
-        assert shares[-1] == pytest.approx(0.5)
-    assert scheduled_sampling_rate("inverse-sigmoid", 10**9, 100) == 0.5
-    file = written(tmp_path / "p", ["a\tb"] * 4)
-    pairs = prepare_pairs(tmp_path / "data", file, validation_source=file).train
-    batches = pair_batches(pairs, 2, decay="linear", decay_steps=10)
-    assert batches.at(5).context["scheduled_sampling_rate"].tolist() == [0.25, 0.25]
-    assert "scheduled_sampling_rate" not in pair_batches(pairs, 2).at(5).context
 
 
 def test_lines_end_where_they_end_and_lose_the_blanks_around_them(tmp_path):

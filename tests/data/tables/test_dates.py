@@ -74,7 +74,6 @@ def test_the_unit_is_the_coarsest_that_holds_every_date(cells, unit):
         ["2024-01-01", "2024-01-02"],  # too few
         ["2024-01-01", "2024-02-30", "2024-01-03"],
         ["2024-01-01", "2024-01-02 00:00", "2024-01-03"],
-        ["01.02.2024", "02.02.2024", "03.02.2024"],
         ["2024-01-01T00:00+01:00", "2024-01-02T00:00", "2024-01-03T00:00+01:00"],
         ["2024-01-01T00:00+25:00", "2024-01-02T00:00+25:00", "2024-01-03T00:00+25:00"],
         ["20240101", "20240102", "20240103"],
@@ -191,3 +190,36 @@ def test_dates_of_parquet_are_dates(tmp_path):
     polars.DataFrame(frame).write_parquet(tmp_path / "rows.parquet")
     columns = prepare_table(tmp_path / "rows.parquet", tmp_path / "table").schema.columns
     assert [(column.kind, column.dates.unit) for column in columns] == [("date", 1), ("date", DAY)]
+
+
+@pytest.mark.parametrize("pattern", ["d.m.y", "d/m/y", "m/d/y", "y/m/d", "d-m-y", "m-d-y"])
+@pytest.mark.parametrize("padded", [True, False])
+@pytest.mark.parametrize("time", ["", " 06:30", " 06:30:00+01:00"])
+def test_other_orders_of_day_and_month_come_back(tmp_path, pattern, padded, time):
+    """They were categories."""
+    digits = 2 if padded else 1
+
+    def cell(day):
+        part = {"d": f"{day.day:0{digits}}", "m": f"{day.month:0{digits}}", "y": f"{day.year}"}
+        return pattern[1].join(part[name] for name in pattern[::2]) + time
+
+    cells = [cell(datetime.fromisoformat(day)) for day in days(300)]
+    table, column = prepared(tmp_path, cells)
+    assert (column.kind, column.dates.order, column.dates.padded) == ("date", pattern, padded)
+    rows = np.concatenate([table.train, table.valid])
+    assert sorted(row[0] for row in table.schema.decode(rows)) == sorted(cells)
+    _, iso = prepared(tmp_path / "table", [day + time for day in days(300)])
+    assert column.encode(cells[7]) == iso.encode(days(300)[7] + time)
+    assert column.dates.rewritten(days(300)[7] + time) == cells[7]
+
+
+def test_days_that_may_be_months_stay_categories(tmp_path):
+    cells = [f"{1 + number % 12:02}/{1 + number // 12 % 12:02}/2024" for number in range(300)]
+    table, column = prepared(tmp_path, cells)
+    assert column.kind == "categorical"
+    assert "may have the day or the month first: write dates as 2024-01-31" in table.manifest["columns"][0]["doubt"]
+    _, column = prepared(tmp_path, [*cells, *["31/12/2024"] * 30])
+    assert (column.kind, column.dates.order) == ("date", "d/m/y")
+    _, column = prepared(tmp_path, [*cells, *["31/12/2024", "12/31/2024"] * 30])
+    assert column.kind == "categorical"
+    assert DateFormat.find(["1.2.2024", "01.03.2024", "11.12.2024"]) is None  # not written alike

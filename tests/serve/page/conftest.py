@@ -60,6 +60,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "lines": chainrule.fit(
             text=corpus, steps=5, out=folder / "lines", reading="lines", level="word", hidden_size=16
         ),
+        "pieces": chainrule.fit(
+            text=corpus, steps=5, out=folder / "pieces", level="bpe", vocabulary_size=300, hidden_size=16
+        ),
         "images": fit("images", images, labels=labels, bits=1, channels=8, layers=1),
         "codes": fit("codes", images, model="vae", latent_size=3, hidden_size=8, bits=1),
         "sentences": chainrule.fit(
@@ -104,6 +107,14 @@ def address(app: Any) -> Iterator[str]:
     """The address of the server."""
     with listening(app) as address:
         yield address
+
+
+@pytest.fixture
+def client(address: str) -> Iterator[Any]:
+    """A client of the server, without a browser."""
+    httpx = pytest.importorskip("httpx", reason="httpx is not installed: pip install httpx")
+    with httpx.Client(base_url=address, timeout=60) as client:
+        yield client
 
 
 @pytest.fixture

@@ -91,6 +91,23 @@ def test_the_same_seed_writes_what_the_run_samples(page: Any, runs: dict[str, An
     assert ["".join(tokens(page).all_text_contents())] == runs["lstm"].sample(1, prompt="the cat", length=40, seed=5)
 
 
+def test_a_prompt_may_end_inside_a_symbol(page: Any, runs: dict[str, Any]) -> None:
+    begin(page, "pieces", "a dog & a bi", 20)
+    page.get_by_label("new each time").uncheck()
+    page.get_by_label("Seed").fill("5")
+    page.get_by_label("Temperature").fill("1")
+    write(page)
+    shown = tokens(page).all_text_contents()
+    assert ["".join(shown)] == runs["pieces"].sample(1, prompt="a dog & a bi", length=20, seed=5)
+    assert tokens(page).count() == page.locator(".page .given").count() + 20
+    labels = tokens(page).evaluate_all("parts => parts.map((part) => part.getAttribute('aria-label'))")
+    nats = [float(label.rsplit(", ", 1)[1].removesuffix(" nats")) for label in labels]
+    assert all(value > 0 for value in nats)
+    assert abs(sum(nats) - float(page.locator(".figures").text_content().split(" · ")[1].split()[0])) < 0.2
+    tokens(page).nth(page.locator(".page .given").count()).click()
+    assert page.locator(".popover li button").count() == 10
+
+
 def test_a_reload_keeps_the_text(page: Any) -> None:
     begin(page, "lstm", "the cat")
     write(page)

@@ -12,12 +12,14 @@ from chainrule._app.heavy import caption_data, np
 from chainrule._app.tasks.capabilities import CheckedRows, Checks, Evaluates, Inspects, Predicts
 from chainrule._app.tasks.caption import verbs
 from chainrule._app.tasks.config import Counts, Facts, Fingerprint, OptimisationOptions, RunConfig, SplitOptions, within
-from chainrule._app.tasks.display import counted, measured_part, quoted, size_of
+from chainrule._app.tasks.display import counted, measured_part, quoted
 from chainrule._app.tasks.likelihood_record import Basis
 from chainrule._app.tasks.model import Model
 from chainrule._app.tasks.run_directory import DATA
 from chainrule._app.tasks.size_schedule import SizeSchedule
 from chainrule._app.tasks.task import Shard, Source, Task
+from chainrule.data._atomic import check_header
+from chainrule.data._text import check_file
 
 if TYPE_CHECKING:
     from chainrule.data import WordVocabulary
@@ -141,8 +143,6 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
 
     @classmethod
     def check_asked(cls, request: RunConfig, explicit_flags: frozenset[str]) -> None:
-        from chainrule.data._text import check_file
-
         sources = request.sources
         if sources["source"] is None:
             raise ValueError("DATA: expected images and their captions, got none")
@@ -188,7 +188,6 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
         return manifest | {"backbone_weights": None if weights is None else self.fingerprint(weights)}
 
     def build(self) -> "Captioner":
-        from chainrule.data._atomic import check_header
         from chainrule.layers._image_encoder import Backbone
 
         model = self._network()
@@ -230,14 +229,6 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
             f"chainrule caption {path} image.jpg --beam 5 --plot look.png",
             f"chainrule evaluate {path} IMAGES --captions CAPTIONS --beam 5",
         ]
-
-    def describe(self, about: dict[str, Any]) -> dict[str, str]:
-        facts = self.facts
-        return {
-            "data": f"{facts.source.name} ({size_of(facts.source.bytes)}), {facts.captions.name}",
-            "split": _split(facts),
-            "vocabulary": f"{counted(facts.words, 'word')}",
-        }
 
     @property
     def basis(self) -> Basis:

@@ -25,6 +25,7 @@ from chainrule._app.tasks.model import Model
 from chainrule._app.tasks.size_schedule import SizeSchedule, record_resolved, time_passes
 from chainrule._app.tasks.task import Shard, Source
 from chainrule.data import _images
+from chainrule.data._kinds import IMAGES
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -294,8 +295,6 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
 
     def _blocks(self, data: str, *, skip_bad: bool) -> "Iterator[tuple[npt.NDArray[np.uint8], list[str]]]":
         """Yield images and their names, from one image file or many."""
-        from chainrule.data._kinds import IMAGES
-
         path = Path(data)
         if path.is_file() and path.suffix.lower() in IMAGES:
             yield self.read_pixels(path)[None], [data]

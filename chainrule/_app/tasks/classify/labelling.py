@@ -17,8 +17,6 @@ from chainrule._blocks import in_blocks
 from chainrule.data import _labelled
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from chainrule._app.tasks.classify.task import ClassifyTask
     from chainrule.data._labelled import LabelledText
     from chainrule.metrics._classification import ClassificationScores
@@ -41,7 +39,7 @@ def label_cells(names: Sequence[str], log_probs: Sequence[float], top: int) -> l
 
 
 _BLOCK = 64  # texts read together
-_PICTURED, _DRAWN = 500, 20  # texts of a page, of an image
+_PICTURED = 500  # texts of a page
 
 
 @dataclass(frozen=True)
@@ -60,7 +58,7 @@ class Labelling(TextColumn):
         file: One text per line, or a file with the columns of the training file; - is standard input. Empty texts get
             the label frequencies of training.
         json: Print one JSON object per text, with the probabilities of all labels, the words and their weights.
-        plot: A page (.html) or image (.png) of the texts, with words shaded by attention.
+        plot: A page (.html) of the texts, with words shaded by attention.
     """
 
     top: Annotated[int, Parameter(name=["--top", "-n"])] = within(1, 1, 1 << 30)
@@ -100,23 +98,14 @@ def label_texts(run: "ClassifyTask", data: list[str], options: Labelling, *, dev
     def page() -> str:
         from chainrule._app.pages.attention_page import attention_page
 
-        return str(attention_page(_attended(run, pictured), names, f"{run.path}: texts of {data[0]}"))
-
-    def figure() -> "Figure":
-        from chainrule._app.pages.attention_page import attention_figure
-
-        return attention_figure(_attended(run, pictured)[:_DRAWN], names)
+        if any(answer.attention is None for answer in pictured):
+            pooling = run.config.options.pooling
+            raise ValueError(f"--plot requires a model with --pooling attention, this one uses {pooling}")
+        return str(attention_page(pictured, names, f"{run.path}: texts of {data[0]}"))
 
     hidden = [Column(name, shown=False) for name in ("tokens", "attention", "cut")]
     columns = [Column("line"), *label_columns(options.top, len(names)), Column("text"), *hidden]
-    return Result(columns, labelled(), notes=notes, main="label", plots={".html": page, ".png": figure})
-
-
-def _attended(run: "ClassifyTask", read: "list[LabelledAnswer]") -> "list[LabelledAnswer]":
-    if any(answer.attention is None for answer in read):
-        pooling = run.config.options.pooling
-        raise ValueError(f"--plot requires a model with --pooling attention, this one uses {pooling}")
-    return read
+    return Result(columns, labelled(), notes=notes, main="label", plots={".html": page})
 
 
 @dataclass(frozen=True)

@@ -130,7 +130,7 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
     PREPARED = f"{DATA}/labelled.json"
     metric_name = "accuracy"
     Prediction, predict = labelling.Labelling, labelling.label_texts
-    PLOTS = (".html", ".png")
+    PLOTS = (".html",)
     Evaluation, evaluate = labelling.LabelEvaluation, labelling.evaluate_labels
     Inspection, inspect = labelling.ClassifierInspection, labelling.inspect_classifier
     Embedding, embed = labelling.LabelledEmbedding, labelling.embed_texts
@@ -256,7 +256,8 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
         )
         yield f"{counted(len(self.labels), 'label')}: {labels_with_shares(facts.labels)}"
         yield from describe_vectors(self, len(self.symbols.symbols))
-        yield from self._unnamed_header()
+        if self.is_prepared():
+            yield from self._unnamed_header()
         for part, what in ((train, "to train on"), (valid, "held out")):
             if part.empty:
                 yield f"{part.empty:,} of the texts {what} are empty: their prediction is these shares"
@@ -300,17 +301,6 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
     def next_steps(self) -> Sequence[str]:
         path = quoted(self.path)
         return [f"echo 'a text' | chainrule classify {path} -", f"chainrule evaluate {path} TEST"]
-
-    def describe(self, about: dict[str, Any]) -> dict[str, str]:
-        facts = self.facts
-        held_out = facts.validation.name if facts.validation else "rows of the same file"
-        return {
-            "data": f"{facts.source.name}: {counted(facts.train.rows, 'text')} to train on, "
-            f"longest {facts.train.longest:,}",
-            "held out": f"{counted(facts.valid.rows, 'text')}, {held_out}",
-            "labels": labels_with_shares(facts.labels),
-            "symbols": f"{facts.symbols:,}, level {self.data.level}",
-        }
 
     @property
     def basis(self) -> Basis:

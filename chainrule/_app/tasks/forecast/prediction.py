@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, tzinfo
 from functools import partial
 from secrets import randbelow
 from typing import TYPE_CHECKING, Any
@@ -76,7 +76,7 @@ def predict_series(run: "ForecastTask", data: list[str], options: ForecastPredic
         Column("paths", shown=False),
     ]
     time = "time" if prediction.place in [item, *(column.name for column in others)] else prediction.place
-    parse = partial(_as_time, date_format=prediction.file.date_format)
+    parse = partial(_as_time, date_format=prediction.file.date_format, zone=prediction.file.zone)
     keys = [Column(time, heading=prediction.place, parse=parse), Column(item)]
     keys = keys if prediction.file.item is None else keys[::-1]
     hints = {"index": time} if prediction.file.item is None else {}
@@ -100,12 +100,15 @@ def predict_series(run: "ForecastTask", data: list[str], options: ForecastPredic
     )
 
 
-def _as_time(text: str, date_format: str) -> datetime | int | str:
+def _as_time(text: str, date_format: str, zone: tzinfo | None) -> datetime | int | str:
     """Parse the time of a row: a date, or a row number."""
     with suppress(ValueError):
         if date_format:
             return datetime.strptime(text, date_format)
-        return int(text) if text.isdecimal() else datetime.fromisoformat(text)
+        if text.isdecimal():
+            return int(text)
+        moment = datetime.fromisoformat(text)
+        return moment.replace(tzinfo=zone) if moment.tzinfo is None else moment.astimezone(zone or moment.tzinfo)
     return text
 
 

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from chainrule._app.tasks.capabilities import CheckedRows, Checks, Evaluates, Inspects, Predicts
 from chainrule._app.tasks.config import Facts, HeaderOptions, OptimisationOptions, Parts, RunConfig, within
-from chainrule._app.tasks.display import counted, quoted, size_of, sparkline
+from chainrule._app.tasks.display import counted, quoted, sparkline
 from chainrule._app.tasks.forecast import evaluation
 from chainrule._app.tasks.forecast.prediction import PLOTS, ForecastPrediction, draw_paths, predict_series, with_linear
 from chainrule._app.tasks.likelihood_record import Basis
 from chainrule._app.tasks.model import Model
 from chainrule._app.tasks.run_directory import DATA
 from chainrule._app.tasks.size_schedule import describe_passes, limit_passes, record_resolved, resolve_decay
-from chainrule._app.tasks.task import Shard, Source, Task, averaged_with, share_of
+from chainrule._app.tasks.task import Shard, Source, Task, share_of
 from chainrule._printing import one_line
 from chainrule.data import _series, _tables
 
@@ -234,7 +234,7 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
                 f"  interpolated {filled.train:,} missing training values and {filled.valid:,} held-out ones, which "
                 "count like observed values"
             )
-        if facts.items is not None:
+        if facts.items is not None and self.is_prepared():
             spans = self.series().spans
             rows = (spans[:, 1] - spans[:, 0]).tolist()
             short = sum(min(stop, facts.rows.train) - start < self.history + self.data.horizon for start, stop in spans)
@@ -290,22 +290,6 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
             evaluate,
             f"{forecast}  # needs {counted(horizon, 'row')} after the last value, with {names:.200} filled in",
         ]
-
-    def describe(self, about: dict[str, Any]) -> dict[str, str]:
-        facts, targets = self.facts, ", ".join(self.schema.targets)
-        rows = {
-            "data": f"{facts.source.name} ({size_of(facts.source.bytes)}), {self._step()}",
-            "forecast": f"{targets}, {counted(self.data.horizon, 'row')} ahead from {self.history}",
-            "known": self._known(),
-            "split": f"{counted(facts.rows.train, 'row')} to train on, the last {facts.rows.valid:,} held out",
-        }
-        if self.data.fill:
-            rows["missing"] = (
-                f"{counted(facts.filled.train, 'value')} to train on and {facts.filled.valid:,} held out, interpolated"
-            )
-        if self.training.linear:
-            rows |= averaged_with(self, "linear", "a linear autoregression")
-        return rows
 
     @property
     def basis(self) -> Basis:

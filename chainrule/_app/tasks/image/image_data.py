@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from chainrule._app.tasks.config import Facts, Fingerprint, Parts, RunConfig, SplitOptions, within
-from chainrule._app.tasks.display import Switch, counted, size_of
+from chainrule._app.tasks.display import Switch, counted
 from chainrule._app.tasks.run_directory import DATA
 from chainrule._app.tasks.task import M, Task
 from chainrule.data import _images
+from chainrule.data._text import check_file
 
 if TYPE_CHECKING:
     from chainrule.data._images import PreparedImages, Reading, Reduction
@@ -139,8 +140,6 @@ class ImageDataTask(Task[M]):
 
     def read_pixels(self, path: Path) -> "Pixels":
         """Read the pixels of an image file, (C, H, W), spread over the levels of the training images."""
-        from chainrule.data._text import check_file
-
         with check_file(path).open("rb") as file:
             pixels, _ = self.data.reading.image(file, str(path))
         if pixels.shape != self.shape:
@@ -179,17 +178,6 @@ class ImageDataTask(Task[M]):
         if left_out.count:
             names = ", ".join(left_out.names[:5]) + (", ..." if left_out.count > 5 else "")
             yield f"skipped {left_out.count} unreadable image files: {names}"
-
-    def describe(self, about: dict[str, Any]) -> dict[str, str]:
-        facts = self.facts
-        held_out = facts.validation.name if facts.validation else f"{self.data.validation_fraction:.0%}, drawn"
-        return {
-            "data": f"{facts.name} ({size_of(facts.source.bytes)}), images of {_images.format_shape(self.shape)}",
-            "values": str(self.reduction),
-            "labels": describe_labels(self.classes),
-            "split": f"{counted(facts.images.train, 'image')} to train on, "
-            f"{facts.images.valid:,} held out ({held_out})",
-        }
 
     @classmethod
     def fingerprint(cls, path: str | None) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from chainrule._app.tasks.model import Model
 from chainrule._app.tasks.size_schedule import SizeSchedule
 from chainrule._app.tasks.task import Shard, Source
 from chainrule.data import _images
+from chainrule.data._atomic import write_bytes
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -159,7 +160,6 @@ class ImageTask(CodedTask["ImageModel"], ImageDataTask["ImageModel"], Generates,
 
     def on_validation(self) -> "OnValidation":
         from chainrule.data import grid, png
-        from chainrule.data._atomic import write_bytes
         from chainrule.training._validation import Preview
 
         def preview(trained: Any, step: int, seconds: float) -> Preview:

@@ -28,6 +28,7 @@ from chainrule._app.tasks.display import counted, quoted
 from chainrule._app.tasks.likelihood_record import Basis
 from chainrule._app.tasks.model import Model
 from chainrule._app.tasks.music import verbs
+from chainrule._app.tasks.output import write_piece
 from chainrule._app.tasks.run_directory import DATA
 from chainrule._app.tasks.size_schedule import SizeSchedule, describe_passes, limit_passes
 from chainrule._app.tasks.task import Shard, Source, Task
@@ -201,7 +202,6 @@ class MusicTask(Task["RNNMADE"], Scores, Samples, Inspects, Checks):
             yield f"skipped: {bad.reason}"
 
     def on_validation(self) -> "OnValidation":
-        from chainrule._app.tasks.output import write_piece
         from chainrule.data import png
         from chainrule.decoding._sample_paths import draw_for
         from chainrule.training._validation import Preview
@@ -225,10 +225,6 @@ class MusicTask(Task["RNNMADE"], Scores, Samples, Inspects, Checks):
             f"chainrule sample {path} -n 3 --out song.mid",
             f"chainrule score {path} {quote(str(self.config.sources['source']))} --sort",
         ]
-
-    def describe(self, about: dict[str, Any]) -> dict[str, str]:
-        first, *others = self.introduce()
-        return {"data": first, "": "\n".join(others)}
 
     @property
     def basis(self) -> Basis:

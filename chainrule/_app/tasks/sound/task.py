@@ -251,14 +251,8 @@ class SoundTask(Task["WaveNet"], Generates):
             f"chainrule score {path} {quote(str(self.config.sources['source']))} --sort",
         ]
 
-    def describe(self, about: dict[str, Any]) -> dict[str, str]:
-        lines = list(_found(self.facts))
-        seen = about["receptive_field"] = self.new_model(0).receptive_field
-        return {
-            "data": lines[0],
-            "sees": f"{counted(seen, 'sample')}, {1000 * seen / self.rate:.0f} ms",
-            "": "\n".join(lines[1:]),
-        }
+    def more_facts(self) -> dict[str, Any]:
+        return {"receptive_field": self.new_model(0).receptive_field}
 
     @property
     def basis(self) -> Basis:

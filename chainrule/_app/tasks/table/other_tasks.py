@@ -7,6 +7,7 @@ from pathlib import Path
 from shlex import quote
 
 from chainrule.data import _series, _tables
+from chainrule.data._delimited import types_flag
 
 _LARGEST = 1 << 26  # bytes of a file that is looked at
 _ROWS, _CELLS = 1000, 1 << 18  # that are looked at, at most
@@ -31,8 +32,6 @@ def suggestion(path: str | Path, header: bool | None) -> str:
 
 
 def _suggested(path: str | Path, what: str, task: str, flags: Sequence[str], column: str) -> str:
-    from chainrule.data._delimited import types_flag
-
     command = " ".join(["chainrule train", quote(str(path)), f"--task {task}", *flags])
     skip = f" (or, for a table of the other columns, {types_flag({column: 'skip'})})" if column else ""
     return f"{path} looks like {what}: {command}{skip}"

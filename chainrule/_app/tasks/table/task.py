@@ -31,7 +31,7 @@ from chainrule._app.tasks.config import (
     with_defaults,
     within,
 )
-from chainrule._app.tasks.display import aligned, counted, quoted, shortened, size_of
+from chainrule._app.tasks.display import aligned, counted, quoted, shortened
 from chainrule._app.tasks.likelihood_record import Basis
 from chainrule._app.tasks.model import Model, check_memory
 from chainrule._app.tasks.run_directory import DATA
@@ -245,15 +245,6 @@ class TableTask(CodedTask["TableMADE"], Generates):
             f"chainrule sample {path} -n 16 --out sampled.csv",
             f"chainrule score {path} {quote(str(self.config.sources['source']))} --sort",
         ]
-
-    def describe(self, about: dict[str, Any]) -> dict[str, str]:
-        facts = self.facts
-        held_out = facts.validation.name if facts.validation else f"{self.data.validation_fraction:.0%}, drawn"
-        return {
-            "data": f"{facts.source.name} ({size_of(facts.source.bytes)}), {counted(len(facts.columns), 'column')}",
-            "split": f"{counted(facts.rows.train, 'row')} to train on, {facts.rows.valid:,} held out ({held_out})",
-            "": "\n".join(["columns", *("  " + line for line in _columns_table(facts.columns))]),
-        }
 
     def codec(self) -> FileCodec:
         from chainrule._app.tasks.table.compression import TableCodec

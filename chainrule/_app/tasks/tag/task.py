@@ -261,17 +261,8 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
         path = quoted(self.path)
         return [f"echo 'Time flies .' | chainrule tag {path} - --text", f"chainrule evaluate {path} TEST"]
 
-    def describe(self, about: dict[str, Any]) -> dict[str, str]:
-        facts, tags = self.facts, list(self.vocabulary.tags)
-        about["tags"] = tags
-        held_out = facts.validation.name if facts.validation else f"{facts.sentences.valid:,} of its sentences"
-        scheme = f", spans in {facts.scheme.upper()}" if facts.scheme else ""
-        return {
-            "data": f"{facts.source.name}: {counted(facts.sentences.train, 'sentence')} to train on, "
-            f"{counted(facts.words.train, 'word')}, {facts.different_words:,} different ones in lower case",
-            "held out": f"{held_out}, {counted(facts.words.valid, 'word')}",
-            "tags": f"{len(tags)} of column {facts.column}{scheme}: {' '.join(tags)}",
-        }
+    def more_facts(self) -> dict[str, Any]:
+        return {"tags": list(self.vocabulary.tags)}
 
     @property
     def basis(self) -> Basis:

@@ -10,6 +10,8 @@ from chainrule._app.results import Column, Report, Result
 from chainrule._app.tasks.config import CheckedOptions, within
 from chainrule._app.tasks.display import Switch, aligned, counted
 from chainrule.data import _tagged
+from chainrule.data._tagged.conll_file import TEXT_HINT, ConllFile, cells_of, columns_of, is_conllu, read_lines_of
+from chainrule.data._text import name_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -138,9 +140,6 @@ def sentences_of(
     run: "TagTask", file: str, *, tagged: bool, column: str | None = None, text: bool = False
 ) -> "ConllFile":
     """Read tagged sentences, words alone, or with `text` one sentence per line; "-" is standard input."""
-    from chainrule.data._tagged.conll_file import TEXT_HINT, ConllFile, columns_of, is_conllu, read_lines_of
-    from chainrule.data._text import name_of
-
     name = name_of(file)
     lines = read_lines_of(file)
     if text:
@@ -161,8 +160,6 @@ def sentences_of(
 
 
 def _from_text(name: str, lines: list[str], max_length: int) -> "ConllFile":
-    from chainrule.data._tagged.conll_file import ConllFile, cells_of
-
     rows: list[str] = []
     for number, line in enumerate(lines, 1):
         words = [word for word in cells_of(line, None) if word.strip()]

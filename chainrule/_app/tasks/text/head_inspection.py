@@ -24,14 +24,13 @@ from chainrule._app.pages.page import (
     marked,
     visible,
 )
-from chainrule._app.pages.read_text import ReadRow, ReadText, surprise_section
+from chainrule._app.pages.read_text import ReadText, surprise_section
 from chainrule._app.pages.recurrence_page import reading_line
 from chainrule._app.results import Report
 from chainrule._app.tasks.display import counted
 from chainrule._app.tasks.output import page_report
-from chainrule._app.tasks.text.inspection import TextInspection, count_unknown, inspected_part, read_window
+from chainrule._app.tasks.text.inspection import TextInspection, inspected_part, read_rows, read_window, row_figures
 from chainrule._printing import one_line
-from chainrule.data._vocabulary import symbol_spans
 from chainrule.diagnostics._mixer_views import RULES, CacheSize, HeadFigures, MixerView, cache_size, mixer_views
 from chainrule.models import TransformerLM
 
@@ -179,9 +178,7 @@ def inspect_heads(
     x, line_lengths, name = read_window(run, file, options.rows, options.steps)
     lengths = torch.full((len(x),), x.shape[1]) if line_lengths is None else line_lengths
     views, bits = mixer_views(model, x, line_lengths)
-    counts = lengths.tolist()
-    rows = [ReadRow(*symbol_spans(run.vocabulary, row[:count].numpy())) for row, count in zip(x, counts, strict=True)]
-    unknown = 0 if run.vocabulary.unknown is None else count_unknown(run, x, counts)
+    rows, unknown = read_rows(run, x, line_lengths)
     were = "was" if unknown == 1 else "were"
     note = f"{counted(unknown, 'element')} {were} never seen in training and read as unknown." if unknown else ""
     read, cache = ReadText(name, run.config.data.level, rows, unknown, note=note), cache_size(model)
@@ -202,14 +199,7 @@ def inspect_heads(
             {"mixer": view.name, "heads": [asdict(head) for head in view.heads], "kept": view.retention}
             for view in views
         ],
-        "rows": [
-            {
-                "symbols": row[:count].tolist(),
-                "text": list(map(run.vocabulary.token, row[:count].tolist())),
-                "bits": surprise[:count].tolist(),
-            }
-            for row, surprise, count in zip(x, bits, counts, strict=True)
-        ],
+        "rows": row_figures(run.vocabulary, x, bits, lengths),
     }
     lines = [one_line(reading), "", *_table(views), f"memory: {cache_line(cache)}"]
     return page_report(run, content, figures, lines, about=described)

@@ -14,17 +14,17 @@ from chainrule._app.tasks.config import CheckedOptions, within
 from chainrule._app.tasks.display import aligned, counted, quoted
 from chainrule._app.tasks.output import inspect_again, page_report
 from chainrule._printing import one_line
+from chainrule.data._text import name_of
+from chainrule.diagnostics._clipping import clipping
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from chainrule._app.pages.read_text import ReadText
+    from chainrule._app.pages.read_text import ReadRow, ReadText
     from chainrule._app.tasks.text.task import TextTask
-    from chainrule._base import AutoregressiveModel
     from chainrule.data import Vocabulary
     from chainrule.diagnostics import Inspection
     from chainrule.diagnostics._clipping import Clipping
-    from chainrule.models import RecurrentLM
 
 MOST_SYMBOLS = 1 << 16
 
@@ -68,7 +68,7 @@ def inspect_text(run: "TextTask", file: str | None, options: TextInspection, *, 
         return inspect_codes(run, file, options, seed=seed)
     pattern = None if options.property is None else quoted(Path(options.property))
     command = inspect_again(run, file, rows=rows, steps=steps, seed=seed, property=pattern)
-    from chainrule.models import TransformerLM
+    from chainrule.models import RecurrentLM, TransformerLM
     from chainrule.models._model_mean import first_part
 
     trained_model = first_part(run.model())[0]
@@ -79,17 +79,18 @@ def inspect_text(run: "TextTask", file: str | None, options: TextInspection, *, 
     from chainrule._app.pages.page import Page
     from chainrule._app.pages.recurrence_page import mean_surprise, reading_line, recurrence_sections
     from chainrule.diagnostics import inspect_recurrence
-    from chainrule.diagnostics._clipping import clipping
     from chainrule.diagnostics._hidden_units import text_property
     from chainrule.diagnostics._panels import new_figure
 
     wanted = None if options.property is None else text_property(options.property)
-    model = _recurrent(run, trained_model)
+    if not isinstance(trained_model, RecurrentLM):
+        expected = "a recurrence (lstm, gru or rnn) or a Transformer to inspect"
+        raise ValueError(f"{run.path}: expected {expected}, got {run.config.model}")
     new_figure()  # where matplotlib is missing, that is said before any work is done
     x, lengths, name = read_window(run, file, rows, steps)
     read, has_property = _read(run, name, x, lengths, wanted, options.property)
     try:
-        inspection = inspect_recurrence(model, x, lengths, has_property=has_property, seed=seed)
+        inspection = inspect_recurrence(trained_model, x, lengths, has_property=has_property, seed=seed)
     except ValueError as error:
         raise ValueError(f"{run.path}: {str(error).removeprefix('module: ')}") from None
     trained = clipping(run.metrics(), run.config.training.clip_norm)
@@ -100,20 +101,9 @@ def inspect_text(run: "TextTask", file: str | None, options: TextInspection, *, 
     return page_report(run, content, figures, _table(inspection, read, trained), about=_model_line(run))
 
 
-def _recurrent(run: "TextTask", model: "AutoregressiveModel") -> "RecurrentLM":
-    from chainrule.models import RecurrentLM
-
-    if not isinstance(model, RecurrentLM):
-        raise ValueError(
-            f"{run.path}: expected a recurrence (lstm, gru or rnn) or a Transformer to inspect, got {run.config.model}"
-        )
-    return model
-
-
 def read_window(run: "TextTask", file: str | None, rows: int, steps: int) -> "tuple[Tensor, Tensor | None, str]":
     """Return the rows, their lengths, and a description of their source."""
     from chainrule._app.tasks.text.preparing import file_window, own_window
-    from chainrule.data._text import name_of
 
     if file is None:
         x, lengths, part = own_window(run, rows, steps)
@@ -128,17 +118,16 @@ def _read(
     run: "TextTask", name: str, x: "Tensor", lengths: "Tensor | None", wanted: Any, property_name: str | None
 ) -> "tuple[ReadText, Tensor | None]":
     """Return the text of the rows, and the elements that have the property sought for units."""
-    from chainrule._app.pages.read_text import ReadRow, ReadText
-    from chainrule.data._vocabulary import symbol_spans
+    from chainrule._app.pages.read_text import ReadText
     from chainrule.diagnostics._hidden_units import PROPERTIES, choose_property
 
-    counts = [x.shape[1]] * len(x) if lengths is None else lengths.tolist()
-    parts = [symbol_spans(run.vocabulary, row[:count].numpy()) for row, count in zip(x, counts, strict=True)]
+    rows, unknown = read_rows(run, x, lengths)
+    parts = [(row.text, row.spans) for row in rows]
     chosen = wanted if property_name is not None else choose_property(parts)
     has = torch.zeros(x.shape, dtype=torch.bool)
     for row, (text, spans) in zip(has, parts, strict=True):
         row[: len(spans)] = torch.tensor([] if chosen is None else chosen.of(text, spans), dtype=torch.bool)
-    share = int(has.sum()) / sum(counts)
+    share = int(has.sum()) / sum(len(spans) for _, spans in parts)
     if chosen is None:
         note = "No property distinguishes the elements of this text: no units are sought."
     elif share in (0, 1):
@@ -151,15 +140,31 @@ def _read(
         how = "chosen from the text; set another with --property" if property_name is None else "as requested"
         meaning = f", {chosen.meaning}" if chosen.meaning else ""
         note = f"Units are sought for the property {chosen.name}{meaning} ({how}): {share:.1%} of the elements have it."
-    unknown = 0 if run.vocabulary.unknown is None else count_unknown(run, x, counts)
-    rows = [ReadRow(text, spans) for text, spans in parts]
     read = ReadText(name, run.config.data.level, rows, unknown, chosen, share, note)
     return read, None if chosen is None else has
 
 
-def count_unknown(run: "TextTask", x: "Tensor", counts: list[int]) -> int:
-    """Count elements that training never saw."""
-    return sum(int((row[:count] == run.vocabulary.unknown).sum()) for row, count in zip(x, counts, strict=True))
+def read_rows(run: "TextTask", x: "Tensor", lengths: "Tensor | None") -> "tuple[list[ReadRow], int]":
+    """Return the text of each row, and the number of elements that training never saw."""
+    from chainrule._app.pages.read_text import ReadRow
+    from chainrule.data._vocabulary import symbol_spans
+
+    counts = [x.shape[1]] * len(x) if lengths is None else lengths.tolist()
+    rows = [row[:count].numpy() for row, count in zip(x, counts, strict=True)]
+    unknown = sum(row.tolist().count(run.vocabulary.unknown) for row in rows)
+    return [ReadRow(*symbol_spans(run.vocabulary, row)) for row in rows], unknown
+
+
+def row_figures(vocabulary: "Vocabulary", x: "Tensor", bits: "Tensor", lengths: "Tensor") -> list[dict[str, Any]]:
+    """Return the symbols of each row, as numbers and as text, and the surprise of each."""
+    return [
+        {
+            "symbols": row[:length].tolist(),
+            "text": list(map(vocabulary.token, row[:length].tolist())),
+            "bits": surprise[:length].tolist(),
+        }
+        for row, surprise, length in zip(x, bits, lengths.tolist(), strict=True)
+    ]
 
 
 def _model_line(run: "TextTask") -> str:
@@ -204,15 +209,9 @@ def inspection_figures(
     if trained is not None:
         clipped = {name: getattr(trained, name) for name in ("limit", "steps", "share", "factor")}
         clipped["logged"] = len(trained.logged_steps)
-    rows = [
-        {
-            "symbols": x[row, :length].tolist(),
-            "text": list(map(vocabulary.token, x[row, :length].tolist())),
-            "bits": surprise[row, :length].tolist(),
-            "has_property": None if has is None else has[row, :length].tolist(),
-        }
-        for row, length in enumerate(flow.lengths.tolist())
-    ]
+    rows = row_figures(vocabulary, x, surprise, flow.lengths)
+    for number, row in enumerate(rows):
+        row["has_property"] = None if has is None else has[number, : len(row["symbols"])].tolist()
     figures = {
         "text": read.name,
         "elements": int(flow.lengths.sum()),

@@ -56,20 +56,9 @@ PASSES_OF_MEMBERS = 6.0  # of each, at least, as planned: two with 4.4, which be
 NGRAM_VOCABULARY = 512  # wider vocabularies have too many pairs of symbols for a table
 
 
-@dataclass(frozen=True)
-class PowerLaw:
-    """Nats per symbol as a function of weights and symbols read."""
-
-    A: float
-    a: float
-    B: float
-    b: float
-
-    def __call__(self, weights: float, symbols: float) -> float:
-        return self.A * weights**-self.a + self.B * symbols**-self.b
-
-
-LAW = PowerLaw(A=4.5, a=0.3, B=152.0, b=0.5)
+def predicted_nats(weights: float, symbols: float) -> float:
+    """Return A P^-a + B D^-b, the nats of a symbol."""
+    return 4.5 * weights**-0.3 + 152.0 * symbols**-0.5
 
 
 @dataclass(frozen=True)
@@ -116,11 +105,7 @@ class Plan:
     """Resolved options, and what they follow from."""
 
     options: Any
-    batch_size: int
-    optimiser: "Kind"
-    learning_rate: float
-    weight_decay: float
-    kneser_ney_order: int  # maximum length of counted n-grams
+    training: TextTraining
     symbols: float | None  # read by each member, about; None for an unmeasured budget
     rate: float | None  # symbols per second; None if not measured
 
@@ -140,8 +125,8 @@ def plan_recurrence(run: TextTask) -> RunConfig:
     left_open = [name for name, value in asdict(config.options).items() if value is None]
     left_open += [name for name in PLANNED if getattr(config.training, name) is None]
     passes = None if plan.symbols is None else plan.symbols / len(corpus.train)
-    training = replace(config.training, **{name: getattr(plan, name) for name in PLANNED})
-    return replace(config, options=plan.options, training=training, settled=Settled(left_open, passes, plan.rate))
+    settled = Settled(left_open, passes, plan.rate)
+    return replace(config, options=plan.options, training=plan.training, settled=settled)
 
 
 def plan_text(
@@ -178,7 +163,8 @@ def plan_text(
         if members > 1 and options.num_members is None and passes < PASSES_OF_MEMBERS:
             return math.inf
         worth = text * passes if passes <= 1 else text * (1 + REPEATS * (1 - math.exp((1 - passes) / REPEATS)))
-        return LAW(shape(size).multiplies, worth) - (GAIN_OF_MEMBERS / members - COST_OF_MEMBER) * (members - 1)
+        gain = (GAIN_OF_MEMBERS / members - COST_OF_MEMBER) * (members - 1)
+        return predicted_nats(shape(size).multiplies, worth) - gain
 
     within = [size for size in SIZES if shape(size).multiplies <= WEIGHTS_A_SYMBOL * text] or SIZES[:1]
     sizes = within if size is None else [size]
@@ -213,7 +199,9 @@ def plan_text(
     order = training.kneser_ney_order
     if order is None:
         order = default_order(corpus.level)
-    return Plan(settled, batch_size, optimiser, learning_rate, weight_decay, order, symbols, rate)
+    training = replace(training, batch_size=batch_size, optimiser=optimiser, learning_rate=learning_rate)
+    training = replace(training, weight_decay=weight_decay, kneser_ney_order=order)
+    return Plan(settled, training, symbols, rate)
 
 
 def shape_of(cell: str, options: Any, vocabulary: int, level: str, size: int) -> Shape:

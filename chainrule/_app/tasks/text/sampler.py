@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from itertools import chain, islice
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -111,9 +111,10 @@ class Sampler:
             temperature=self.temperature,
             top_k=self.top_k,
             top_p=self.top_p,
+            count=length,
             generator=generator,
         )
-        for drawn in islice(stream, length):
+        for drawn in stream:
             symbol = int(drawn)
             if symbol == self.eos:
                 return

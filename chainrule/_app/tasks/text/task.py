@@ -13,7 +13,7 @@ from chainrule._app.tasks.config import Counts, Facts, Fingerprint, RunConfig, r
 from chainrule._app.tasks.display import counted, format_duration, format_passes, quoted, size_of
 from chainrule._app.tasks.likelihood_record import Basis, LikelihoodRecord
 from chainrule._app.tasks.run_directory import CONFIG, DATA, VOCABULARY
-from chainrule._app.tasks.task import Shard, Source, Task, averaged_with, share_of
+from chainrule._app.tasks.task import Shard, Source, Task, share_of
 from chainrule._app.tasks.text.inspection import TextInspection, inspect_text
 from chainrule._app.tasks.text.options import CODED, DROPOUTS, MODELS, PLANNED, SIZE_SCHEDULES, TextData, TextTraining
 from chainrule._app.tasks.text.rows import TextScoring, score_text
@@ -207,12 +207,6 @@ class TextTask(CodedTask["AutoregressiveModel"], Generates):
         order = getattr(self.config.options, "ngram_order", None) or 1
         return [*counts, *([f"{order}-gram embeddings"] if order > 1 else [])]
 
-    @property
-    def _counts(self) -> str:
-        from chainrule._app.tasks.text.preparing import fitted_order
-
-        return f"counts of up to {fitted_order(self)} {_ELEMENT[self.data.level]}s"
-
     def build(self) -> "AutoregressiveModel":
         from chainrule._app.tasks.text.preparing import with_ngrams
 
@@ -235,10 +229,15 @@ class TextTask(CodedTask["AutoregressiveModel"], Generates):
         return batches_of(self, corpus_of(self), shard)
 
     def introduce(self) -> Iterable[str]:
-        facts = self.facts
+        facts, data = self.facts, self.data
+        different = f"{len(self.vocabulary):,} different, level {data.level}"
+        if facts.imported:
+            yield f"imported from {facts.source.name} ({size_of(facts.source.bytes)}): symbols, {different}"
+            return
+        held_out = facts.validation.name if facts.validation else f"last {data.validation_fraction:.0%}"
         yield (
-            f"{facts.source.name}: {counted(facts.train.elements, 'symbol')} to train on, "
-            f"{facts.valid.elements:,} held out, {len(self.vocabulary):,} different ({self.data.level})"
+            f"{facts.source.name} ({size_of(facts.source.bytes)}), read as {data.reading}: "
+            f"{_count(facts.train)} to train on, {_count(facts.valid)} held out ({held_out}), {different}"
         )
         if self.config.init is not None:
             unknown = facts.train.unknown / facts.train.elements
@@ -297,23 +296,8 @@ class TextTask(CodedTask["AutoregressiveModel"], Generates):
         path = quoted(self.path)
         return [f"chainrule sample {path}", f"chainrule score {path} FILE --per line --sort"]
 
-    def describe(self, about: dict[str, Any]) -> dict[str, str]:
-        about["vocabulary_size"] = len(self.vocabulary)
-        facts, data = self.facts, self.data
-        symbols = f"{counted(len(self.vocabulary), 'symbol')}, level {data.level}"
-        if facts.imported:
-            return {"data": f"imported from {facts.source.name} ({size_of(facts.source.bytes)})", "vocabulary": symbols}
-        if facts.tokenizer is not None:
-            symbols += f", of {facts.tokenizer.name}"
-        held_out = facts.validation.name if facts.validation else f"last {data.validation_fraction:.0%}"
-        rows = {
-            "data": f"{facts.source.name} ({size_of(facts.source.bytes)}), read as {data.reading}",
-            "split": f"{_count(facts.train)} to train on, {_count(facts.valid)} held out ({held_out})",
-            "vocabulary": symbols,
-        }
-        if self.training.kneser_ney_order:
-            rows |= averaged_with(self, "counts", self._counts)
-        return rows
+    def more_facts(self) -> dict[str, Any]:
+        return {"vocabulary_size": len(self.vocabulary)}
 
     @property
     def basis(self) -> Basis:

@@ -9,6 +9,8 @@ from chainrule._app.heavy import np, torch
 from chainrule._app.results import Column, Form, Report, Result
 from chainrule._app.tasks.config import CheckedOptions, NBestOptions, SearchOptions, within
 from chainrule._app.tasks.output import attention_report, inspect_again
+from chainrule._app.tasks.run_directory import DATA
+from chainrule.data._text import name_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -92,7 +94,6 @@ def translator_of(run: "TranslateTask", max_length: int | None, device: str) -> 
 def read_sources(run: "TranslateTask", file: str) -> list[tuple[int, str]]:
     """Read and check the sentences of a file, with line numbers."""
     from chainrule.data._pairs import encode_sentence, read_sentences
-    from chainrule.data._text import name_of
 
     (vocabulary, _), name = run.vocabularies, name_of(file)
     sentences = [(line, text.strip()) for line, text in read_sentences(file)]
@@ -213,7 +214,6 @@ def _pairs(run: "TranslateTask", file: str | None, rows: int) -> "list[Pair]":
     """Return the first pairs of a file, or held-out ones."""
     from itertools import islice
 
-    from chainrule._app.tasks.run_directory import DATA
     from chainrule.data._pairs import Pair, held_out_texts, read_pairs
 
     if file is None:

@@ -122,10 +122,6 @@ class TranslatorTraining(OptimisationOptions):
     """Peak learning rate; by default chosen by model and optimiser."""
     warmup: float = within(0.03, 0.0, 1.0)
     """Share of the run in which the learning rate rises; for a Transformer by default 500 steps, 0.05 to 0.2."""
-    scheduled_sampling: Literal["none", "linear", "inverse-sigmoid"] = "none"
-    """Scheduled sampling: growth of the probability, up to one half, to read the model's own word."""
-    sampling_steps: int = within(10_000, 1, 1 << 53)
-    """Steps over which the probability of --scheduled-sampling rises."""
 
 
 @dataclass(frozen=True)
@@ -249,14 +245,6 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
         ).manifest
         return manifest | {"validation": manifest["validation_source"]}
 
-    @classmethod
-    def check_config(cls, config: RunConfig) -> None:
-        if config.model == "transformer" and config.training.scheduled_sampling != "none":
-            raise ValueError(
-                "--scheduled-sampling: a Transformer reads all words of the reference at once: leave it out, or use "
-                "--model seq2seq"
-            )
-
     def plan(self, explicit_flags: frozenset[str]) -> RunConfig:
         return resolve_training(super().plan(explicit_flags), explicit_flags, self.batches((0, 1))[0].steps_per_epoch)
 
@@ -266,14 +254,7 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
 
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
         pairs, training = self.pairs, self.training
-        batches = pair_data.pair_batches(
-            pairs.train,
-            training.batch_size,
-            training.seed,
-            shard,
-            decay=training.scheduled_sampling,
-            decay_steps=training.sampling_steps,
-        )
+        batches = pair_data.pair_batches(pairs.train, training.batch_size, training.seed, shard)
         return batches, lambda: pair_data.pair_evaluation(pairs.valid)
 
     def introduce(self) -> Iterable[str]:
@@ -302,16 +283,6 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
     def next_steps(self) -> Sequence[str]:
         path = quoted(self.path)
         return [f"chainrule translate {path} FILE", f"chainrule evaluate {path} --source FILE --target FILE"]
-
-    def describe(self, about: dict[str, Any]) -> dict[str, str]:
-        facts = self.facts
-        held_out = f" ({facts.validation.name})" if facts.validation else ""
-        return {
-            "data": f"{_names(facts)}: {_counted(facts.train)}",
-            "held out": f"{_counted(facts.valid)}{held_out}",
-            "vocabulary": f"level {self.data.level}: {counted(facts.symbols.source, 'symbol')} of the source, "
-            f"{facts.symbols.target:,} of the target",
-        }
 
     @property
     def basis(self) -> Basis:

@@ -1,0 +1,224 @@
+"""The recurrences in training, their steps in compiled loops, so that no Python is between products and nonlinearities.
+
+Arrays are flat, as in `chainrule.kernels._bptt`, and named as in `chainrule.kernels._recurrent`. Each loop runs some
+rows of the batch, from row `first` on: at step t those from `starts[t]` on, `counts[t]` of them. Rows do not meet, so
+that threads share them out. A row is read in short passes of one written array each, which LLVM turns into vectors.
+What is not needed twice is overwritten, as the first use of memory costs as much as the nonlinearities.
+"""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from numba import njit
+from torch import Tensor
+
+from chainrule.kernels._bptt import last, weight_gradient
+from chainrule.kernels._compiled_models import BEFORE, GRU, KINDS, LSTM, RELU, SIGMOID, TANH, copy, reset, unit
+from chainrule.kernels._compiled_products import add_product, panel_width, panels
+from chainrule.kernels._machine_code import compiled_sums, kept
+from chainrule.kernels._products import product
+from chainrule.kernels._recurrent import Steps
+
+__all__ = ["panel_width", "steps"]
+
+_threaded = njit(_nrt=False, nogil=True, error_model="numpy", fastmath={"contract", "reassoc", "nsz"})
+_LEAST_ROWS = 8  # of a thread: fewer do not pay for reading the weights
+
+
+def _over_rows(loop: Callable[..., None], sizes: list[int], *arguments: Tensor | int) -> None:
+    """Run a loop over all rows of a batch, some in each of torch's threads; results are written into arguments."""
+    arrays = [part.detach().numpy() if isinstance(part, Tensor) else part for part in arguments]
+    running = np.array(sizes)
+    ends = np.searchsorted(-running, -np.arange(1, sizes[0] + 1), side="right").cumsum()  # elements of the first rows
+    threads = max(1, min(torch.get_num_threads(), sizes[0] // _LEAST_ROWS))
+    bounds = np.searchsorted(ends, ends[-1] * np.arange(1, threads) // threads)
+
+    def run(first: int, end: int) -> None:
+        counts = np.minimum(running, end) - first
+        loop(first, (np.cumsum(running) - running + first)[counts > 0], counts[counts > 0], *arrays)
+
+    shares = list(pairwise([0, *bounds.tolist(), sizes[0]]))
+    if threads == 1:
+        run(*shares[0])
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(run, *zip(*shares, strict=True)))
+
+
+@compiled_sums
+def _add(x: Any, y: Any) -> None:
+    """y += x."""
+    for j in range(len(y)):
+        y[j] += x[j]
+
+
+@compiled_sums
+def _descend(kind: int, d: Any, y: Any, out: Any) -> None:
+    """out = d f'(a), from y = f(a)."""
+    one = y.dtype.type(1)
+    if kind == TANH:
+        for j in range(len(y)):
+            out[j] = d[j] * (one - y[j] * y[j])
+    elif kind == RELU:
+        for j in range(len(y)):
+            out[j] = y.dtype.type(0) if y[j] <= 0 else d[j]
+    elif kind == SIGMOID:
+        for j in range(len(y)):
+            out[j] = d[j] * (y[j] * (one - y[j]))
+    else:
+        copy(d, out)
+
+
+@compiled_sums
+def _gate(d: Any, x: Any, y: Any, out: Any) -> None:
+    """out = d x f'(a), from y = f(a) of the sigmoid."""
+    for j in range(len(y)):
+        out[j] = d[j] * x[j] * (y[j] * (y.dtype.type(1) - y[j]))
+
+
+@compiled_sums
+def _unit_back(kind: int, a: Any, e: Any, h_prev: Any, c_prev: Any, d: Any, d_e: Any, dh: Any, dc: Any) -> None:
+    """Gradients d at a row's pre-activations from those at its state, which pass on to the state before."""
+    size, one = len(dh), dh.dtype.type(1)
+    if kind == LSTM:
+        i, f, g, o = a[:size], a[size : 2 * size], a[2 * size : 3 * size], a[3 * size :]
+        d_g = d[2 * size : 3 * size]
+        for j in range(size):
+            dc[j] += dh[j] * o[j] * (one - e[j] * e[j])
+        _gate(dc, g, i, d[:size])
+        _gate(dc, c_prev, f, d[size : 2 * size])
+        for j in range(size):
+            d_g[j] = dc[j] * i[j] * (one - g[j] * g[j])
+        _gate(dh, e, o, d[3 * size :])
+        for j in range(size):
+            dc[j] *= f[j]
+        dh[:] = 0
+    elif kind in (GRU, BEFORE):
+        r, z, n, d_z, d_n = a[:size], a[size : 2 * size], a[2 * size :], d[size : 2 * size], d[2 * size :]
+        for j in range(size):
+            d_z[j] = dh[j] * (h_prev[j] - n[j]) * (z[j] * (one - z[j]))
+        for j in range(size):
+            d_n[j] = dh[j] * (one - z[j]) * (one - n[j] * n[j])
+        for j in range(size):
+            dh[j] *= z[j]
+        if kind == GRU:
+            for j in range(size):
+                d_e[j] = d_n[j] * r[j]
+            _gate(d_n, e, r, d[:size])
+        else:
+            d_e[:] = 0
+    else:
+        _descend(kind, dh, a, d)
+        dh[:] = 0
+
+
+@kept
+@_threaded
+def _forwards(
+    first: int, starts: Any, counts: Any, kind: int, weight: Any, candidate: Any, bias: Any, h0: Any, c0: Any,
+    gates: Any, e: Any, h: Any, c: Any,
+) -> None:  # fmt: skip
+    """gates (R, G·M) hold the projected inputs; e (R, M) becomes tanh c, W_hn h + b_hn, or r ⊙ h of the step before.
+
+    A GRU's weights of n are the `candidate`, not in `weight`; an RNN's gates are its h. Any array stands for what a
+    kind does not have.
+    """
+    size = h.shape[1]
+    early = gates.shape[1] - size * (kind in (GRU, BEFORE))
+    for t in range(len(starts)):
+        now, count = starts[t], counts[t]
+        h_prev = (h[starts[t - 1] :] if t else h0[first:])[:count]
+        c_prev = c[starts[t - 1] :] if t else c0[first:]
+        a, e_t = gates[now : now + count], e[now : now + count]
+        add_product(h_prev, weight, a[:, :early])
+        if kind == GRU:
+            for row in range(count):
+                copy(bias, e_t[row])
+            add_product(h_prev, candidate, e_t)
+        elif kind == BEFORE:
+            for row in range(count):
+                reset(a[row, :early], h_prev[row], e_t[row])
+            add_product(e_t, candidate, a[:, early:])
+        for row in range(count):
+            unit(kind, a[row], e_t[row], h_prev[row], c_prev[row], h[now + row], c[now + row])
+
+
+@kept
+@_threaded
+def _backwards(
+    first: int, starts: Any, counts: Any, kind: int, weight: Any, candidate: Any, h0: Any, c0: Any, gates: Any, e: Any,
+    h: Any, c: Any, local: Any, d: Any, d_e: Any, dh: Any, dc: Any,
+) -> None:  # fmt: skip
+    """d (R, G·M) at the gates; d_e (R, M) at e of a GRU; dh and dc (B, M) at the last states, then at the first."""
+    size = h.shape[1]
+    early = gates.shape[1] - size * (kind in (GRU, BEFORE))
+    for t in range(len(starts) - 1, -1, -1):
+        now, count = starts[t], counts[t]
+        h_prev = h[starts[t - 1] :] if t else h0[first:]
+        c_prev = c[starts[t - 1] :] if t else c0[first:]
+        d_t, d_e_t, dh_t = d[now : now + count], d_e[now : now + count], dh[first : first + count]
+        for row in range(count):
+            at, d_h = now + row, dh_t[row]
+            _add(local[at], d_h)
+            _unit_back(kind, gates[at], e[at], h_prev[row], c_prev[row], d_t[row], d_e_t[row], d_h, dc[first + row])
+        if kind == GRU:
+            add_product(d_e_t, candidate, dh_t)
+        elif kind == BEFORE:
+            add_product(d_t[:, early:], candidate, d_e_t)
+            for row in range(count):
+                r, d_h, at_product = gates[now + row, :size], dh_t[row], d_e_t[row]
+                _gate(at_product, h_prev[row], r, d_t[row, :size])
+                for j in range(size):
+                    d_h[j] += at_product[j] * r[j]
+        add_product(d_t[:, :early], weight, dh_t)
+
+
+def steps(name: str) -> Steps:
+    """Return the steps of one of `KINDS`."""
+    kind = KINDS[name]
+    gru, simple = kind in (GRU, BEFORE), kind >= TANH
+
+    def laid_out(weight_hh: Tensor, turned: bool) -> list[Tensor]:
+        size = weight_hh.shape[1]
+        parts = weight_hh.split([2 * size, size]) if gru else [weight_hh]
+        found = [panels(part.t() if turned else part) for part in parts]
+        return [found[0], found[-1]]
+
+    def forward(sizes: list[int], projected: Tensor, weight_hh: Tensor, *others: Tensor) -> Any:
+        state = others[kind == GRU :]
+        bias, h0, c0 = (part.contiguous() for part in (others[0], state[0], state[-1]))
+        gates = projected.detach()
+        shape = len(gates), weight_hh.shape[1]
+        h = gates.new_empty(0 if simple else shape)
+        if simple:  # the same memory, but for autograd another tensor
+            h.set_(gates)  # type: ignore[call-overload]  # torch's stub lacks it
+        e = h if simple else torch.empty_like(h)
+        c = torch.empty_like(h) if kind == LSTM else h
+        _over_rows(_forwards, sizes, kind, *laid_out(weight_hh, False), bias.view(-1), h0, c0, gates, e, h, c)
+        ends = [last(part, flat, sizes) for part, flat in zip(state, (h, c), strict=False)]
+        return (h, *ends), (gates, e, h, c)
+
+    def backward(sizes: list[int], operands: list[Tensor], kept: list[Tensor], local: Tensor, *ends: Tensor) -> Any:
+        weight_hh, *others = operands
+        state, (gates, e, h, _) = others[kind == GRU :], kept
+        h0, c0 = state[0].contiguous(), state[-1].contiguous()
+        d = torch.empty_like(gates)
+        d_e = torch.empty_like(e) if gru else d
+        dh, dc = (part.clone(memory_format=torch.contiguous_format) for part in (ends[0], ends[-1]))
+        arrays = (h0, c0, *kept, local.contiguous(), d, d_e, dh, dc)
+        _over_rows(_backwards, sizes, kind, *laid_out(weight_hh, True), *arrays)
+        if not gru:
+            return d, weight_gradient(d, h0, h, sizes), *(dh, dc)[: len(ends)]
+        d_gates, d_n = d.split([2 * h.shape[1], h.shape[1]], 1)
+        d_candidate = weight_gradient(d_e, h0, h, sizes) if kind == GRU else product(d_n.t(), e.t())
+        d_weight = torch.cat([weight_gradient(d_gates, h0, h, sizes), d_candidate])
+        return d, d_weight, *([d_e.sum(0)] if kind == GRU else []), dh
+
+    def known(gates: Tensor, e: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, ...]:
+        return gates.split([2 * h.shape[1], h.shape[1]], 1) if gru else (gates,)
+
+    return Steps(forward, backward, known)
