@@ -9,6 +9,7 @@ from chainrule._app.tasks.text.preparing import file_window, own_window
 from chainrule.data import ByteVocabulary, WordVocabulary
 from chainrule.heads import Categorical
 from chainrule.models import RecurrentLM
+from chainrule.testing import check_causality, check_save_load
 
 
 def test_a_sound_model_passes_every_check(ok, runs):
@@ -30,6 +31,7 @@ def test_a_failing_check_gives_status_1(command, runs, monkeypatch):
         return Categorical(logits=shifted * 3 + self.bias_ho)
 
     monkeypatch.setattr(RecurrentLM, "forward", leaking)
+    monkeypatch.setattr("chainrule.testing._contract.CHECKS", (check_causality, check_save_load))
     outcome = command("check", runs / "stream", "--json")
     assert outcome.status == 1
     failed = {row["name"] for row in map(json.loads, outcome.out.splitlines()) if not row["ok"]}
