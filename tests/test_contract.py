@@ -30,7 +30,7 @@ def test_every_exported_model_has_a_factory():
     assert exported(LikelihoodModel) - sequences == LABELLERS.keys()
     assert exported(LatentModel) == LATENT.keys()
     others = exported(torch.nn.Module) - exported(LikelihoodModel) - exported(LatentModel)
-    assert others == {"Autoencoder", "MADEEnsemble"}  # no density, tests/models/test_autoencoder.py; a mixture, below
+    assert others == {"Autoencoder", "MADEEnsemble"}  # no density, tests/models/test_vae.py; a mixture, below
 
 
 def kept(factories, name):

@@ -9,6 +9,7 @@ import pytest
 import torch
 from small_models import EVERY, LATENT, SEQUENCES
 
+from chainrule._modes import seed_torch
 from chainrule.coding import decode, encode
 from chainrule.decoding import beam_search, complete, greedy, sample_paths
 from chainrule.models import MADE, MADEEnsemble, RecurrentLM, TransformerLM
@@ -123,3 +124,12 @@ def test_step_has_the_dropout_of_training_mode():
     first = model.step(None, model.initial_state(200))[0].logits
     assert first.std(0).mean() > 0.01
     assert map_state(torch.clone, model.eval().step(None, model.initial_state(200))[0].logits).std(0).mean() < 1e-6
+
+
+@pytest.mark.parametrize("available", [False, True])
+def test_torch_is_seeded_with_and_without_an_accelerator(available, monkeypatch):
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: available)
+    torch.manual_seed(3)
+    expected = torch.rand(4)
+    seed_torch(3)
+    assert torch.equal(torch.rand(4), expected)

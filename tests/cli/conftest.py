@@ -45,6 +45,18 @@ def command(capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
 
 
 @pytest.fixture
+def ok(command: Callable[..., Outcome]) -> Callable[..., Outcome]:
+    """Run a command line that must succeed."""
+
+    def call(*arguments: object) -> Outcome:
+        outcome = command(*arguments)
+        assert outcome.status == 0, outcome
+        return outcome
+
+    return call
+
+
+@pytest.fixture
 def refused(command: Callable[..., Outcome]) -> Callable[..., str]:
     """Run a command line that must fail with status 2, one line and no output; returns that line."""
 
@@ -140,7 +152,7 @@ def without_lzma(monkeypatch):
 
 
 @pytest.fixture
-def there_and_back(command, tmp_path):
+def there_and_back(ok, tmp_path):
     """Compress and decompress bytes: what `compress --json` says, after the same bytes came back."""
 
     def go(data, *options, method=None):
@@ -148,13 +160,10 @@ def there_and_back(command, tmp_path):
         for old in (chain, back):
             old.unlink(missing_ok=True)
         file.write_bytes(data)
-        outcome = command("compress", file, "--out", chain, "--json", *options)
-        assert outcome.status == 0, outcome
-        said = json.loads(outcome.out)
+        said = json.loads(ok("compress", file, "--out", chain, "--json", *options).out)
         assert said["compressed_bytes"] == chain.stat().st_size
         assert method is None or said["method"] == method
-        outcome = command("decompress", chain, "--out", back, *(options if said["method"] == "run" else ()))
-        assert outcome.status == 0, outcome
+        ok("decompress", chain, "--out", back, *(options if said["method"] == "run" else ()))
         assert back.read_bytes() == data
         return said
 

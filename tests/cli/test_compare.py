@@ -25,9 +25,8 @@ def two(runs, tmp_path):
     return tmp_path / "worse", tmp_path / "better"
 
 
-def test_runs_on_the_same_data_are_ranked_best_first(command, two):
-    outcome = command("compare", *two)
-    assert outcome.status == 0, outcome.err
+def test_runs_on_the_same_data_are_ranked_best_first(command, ok, two):
+    outcome = ok("compare", *two)
     heading, first, second = outcome.out.splitlines()
     assert heading.split()[:4] == ["#", "run", "task", "model"]
     assert first.split()[:2] == ["1", str(two[1])]
@@ -41,10 +40,9 @@ def test_runs_on_the_same_data_are_ranked_best_first(command, two):
     assert records[0]["seconds"] == 75
 
 
-def test_runs_with_other_tokens_are_shown_but_not_ranked(command, two, runs, tmp_path):
+def test_runs_with_other_tokens_are_shown_but_not_ranked(command, ok, two, runs, tmp_path):
     shutil.copytree(runs / "bytes", tmp_path / "bytes")
-    outcome = command("compare", *two, validated(tmp_path / "bytes", 1.0))
-    assert outcome.status == 0, outcome.err
+    outcome = ok("compare", *two, validated(tmp_path / "bytes", 1.0))
     lines = outcome.out.splitlines()
     assert len(lines) == 5
     assert lines[0].split()[0] == "run"  # no rank

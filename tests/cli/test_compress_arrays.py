@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("without_lzma")
 
 
 @pytest.mark.parametrize("layout", ["grey", "channels first", "channels last", "idx"])
-def test_images_in_an_array_come_back(there_and_back, layout, command, tmp_path):
+def test_images_in_an_array_come_back(there_and_back, layout, ok, tmp_path):
     shape = {"grey": (30, 5, 4), "channels first": (20, 3, 5, 4), "channels last": (20, 5, 4, 3), "idx": (30, 5, 4)}[
         layout
     ]
@@ -30,15 +30,14 @@ def test_images_in_an_array_come_back(there_and_back, layout, command, tmp_path)
     else:
         np.save(file, images)
     small = ("--channels", 6, "--layers", 1, "--first-kernel-size", 3, "--steps", 2)
-    outcome = command("train", file, "--out", tmp_path / "run", *small)
-    assert outcome.status == 0, outcome
+    ok("train", file, "--out", tmp_path / "run", *small)
     said = there_and_back(file.read_bytes(), "--run", tmp_path / "run", method="run")
     assert said["elements"] == images.size
     other = there_and_back(b"no images", "--run", tmp_path / "run")
     assert other["method"] != "run"
 
 
-def test_a_folder_of_images_comes_back_pixel_for_pixel(command, tmp_path):
+def test_a_folder_of_images_comes_back_pixel_for_pixel(command, ok, tmp_path):
     folder, back = tmp_path / "images", tmp_path / "back"
     folder.mkdir()
     images = {
@@ -49,11 +48,10 @@ def test_a_folder_of_images_comes_back_pixel_for_pixel(command, tmp_path):
         Image.fromarray(pixels).save(folder / name)
     run = tmp_path / "run"
     small = ("--channels", 6, "--layers", 1, "--first-kernel-size", 3, "--steps", 2)
-    assert command("train", folder, "--out", run, *small).status == 0
-    outcome = command("compress", folder, "--run", run)
-    assert outcome.status == 0, outcome
+    ok("train", folder, "--out", run, *small)
+    outcome = ok("compress", folder, "--run", run)
     assert "decompression restores the pixels as PNG files" in outcome.out
-    assert command("decompress", f"{folder}.chain", "--run", run, "--out", back).status == 0
+    ok("decompress", f"{folder}.chain", "--run", run, "--out", back)
     for name, pixels in images.items():
         with Image.open(back / (name if name.endswith("png") else f"{name}.png")) as image:
             assert (np.asarray(image) == pixels).all()
@@ -62,7 +60,7 @@ def test_a_folder_of_images_comes_back_pixel_for_pixel(command, tmp_path):
     assert said["method"] != "run"
 
 
-def test_a_table_comes_back_with_lines_that_are_no_rows(there_and_back, command, tmp_path):
+def test_a_table_comes_back_with_lines_that_are_no_rows(there_and_back, ok, tmp_path):
     random = np.random.default_rng(0)
     colours, counts = random.choice(["red", "blue", "dark green"], 300), random.geometric(0.1, 300)
     rows = [
@@ -72,7 +70,7 @@ def test_a_table_comes_back_with_lines_that_are_no_rows(there_and_back, command,
     file = tmp_path / "rows.csv"
     file.write_text("colour,count,name,day\n" + "".join(f"{row}\n" for row in rows))
     options = ("--steps", 2, "--hidden-size", 8, "--types", "name=skip", "--out", tmp_path / "run")
-    assert command("train", file, *options).status == 0
+    ok("train", file, *options)
     run = ("--run", tmp_path / "run")
     said = there_and_back(file.read_bytes(), *run, method="run")
     assert said["elements"] == 300
@@ -82,12 +80,12 @@ def test_a_table_comes_back_with_lines_that_are_no_rows(there_and_back, command,
     assert there_and_back(text.encode() + b"\xff", *run, method="run")["elements"] == 301  # with the day of 2031
 
 
-def test_real_numbers_are_coded_on_the_grid_of_their_decimals(there_and_back, command, tmp_path):
+def test_real_numbers_are_coded_on_the_grid_of_their_decimals(there_and_back, ok, tmp_path):
     random, file = np.random.default_rng(0), tmp_path / "rows.csv"
     rows = [f"{round(a, 2)},{b:.3f},{c:.17g}" for a, b, c in random.normal(5, 2, (400, 3))]
     file.write_text("a,b,c\n" + "".join(f"{row}\n" for row in rows))
     options = ("--steps", 2, "--hidden-size", 8, "--types", "c=skip", "--out", tmp_path / "run")
-    assert command("train", file, *options).status == 0
+    ok("train", file, *options)
     odd = ["1e3,0.5,1", "-99999.25,70.500,1", "nan,1.000,1", "-0.0,1.000,1", "1,2,3"]
     data = "\n".join(["a,b,c", *rows, *odd]).encode()
     said = there_and_back(data, "--run", tmp_path / "run", method="run")
@@ -101,17 +99,16 @@ def test_real_numbers_are_coded_on_the_grid_of_their_decimals(there_and_back, co
     assert bits < 8 * sum(map(len, coded)) < 1.005 * bits + 8 * 64
 
 
-def test_a_column_without_a_grid_of_decimals_is_compressed_without_its_model(command, tmp_path):
+def test_a_column_without_a_grid_of_decimals_is_compressed_without_its_model(ok, tmp_path):
     file = tmp_path / "rows.csv"
     file.write_text("a,b\n" + "".join(f"{n % 3},{(n + 100) / 7!r}\n" for n in range(100)))
-    assert command("train", file, "--steps", 2, "--hidden-size", 8, "--out", tmp_path / "run").status == 0
-    outcome = command("compress", file, "--run", tmp_path / "run")
-    assert outcome.status == 0, outcome
+    ok("train", file, "--steps", 2, "--hidden-size", 8, "--out", tmp_path / "run")
+    outcome = ok("compress", file, "--run", tmp_path / "run")
     assert "cannot express it" in outcome.out
 
 
 @pytest.fixture(params=["labels", "no labels"])
-def sounds(request, command, tmp_path):
+def sounds(request, ok, tmp_path):
     """A folder of sounds, not all of which are like those of the run, and the run."""
     folder, random = tmp_path / "sounds", np.random.default_rng(0)
     for number, (label, width, channels) in enumerate(
@@ -126,7 +123,7 @@ def sounds(request, command, tmp_path):
             file.writeframes(quiet.astype("<i2" if width == 2 else "u1").tobytes())
     tiny = ("--channels", 4, "--blocks", 1, "--layers-per-block", 2, "--skip-channels", 4, "--steps", 2)
     options = ("--labels", "folders" if request.param == "labels" else "none")
-    assert command("train", folder, *tiny, *options, "--out", tmp_path / "run").status == 0
+    ok("train", folder, *tiny, *options, "--out", tmp_path / "run")
     (folder / "notes.txt").write_text("how they were made")
     return folder, tmp_path / "run"
 
@@ -135,12 +132,11 @@ def contents(folder):
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_sounds_come_back_from_levels_and_what_is_finer(sounds, command, tmp_path):
+def test_sounds_come_back_from_levels_and_what_is_finer(sounds, ok, tmp_path):
     folder, run = sounds
-    outcome = command("compress", folder, "--run", run)
-    assert outcome.status == 0, outcome
+    outcome = ok("compress", folder, "--run", run)
     assert "bits per sample are finer than the model's levels" in outcome.out
-    assert command("decompress", f"{folder}.chain", "--run", run, "--out", tmp_path / "back").status == 0
+    ok("decompress", f"{folder}.chain", "--run", run, "--out", tmp_path / "back")
     assert contents(tmp_path / "back") == contents(folder)
 
     opened = open_run(run)
@@ -165,9 +161,9 @@ def read_sounds(folder):
                 yield np.frombuffer(file.readframes(-1), "<i2") / 32768
 
 
-def test_what_is_left_of_damaged_sounds_has_their_lengths(sounds, command, tmp_path):
+def test_what_is_left_of_damaged_sounds_has_their_lengths(sounds, ok, tmp_path):
     folder, run = sounds
-    assert command("compress", folder, "--run", run).status == 0
+    ok("compress", folder, "--run", run)
     chain = Path(f"{folder}.chain")
     whole = chain.read_bytes()
     for place in (-3, -len(read_container(whole).parts[1]) - 40):  # in the levels, and beside them
@@ -175,7 +171,6 @@ def test_what_is_left_of_damaged_sounds_has_their_lengths(sounds, command, tmp_p
         damaged[place] ^= 1
         chain.write_bytes(damaged)
         back = tmp_path / f"back{place}"
-        outcome = command("decompress", chain, "--run", run, "--out", back, "--salvage")
-        assert outcome.status == 0, outcome
+        ok("decompress", chain, "--run", run, "--out", back, "--salvage")
         sizes = {name: len(content) for name, content in contents(folder).items()}
         assert {name: len(content) for name, content in contents(back).items()} == sizes

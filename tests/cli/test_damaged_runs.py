@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +11,9 @@ import numpy as np
 import pytest
 import torch
 
+import chainrule
 from chainrule._app.cli.main import main
+from chainrule._app.tasks.run_directory import lock_run
 from chainrule.training._checkpoint import read_sealed, write_sealed
 
 TINY = ["--hidden-size", 4, "--batch-size", 2, "--chunk-length", 8, "--validation-fraction", 0.2, "--steps", 2]
@@ -91,13 +95,13 @@ def test_weights_sealed_with_another_record_are_told(command, run, record):
 
 
 @pytest.mark.parametrize("line", ["5", '{"event": "validation"}'])
-def test_odd_lines_of_metrics_are_told_and_dropped_on_resume(command, run, line):
+def test_odd_lines_of_metrics_are_told_and_dropped_on_resume(command, ok, run, line):
     path = run / "metrics.jsonl"
     whole = path.read_text()
     path.write_text(f"{line}\n{whole}")
     for verb in ("info", "inspect"):
         assert "metrics.jsonl: line 1" in last_line(command, verb, run)
-    assert command("train", "--resume", "--steps", 2, "--out", run).status == 0
+    ok("train", "--resume", "--steps", 2, "--out", run)
     assert path.read_text() == whole
 
 
@@ -117,11 +121,82 @@ def test_a_perplexity_that_no_number_holds_is_shown(command, run):
     assert "perplexity inf" in command("info", run).out
 
 
-def test_pixels_beyond_the_levels_are_told(command, tmp_path):
+def test_pixels_beyond_the_levels_are_told(command, ok, tmp_path):
     np.savez(tmp_path / "p.npz", images=np.random.default_rng(0).integers(0, 256, (12, 5, 6)).astype(np.uint8))
     small = ["--channels", 6, "--layers", 1, "--first-kernel-size", 3, "--batch-size", 4, "--bits", 2, "--steps", 1]
-    assert command("train", tmp_path / "p.npz", *small, "--out", tmp_path / "run").status == 0
+    ok("train", tmp_path / "p.npz", *small, "--out", tmp_path / "run")
     (path,) = (tmp_path / "run" / "data").glob("train.pixels")
     path.write_bytes(b"\t" * path.stat().st_size)
     line = last_line(command, "train", "--resume", "--steps", 3, "--out", tmp_path / "run")
     assert "expected numbers from 0 to 3, got 9 to 9" in line
+
+
+TRAIN = ("train", "--hidden-size", 8, "--batch-size", 2, "--chunk-length", 8, "--kneser-ney-order", 0)
+
+
+@pytest.fixture
+def folder(ok, runs, text_file, tmp_path):
+    home = tmp_path / "all"
+    shutil.copytree(runs / "words", home / "deeper" / "words")
+    ok(*TRAIN, text_file, "--steps", 2, "--model", "gru", "--out", home / "trained")
+    return home
+
+
+def test_a_row_tells_task_model_data_size_time_and_the_best_figure(command, folder):
+    records = [json.loads(line) for line in command("runs", folder, "--json").out.splitlines()]
+    trained = next(record for record in records if record["run"].endswith("trained"))
+    told = json.loads(command("info", folder / "trained", "--json").out)
+    assert (trained["task"], trained["model"], trained["data"]) == ("text", "gru", "log.txt")
+    assert trained["parameters"] == told["parameters"]
+    assert trained["best"] == pytest.approx(told["best"]["nats_per_element"])
+    assert trained["unit"] == "nats per symbol, exact"
+    assert 0 < trained["minutes"] < 5
+    assert trained["state"] == "finished"
+    words = next(record for record in records if record["run"].endswith("words"))
+    assert (words["state"], words["best"]) == ("untrained", None)
+    header, *rows = command("runs", folder, "--csv").out.splitlines()
+    assert header == "run,task,model,data,parameters,minutes,best,unit,state"
+    assert len(rows) == 2
+
+
+def test_a_run_that_was_to_take_more_steps_is_interrupted(folder):
+    config = folder / "trained" / "config.json"
+    content = json.loads(config.read_text())
+    content["training"]["steps"] = 9
+    config.write_text(json.dumps(content))
+    assert chainrule.runs(folder / "trained")["state"] == ["interrupted"]
+
+
+def test_a_run_that_another_process_trains_is_running(folder):
+    with lock_run(folder / "trained"):
+        assert chainrule.runs(folder / "trained")["state"] == ["running"]
+    assert chainrule.runs(folder / "trained")["state"] == ["finished"]
+
+
+@pytest.mark.parametrize("name", ["config.json", "metrics.jsonl", "model.safetensors", "checkpoint.safetensors"])
+def test_a_broken_run_is_one_line_and_hides_no_other(ok, folder, name):
+    (folder / "trained" / name).write_text("no JSON\n")
+    outcome = ok("runs", folder)
+    _, sound, broken = outcome.out.splitlines()
+    assert "untrained" in sound
+    assert f"broken: {name}: " in broken
+
+
+def test_better_runs_of_the_same_data_come_first(command, folder):
+    for name, nats in (("worse", 2.5), ("better", 0.5)):
+        shutil.copytree(folder / "trained", folder / name)
+        record = {"event": "validation", "step": 2, "elements": 9, "nats_per_element": nats, "bits_per_element": nats}
+        (folder / name / "metrics.jsonl").write_text(json.dumps(record | {"best": True}) + "\n")
+    found = [Path(path).name for path in chainrule.runs(folder)["run"] if "deeper" not in path]
+    assert found.index("better") < found.index("worse")
+
+
+def test_a_folder_without_runs_is_refused_with_a_remedy(refused, tmp_path):
+    assert "name the folder that holds them" in refused("runs", tmp_path)
+    assert "no such folder" in refused("runs", tmp_path / "none")
+
+
+def test_runs_are_listed_without_torch(folder):
+    code = "import sys, chainrule; len(chainrule.runs(sys.argv[1])); print('torch' in sys.modules)"
+    answer = subprocess.run([sys.executable, "-c", code, folder], capture_output=True, text=True)
+    assert answer.stdout == "False\n", answer.stderr

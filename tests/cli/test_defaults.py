@@ -11,10 +11,9 @@ MODELS_BY_ADAMW = {"sentence-vae", "autoencoder", "pixelcnn++"}
 
 
 @pytest.mark.parametrize(("task", "model"), CASES)
-def test_a_model_trains_with_its_defaults(command, tmp_path, task, model):
+def test_a_model_trains_with_its_defaults(ok, tmp_path, task, model):
     data = WRITERS[task](tmp_path)
-    outcome = command("train", *data, "--model", model, "--steps", 1, "--out", tmp_path / "run")
-    assert outcome.status == 0, outcome.err
+    ok("train", *data, "--model", model, "--steps", 1, "--out", tmp_path / "run")
     by_muon = open_run(tmp_path / "run").config.training.optimiser == "muon"
     assert by_muon == (task in TASKS_BY_MUON and model not in MODELS_BY_ADAMW)
 

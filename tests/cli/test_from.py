@@ -19,12 +19,6 @@ def figure(command, run):
     return json.loads(command("info", run, "--json").out)["best"]["nats_per_element"]
 
 
-def ok(command, *arguments):
-    outcome = command(*arguments)
-    assert outcome.status == 0, outcome.err
-    return outcome
-
-
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     """Texts, and a run of one of them."""
@@ -43,13 +37,13 @@ def old(made, tmp_path):
     return shutil.copytree(made, tmp_path, dirs_exist_ok=True) / "old"
 
 
-def test_without_a_step_the_figures_are_the_old_ones(command, old, tmp_path):
+def test_without_a_step_the_figures_are_the_old_ones(command, ok, old, tmp_path):
     new, held = tmp_path / "new.txt", ("--validation", tmp_path / "held.txt")
     chunks = (
         "--chunk-length",
         16,
     )  # held-out text is read in pieces of four such, whose first the counts are fitted to
-    outcome = ok(command, "train", new, *held, "--from", old, *chunks, *STILL, "--out", tmp_path / "run")
+    outcome = ok("train", new, *held, "--from", old, *chunks, *STILL, "--out", tmp_path / "run")
     assert figure(command, tmp_path / "run") == figure(command, old)
     assert "symbols to train on are unknown to it" in outcome.err
     config = json.loads((tmp_path / "run/config.json").read_text())
@@ -57,20 +51,20 @@ def test_without_a_step_the_figures_are_the_old_ones(command, old, tmp_path):
     assert config["model"] == json.loads((old / "config.json").read_text())["model"]
 
 
-def test_it_beats_a_run_from_scratch_on_a_small_corpus(command, old, tmp_path):
+def test_it_beats_a_run_from_scratch_on_a_small_corpus(command, ok, old, tmp_path):
     new, held = tmp_path / "new.txt", ("--validation", tmp_path / "held.txt")
     common = (new, *held, "--steps", 10, "--learning-rate", 0.003, "--kneser-ney-order", 0)
-    ok(command, "train", tmp_path / "old.txt", *held, "--steps", 80, *TEXT, "--kneser-ney-order", 0,
+    ok("train", tmp_path / "old.txt", *held, "--steps", 80, *TEXT, "--kneser-ney-order", 0,
        "--out", tmp_path / "plain")  # fmt: skip
-    ok(command, "train", *common, "--from", tmp_path / "plain", "--out", tmp_path / "tuned")
-    ok(command, "train", *common, "--hidden-size", 16, "--out", tmp_path / "scratch")
+    ok("train", *common, "--from", tmp_path / "plain", "--out", tmp_path / "tuned")
+    ok("train", *common, "--hidden-size", 16, "--out", tmp_path / "scratch")
     assert figure(command, tmp_path / "tuned") < figure(command, tmp_path / "scratch") - 0.3
 
 
-def test_an_interrupted_run_goes_on_without_the_old_one(command, old, tmp_path):
-    ok(command, "train", tmp_path / "new.txt", "--from", old, "--steps", 2, "--out", tmp_path / "run")
+def test_an_interrupted_run_goes_on_without_the_old_one(ok, old, tmp_path):
+    ok("train", tmp_path / "new.txt", "--from", old, "--steps", 2, "--out", tmp_path / "run")
     old.rename(tmp_path / "elsewhere")
-    ok(command, "train", "--resume", "--out", tmp_path / "run", "--steps", 4)
+    ok("train", "--resume", "--out", tmp_path / "run", "--steps", 4)
 
 
 def test_in_python_a_run_or_its_path_is_given(old, tmp_path):
@@ -81,25 +75,25 @@ def test_in_python_a_run_or_its_path_is_given(old, tmp_path):
     assert run.task == "text"
 
 
-def test_a_table_takes_the_schema(command, tmp_path):
+def test_a_table_takes_the_schema(command, ok, tmp_path):
     rows = [f"{number % 3},{'red' if number % 2 else 'blue'}" for number in range(60)]
     for name, lines in (("old", rows), ("new", [*rows[:30], "1,red"]), ("other", [*rows, "1,green"])):
         (tmp_path / f"{name}.csv").write_text("\n".join(["size,colour", *lines]) + "\n")
     held = ("--validation", tmp_path / "old.csv")
-    ok(command, "train", tmp_path / "old.csv", *held, "--steps", 20, "--out", tmp_path / "old")
-    ok(command, "train", tmp_path / "new.csv", *held, "--from", tmp_path / "old", *STILL, "--out", tmp_path / "run")
+    ok("train", tmp_path / "old.csv", *held, "--steps", 20, "--out", tmp_path / "old")
+    ok("train", tmp_path / "new.csv", *held, "--from", tmp_path / "old", *STILL, "--out", tmp_path / "run")
     assert figure(command, tmp_path / "run") == pytest.approx(figure(command, tmp_path / "old"), abs=1e-6)
 
 
-def test_images_must_be_of_the_same_shape(command, refused, tmp_path):
+def test_images_must_be_of_the_same_shape(command, ok, refused, tmp_path):
     random_images = np.random.default_rng(0).integers(0, 2, (40, 4, 6), dtype=np.uint8)
     np.save(tmp_path / "old.npy", random_images[:, :, :4])
     np.save(tmp_path / "wide.npy", random_images)
     held = ("--validation", tmp_path / "old.npy")
     flags = ("--model", "pixelcnn", "--channels", 4)
-    ok(command, "train", tmp_path / "old.npy", *held, *flags, "--steps", 3, "--out", tmp_path / "old")
+    ok("train", tmp_path / "old.npy", *held, *flags, "--steps", 3, "--out", tmp_path / "old")
     started = ("--from", tmp_path / "old", "--out", tmp_path / "run")
-    ok(command, "train", tmp_path / "old.npy", *held, *started, *STILL)
+    ok("train", tmp_path / "old.npy", *held, *started, *STILL)
     assert figure(command, tmp_path / "run") == figure(command, tmp_path / "old")
     line = refused("train", tmp_path / "wide.npy", "--from", tmp_path / "old", "--out", tmp_path / "other")
     assert "trained on images with shape [1, 4, 4], these have [1, 4, 6]" in line
@@ -109,19 +103,19 @@ def test_images_must_be_of_the_same_shape(command, refused, tmp_path):
 @pytest.mark.parametrize(
     "task", ["tag", "classify", "classify-images", "translate", "caption", "forecast", "sound", "music"]
 )
-def test_every_task_starts_from_weights_and_vocabulary(command, tmp_path, task):
+def test_every_task_starts_from_weights_and_vocabulary(command, ok, tmp_path, task):
     source, *flags = [*WRITERS[task](tmp_path), *SMALL_SIZES[task].split()]
     named = flags[: flags.index("--task") + 2] if "--task" in flags else []
-    ok(command, "train", source, *flags, "--steps", 2, "--out", tmp_path / "old")
-    outcome = ok(command, "train", source, *named, "--from", tmp_path / "old", *STILL, "--out", tmp_path / "run")
+    ok("train", source, *flags, "--steps", 2, "--out", tmp_path / "old")
+    outcome = ok("train", source, *named, "--from", tmp_path / "old", *STILL, "--out", tmp_path / "run")
     assert figure(command, tmp_path / "run") == pytest.approx(figure(command, tmp_path / "old"), rel=1e-6), outcome.err
-    ok(command, "train", "--resume", "--out", tmp_path / "run", "--steps", 2)
+    ok("train", "--resume", "--out", tmp_path / "run", "--steps", 2)
 
 
-def test_new_labels_and_tags_are_refused(command, refused, tmp_path):
+def test_new_labels_and_tags_are_refused(ok, refused, tmp_path):
     for task, line in (("tag", "a\tNEW\n"), ("classify", "new\ta text\n")):
         source, *flags = WRITERS[task](tmp_path)
-        ok(command, "train", source, *flags, "--steps", 1, "--out", tmp_path / task)
+        ok("train", source, *flags, "--steps", 1, "--out", tmp_path / task)
         source.write_text(line * 3 + "\n" + source.read_text())
         said = refused("train", source, *flags, "--from", tmp_path / task, "--out", tmp_path / "other")
         assert "line 1: the " in said
@@ -129,9 +123,9 @@ def test_new_labels_and_tags_are_refused(command, refused, tmp_path):
         assert not (tmp_path / "other").exists()
 
 
-def test_series_need_the_same_columns_and_steps(command, refused, tmp_path):
+def test_series_need_the_same_columns_and_steps(ok, refused, tmp_path):
     source, *flags = WRITERS["forecast"](tmp_path)
-    ok(command, "train", source, *flags, "--steps", 1, "--out", tmp_path / "old")
+    ok("train", source, *flags, "--steps", 1, "--out", tmp_path / "old")
     other = tmp_path / "other.csv"
     other.write_text(source.read_text().replace("load", "heat"))
     assert "has no column 'load'" in refused("train", other, *flags, "--from", tmp_path / "old")
@@ -142,12 +136,12 @@ def test_series_need_the_same_columns_and_steps(command, refused, tmp_path):
     )
     short = tmp_path / "short.csv"
     short.write_text("\n".join(source.read_text().split("\n")[:500]) + "\n")
-    ok(command, "train", short, *flags, "--from", tmp_path / "old", "--steps", 1, "--out", tmp_path / "run")
+    ok("train", short, *flags, "--from", tmp_path / "old", "--steps", 1, "--out", tmp_path / "run")
 
 
-def test_sounds_need_the_same_labels(command, refused, tmp_path):
+def test_sounds_need_the_same_labels(ok, refused, tmp_path):
     source, *flags = WRITERS["sound"](tmp_path)
-    ok(command, "train", source, *flags, "--steps", 1, "--out", tmp_path / "old")
+    ok("train", source, *flags, "--steps", 1, "--out", tmp_path / "old")
     pattern = ("--label-pattern", "{label}")
     assert "--label-pattern was None" in refused("train", source, "--from", tmp_path / "old", *pattern)
 

@@ -30,28 +30,28 @@ def weights(command, tmp_path, *data):
     return (out / "model.safetensors").read_bytes()
 
 
-def test_standard_input_is_read_once_and_the_run_goes_on(command, plain, tmp_path, monkeypatch):
+def test_standard_input_is_read_once_and_the_run_goes_on(command, ok, plain, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO((tmp_path / "plain.txt").read_bytes())))
     assert weights(command, tmp_path, "-") == plain
     assert json.loads((tmp_path / "run/config.json").read_text())["data"]["sources"]["source"] == "-"
-    assert command("train", "--resume", "--out", tmp_path / "run", "--steps", 3).status == 0
+    ok("train", "--resume", "--out", tmp_path / "run", "--steps", 3)
 
 
-def test_several_files_and_a_pattern_are_one_text(command, plain, tmp_path):
+def test_several_files_and_a_pattern_are_one_text(command, ok, plain, tmp_path):
     (tmp_path / "my logs").mkdir()
     parts = [tmp_path / "my logs" / f"{number}.log.gz" for number in range(3)]
     for number, part in enumerate(parts):
         part.write_bytes(gzip.compress("\n".join(LINES[40 * number : 40 * number + 40]).encode()))  # no last line feed
     assert weights(command, tmp_path, *parts) == plain
     assert weights(command, tmp_path, tmp_path / "my logs" / "*.gz") == plain
-    assert command("train", "--resume", "--out", tmp_path / "run", "--steps", 3).status == 0
+    ok("train", "--resume", "--out", tmp_path / "run", "--steps", 3)
 
 
-def test_zst_is_unpacked(command, plain, tmp_path):
+def test_zst_is_unpacked(command, ok, plain, tmp_path):
     zstandard = pytest.importorskip("zstandard")
     (tmp_path / "log.txt.zst").write_bytes(zstandard.compress((tmp_path / "plain.txt").read_bytes()))
     assert weights(command, tmp_path, tmp_path / "log.txt.zst") == plain
-    assert command("train", "--resume", tmp_path / "log.txt.zst", "--out", tmp_path / "run").status == 0
+    ok("train", "--resume", tmp_path / "log.txt.zst", "--out", tmp_path / "run")
 
 
 def test_texts_of_records_are_lines(command, plain, refused, tmp_path):
@@ -65,7 +65,7 @@ def test_texts_of_records_are_lines(command, plain, refused, tmp_path):
     assert "expected a text in the column 'text', got none: name it with --text-column (there are id, body)" in line
 
 
-def test_records_become_the_rows_of_a_table_and_labelled_texts(command, tmp_path):
+def test_records_become_the_rows_of_a_table_and_labelled_texts(ok, tmp_path):
     records = [{"size": number % 3, "name": "ab"[number % 2], "note": None} for number in range(80)]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     (tmp_path / "rows.csv").write_text("size,name,note\n" + "".join(f"{r['size']},{r['name']},\n" for r in records))
@@ -73,13 +73,12 @@ def test_records_become_the_rows_of_a_table_and_labelled_texts(command, tmp_path
     for name in ("rows.jsonl", "rows.csv"):
         out = tmp_path / "run"
         flags = ("--steps", 2, "--types", "note=skip")
-        assert command("train", tmp_path / name, *flags, "--overwrite", "--out", out).status == 0
+        ok("train", tmp_path / name, *flags, "--overwrite", "--out", out)
         found.append((out / "model.safetensors").read_bytes())
     assert found[0] == found[1]
     texts = [{"text": f"a {label} thing", "label": label} for _ in range(20) for label in ("good", "bad")]
     (tmp_path / "texts.jsonl").write_text("".join(json.dumps(record) + "\n" for record in texts))
-    outcome = command("train", tmp_path / "texts.jsonl", "--task", "classify", "--steps", 2, "--out", tmp_path / "c")
-    assert outcome.status == 0, outcome.err
+    ok("train", tmp_path / "texts.jsonl", "--task", "classify", "--steps", 2, "--out", tmp_path / "c")
 
 
 @pytest.mark.parametrize(
@@ -109,11 +108,10 @@ def test_a_pattern_without_files_is_named(refused, tmp_path):
         chainrule.fit(str(tmp_path / "*.txt"), steps=1)
 
 
-def test_completion_is_installed_for_the_shell(command, tmp_path, monkeypatch):
+def test_completion_is_installed_for_the_shell(ok, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("SHELL", "/bin/bash")
-    outcome = command("--install-completion")
-    assert outcome.status == 0, outcome.err
+    ok("--install-completion")
     script = (tmp_path / ".local/share/bash-completion/completions/chainrule").read_text()
     assert "--hidden-size" in script
     assert "compress" in script
@@ -140,14 +138,13 @@ SMALL = {
 
 
 @pytest.mark.parametrize("kind", SMALL)
-def test_several_files_and_a_pattern_are_one_folder(kind, command, refused, tmp_path, monkeypatch):
+def test_several_files_and_a_pattern_are_one_folder(kind, command, ok, refused, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     folder, out = Path("my files"), tmp_path / "run"
     write_media(kind, folder)
 
     def trained(*data):
-        outcome = command("train", *data, "--overwrite", "--out", out, "--steps", 1, *SMALL[kind])
-        assert outcome.status == 0, outcome.err
+        ok("train", *data, "--overwrite", "--out", out, "--steps", 1, *SMALL[kind])
         return (out / "model.safetensors").read_bytes(), json.loads((out / "config.json").read_text())["facts"][
             "source"
         ]
@@ -159,7 +156,7 @@ def test_several_files_and_a_pattern_are_one_folder(kind, command, refused, tmp_
         weights, found = trained(*data)
         assert weights == plain, data
         assert found["bytes"] == source["bytes"]
-    assert command("train", "--resume", "--out", out, "--steps", 2).status == 0
+    ok("train", "--resume", "--out", out, "--steps", 2)
     assert len(command("score", out, "my files/*/1*", "--json").out.splitlines()) == 3
     assert len(chainrule.load(out).score(f"{folder}/*/[0-5].*")) == 6
     assert "my files/*.gif: no file matches this pattern: check its folder" in refused("score", out, "my files/*.gif")
@@ -172,11 +169,10 @@ def test_a_pattern_with_one_match_is_that_file(command, plain, tmp_path):
     assert weights(command, tmp_path, tmp_path / "pl*.txt") == plain
 
 
-def test_patterns_name_labelled_images_and_images_to_caption(command, tmp_path, monkeypatch):
+def test_patterns_name_labelled_images_and_images_to_caption(command, ok, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_media("image", Path("pictures"))
     arguments = ("--task", "classify", "--model", "vit", "--model-size", 8, "--num-heads", 2, "--steps", 1)
-    outcome = command("train", "pictures/*/*", *arguments, "--out", "run")
-    assert outcome.status == 0, outcome.err
+    outcome = ok("train", "pictures/*/*", *arguments, "--out", "run")
     assert "2 labels: a, b" in outcome.err
     assert len(command("classify", "run", "pictures/a/*.png", "--csv").out.splitlines()) == 1 + 6

@@ -21,15 +21,14 @@ def made():
 
 
 @pytest.fixture
-def helped(command, made, monkeypatch):
+def helped(ok, made, monkeypatch):
     """The help of a form on a terminal of so many columns."""
 
     def text(form, columns=100):
         key = (*form, columns)
         if key not in made:
             monkeypatch.setenv("COLUMNS", str(columns))
-            outcome = command(*form, "--help")
-            assert outcome.status == 0
+            outcome = ok(*form, "--help")
             made[key] = outcome.out
         return made[key]
 

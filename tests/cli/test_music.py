@@ -51,33 +51,30 @@ def made(pieces, tmp_path_factory):
     return out
 
 
-def test_a_folder_of_midi_files_is_found_shown_and_learnt(command, pieces, tmp_path):
+def test_a_folder_of_midi_files_is_found_shown_and_learnt(ok, pieces, tmp_path):
     out = tmp_path / "run"
-    outcome = command("train", pieces, "--out", out, "--steps", 25, *TINY, "--semitones", 0, "--json")
-    assert outcome.status == 0, outcome.err
+    outcome = ok("train", pieces, "--out", out, "--steps", 25, *TINY, "--semitones", 0, "--json")
     assert json.loads(outcome.out)["nats_per_frame"] < 8  # 88 keys in halves have 61, one frame in twenty 16
     for shown in ("songs, read as music: 18 pieces", "2 held out, 4 frames a quarter note, 91 quarter notes a minute"):
         assert shown in outcome.err
     preview = read_midi((out / "preview.mid").read_bytes(), "preview")
     assert round(preview.quarters_per_minute) == 91
-    assert command("report", out).status == 0
+    ok("report", out)
     assert "samples at step" in (out / "training.html").read_text()
 
 
-def test_one_file_is_held_out_at_its_end(command, pieces, tmp_path):
-    outcome = command("train", pieces / "03.mid", "--out", tmp_path / "run", "--steps", 1, *TINY)
-    assert outcome.status == 0, outcome.err
+def test_one_file_is_held_out_at_its_end(ok, pieces, tmp_path):
+    ok("train", pieces / "03.mid", "--out", tmp_path / "run", "--steps", 1, *TINY)
     music = MusicTask.open(tmp_path / "run").music
     whole = np.concatenate([music["train"].roll(0), music["valid"].roll(0)])
     np.testing.assert_array_equal(whole, scale(3, 33))
     assert len(music["valid"].roll(0)) == 3
 
 
-def test_sampled_pieces_are_the_samples_of_the_model(command, made, tmp_path):
+def test_sampled_pieces_are_the_samples_of_the_model(ok, made, tmp_path):
     run = MusicTask.open(made)
     arguments = ("-n", 2, "--seed", 5, "--temperature", 0.8, "--out", tmp_path / "new.mid", "--json")
-    outcome = command("sample", made, "--seconds", 2, *arguments)
-    assert outcome.status == 0, outcome.err
+    outcome = ok("sample", made, "--seconds", 2, *arguments)
     frames = round(2 * 91 / 60 * 4)
     generator = torch.Generator().manual_seed(5)
     drawn = run.model().sample(2, length=frames, temperature=0.8, generator=generator).numpy()
@@ -90,9 +87,9 @@ def test_sampled_pieces_are_the_samples_of_the_model(command, made, tmp_path):
     assert rolls.dtype == np.uint8
 
 
-def test_a_piece_may_have_a_beginning_and_a_tempo(command, made, pieces, tmp_path):
+def test_a_piece_may_have_a_beginning_and_a_tempo(ok, made, pieces, tmp_path):
     out, prompt = tmp_path / "a.mid", pieces / "04.mid"
-    assert command("sample", made, "--prompt", prompt, "--tempo", 30, "--seed", 1, "--out", out).status == 0
+    ok("sample", made, "--prompt", prompt, "--tempo", 30, "--seed", 1, "--out", out)
     train = MusicTask.open(made).facts.train
     found = read_midi(out.read_bytes(), "a")
     assert len(found.roll) <= 34 + round(train.frames / train.pieces)
@@ -200,8 +197,8 @@ def test_a_damaged_order_of_the_keys_is_one_line(refused, made, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_run_of_music_keeps_the_contract(command, made):
-    assert command("check", made).status == 0
+def test_a_run_of_music_keeps_the_contract(ok, made):
+    ok("check", made)
 
 
 def test_piano_rolls_in_memory_are_pieces(made, pieces):

@@ -50,12 +50,12 @@ def test_plain_leaves_out_every_part_of_the_default_recipe(command, tmp_path, ta
         assert recipe.recipe in command("compare", recipe.path).out
 
 
-def test_several_networks_and_counts_are_named_and_told_apart(command, tmp_path, monkeypatch):
+def test_several_networks_and_counts_are_named_and_told_apart(command, ok, tmp_path, monkeypatch):
     monkeypatch.setattr(_contract, "CHECKS", _contract.CHECKS[:1])  # to see how a report begins
     data = small_data.WRITERS["text"](tmp_path)[0]
     out = tmp_path / "run"
     sizes = ("--num-members", 2, "--hidden-size", 8, "--kneser-ney-order", 3, "--validation-fraction", 0.2)
-    assert command("train", data, *sizes, *SAME, "--out", out).status == 0
+    ok("train", data, *sizes, *SAME, "--out", out)
     run = chainrule.load(out)
     recipe = open_run(out).recipe
     assert recipe.startswith("2 × LSTM 8 + ")
@@ -78,10 +78,10 @@ def test_an_option_that_asks_for_a_part_is_refused(command, refused, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_a_run_of_a_recipe_does_not_become_plain(command, refused, tmp_path):
+def test_a_run_of_a_recipe_does_not_become_plain(ok, refused, tmp_path):
     data = small_data.WRITERS["text"](tmp_path)[0]
     out = tmp_path / "run"
-    assert command("train", data, "--hidden-size", 8, *SAME, "--out", out).status == 0
+    ok("train", data, "--hidden-size", 8, *SAME, "--out", out)
     said = refused("train", "--resume", "--plain", "--steps", 2, "--out", out)
     assert "--kneser-ney-order was 12 and is 0" in said
 

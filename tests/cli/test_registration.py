@@ -49,22 +49,20 @@ class Bigrams(AutoregressiveModel):
         return super().visible_past(length).triu(-1)
 
 
-def test_a_model_is_one_class_and_one_line(command, refused, text_file, tmp_path, monkeypatch):
+def test_a_model_is_one_class_and_one_line(command, ok, refused, text_file, tmp_path, monkeypatch):
     monkeypatch.setitem(TextTask.MODELS, "bigrams", Model(Bigrams))
     run = tmp_path / "run"
     assert (
         "standard deviation of the scores"
         in " ".join(command("train", "--model", "bigrams", "--help").out.split()).lower()
     )
-    outcome = command("train", text_file, "--model", "bigrams", "--spread", 0.25, "--steps", 3, "--out", run)
-    assert outcome.status == 0, outcome.err
+    ok("train", text_file, "--model", "bigrams", "--spread", 0.25, "--steps", 3, "--out", run)
     assert "--spread" in refused("train", text_file, "--model", "bigrams", "--spread", 3, "--out", tmp_path / "other")
     assert "an option of bigrams" in refused("train", text_file, "--spread", 1, "--out", tmp_path / "other")
     assert json.loads(command("info", run, "--json").out)["model"]["options"] == {"spread": 0.25}
     assert len(command("sample", run, "--length", 9, "--seed", 1).out) >= 9
     assert json.loads(command("score", run, text_file, "--json").out)["nats"] > 0
-    checked = command("check", run)
-    assert checked.status == 0, checked.out
+    ok("check", run)
 
 
 class Flips(AutoregressiveModel):
@@ -176,11 +174,10 @@ def flips(monkeypatch):
     monkeypatch.setitem(RunFlags.__annotations__, "task", Literal[tuple(TASKS)] | None)
 
 
-def test_a_task_is_one_class_and_one_line(flips, command, refused, tmp_path):
+def test_a_task_is_one_class_and_one_line(flips, command, ok, refused, tmp_path):
     data, run = tmp_path / "flips.txt", tmp_path / "run"
     data.write_text("0110\n1110\n0111\n1111\n")
-    outcome = command("train", data, "--task", "flips", "--start", 0.5, "--steps", 2, "--out", run)
-    assert outcome.status == 0, outcome.err
+    ok("train", data, "--task", "flips", "--start", 0.5, "--steps", 2, "--out", run)
     assert json.loads(command("info", run, "--json").out)["task"] == "flips"
     heading, *lines, measured = command("score", run, data, "--sort").out.splitlines()
     assert heading.strip() == "nats"
@@ -192,6 +189,5 @@ def test_a_task_is_one_class_and_one_line(flips, command, refused, tmp_path):
     assert all(len(line) == 4 and set(line) <= {"0", "1"} for line in drawn)
     assert command("flips", run, data).out == "next\n   1\n"
     assert "flips" in command("--help").out
-    checked = command("check", run)
-    assert checked.status == 0, checked.out
+    ok("check", run)
     assert "not a verb of the task" in refused("inspect", run)

@@ -13,6 +13,7 @@ from chainrule._app.tasks.classify import task as classify_task
 from chainrule._app.tasks.config import ChosenComputation
 from chainrule._app.tasks.display import flags_of
 from chainrule._app.tasks.forecast import task as forecast_task
+from chainrule.data import Batches, SeriesWindows
 from chainrule.training import _speed as speed
 
 
@@ -34,32 +35,31 @@ def same_bits(tmp_path, *runs):
     [*SMALL_SIZES.items(), ("text", ""), ("text", "--level word"), ("text", "--plain")],
     ids=lambda part: part.partition(" ")[0] or "all sizes chosen",
 )
-def test_the_printed_flags_repeat_a_run_bit_for_bit(command, tmp_path, task, options):
+def test_the_printed_flags_repeat_a_run_bit_for_bit(command, ok, tmp_path, task, options):
     """Timing had chosen another kernel the second time, and the printed flags did not name it."""
     data = [*WRITERS[task](tmp_path), *options.split(), "--steps", 2]
     flags = same_again(command("train", *data, "--out", tmp_path / "first"))
     assert shlex.join(flags) in command("info", tmp_path / "first").out
-    again = command("train", *data, *flags, "--out", tmp_path / "second")
-    assert again.status == 0, again.err
+    again = ok("train", *data, *flags, "--out", tmp_path / "second")
     assert "reproduce with" not in again.err
     first, second = (open_run(tmp_path / name).config for name in ("first", "second"))
     assert (first.options, first.computation) == (second.options, second.computation)
     same_bits(tmp_path, "first", "second")
 
 
-def test_the_same_command_makes_the_same_model_at_any_speed(command, text_file, tmp_path, monkeypatch):
+def test_the_same_command_makes_the_same_model_at_any_speed(ok, text_file, tmp_path, monkeypatch):
     """Precision and kernel had been raced: two equal commands gave different models."""
     clock = itertools.count()
     for module in (time, speed):
         monkeypatch.setattr(module, "perf_counter", lambda: next(clock) ** 1.5)
     for name in ("first", "second"):
-        assert command("train", text_file, "--steps", 3, "--out", tmp_path / name).status == 0
+        ok("train", text_file, "--steps", 3, "--out", tmp_path / name)
     same_bits(tmp_path, "first", "second")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("task", WRITERS)
-def test_sizes_chosen_for_a_budget_are_repeated_bit_for_bit_with_steps(command, tmp_path, monkeypatch, task):
+def test_sizes_chosen_for_a_budget_are_repeated_bit_for_bit_with_steps(command, ok, tmp_path, monkeypatch, task):
     for module in (classify_task, forecast_task):  # else up to a thousand passes over a few rows
         monkeypatch.setattr(module, "_FEWEST_STEPS", 3)
     data = WRITERS[task](tmp_path)
@@ -67,8 +67,7 @@ def test_sizes_chosen_for_a_budget_are_repeated_bit_for_bit_with_steps(command, 
     steps = [] if "--epochs" in flags else ["--steps", 3]  # little data end after passes
     names = ("first", "second") if steps else ("first",)
     for name in names:
-        outcome = command("train", *data, *flags, *steps, "--out", tmp_path / name)
-        assert outcome.status == 0, outcome.err
+        outcome = ok("train", *data, *flags, *steps, "--out", tmp_path / name)
         assert "reproduce with" not in outcome.err
     budget, first = (open_run(tmp_path / name).config for name in ("budget", "first"))
     assert (budget.options, budget.computation) == (first.options, first.computation)
@@ -79,11 +78,10 @@ def test_sizes_chosen_for_a_budget_are_repeated_bit_for_bit_with_steps(command, 
 
 @pytest.mark.parametrize("backend", ["vendor", "bptt"])
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_flags_replace_the_rule(command, text_file, tmp_path, backend, precision):
+def test_flags_replace_the_rule(ok, text_file, tmp_path, backend, precision):
     asked = ("train", text_file, "--model", "lstm", "--hidden-size", 4, "--dropout", 0, "--steps", 1)
     ways = ("--backend", backend, "--precision", precision, "--threads", 1)
-    outcome = command(*asked, *ways, "--out", tmp_path / "run")
-    assert outcome.status == 0, outcome.err
+    outcome = ok(*asked, *ways, "--out", tmp_path / "run")
     assert open_run(tmp_path / "run").config.computation == ChosenComputation(1, precision, backend)
     assert (
         f"{precision}, {'vendor kernel' if backend == 'vendor' else 'written-out recurrence'}, 1 thread: "
@@ -115,3 +113,42 @@ def test_the_printed_flags_make_the_same_model_on_a_machine_of_another_speed(
 def test_a_flag_names_its_number_exactly(value):
     name, written = flags_of({"learning_rate": value}).split()
     assert (name, float(written)) == ("--learning-rate", value)
+
+
+CASES = {  # each with what its batches draw at random
+    "tag": (
+        Batches,
+        "--template-passes 1 --hidden-size 8 --embedding-size 8 --character-size 8 --dropout 0.3",
+    ),
+    "image": (Batches, "--binarise per-epoch --channels 6 --layers 1 --first-kernel-size 3 --batch-size 4"),
+    "forecast": (SeriesWindows, "--hidden-size 8"),
+    "sound": (Batches, "--channels 4 --skip-channels 8 --batch-size 4"),
+    "music": (Batches, "--hidden-size 8 --batch-size 4"),
+    "table": (Batches, "--hidden-size 8 --validation-fraction 0.2"),
+    "classify": (Batches, "--hidden-size 4 --embedding-size 6 --batch-size 8"),
+    "caption": (Batches, "--image-features 32 --hidden-size 8 --embedding-size 8"),
+}
+
+
+@pytest.mark.parametrize("task", CASES)
+def test_a_resumed_run_is_the_run_that_was_not_interrupted(command, ok, tmp_path, monkeypatch, task):
+    kind, options = CASES[task]
+    data, *flags = WRITERS[task](tmp_path)
+    if task == "image":
+        flags = []  # their bits would be drawn no more
+    arguments = (data, *flags, *options.split(), "--steps", 12, "--validate-every", 4)
+    ok("train", *arguments, "--out", tmp_path / "whole")
+    at = kind.at
+
+    def interrupted(self, step):
+        if step == 7:
+            raise KeyboardInterrupt
+        return at(self, step)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(kind, "at", interrupted)
+        assert command("train", *arguments, "--out", tmp_path / "parts").status == 130
+    assert (tmp_path / "parts" / "checkpoint.safetensors").exists()  # it was in training, not before it
+    ok("train", data, "--resume", "--out", tmp_path / "parts")
+    whole, parts = ((tmp_path / name / "metrics.jsonl").read_text() for name in ("whole", "parts"))
+    assert whole == parts

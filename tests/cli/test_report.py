@@ -26,9 +26,8 @@ def trained(whole, tmp_path):
     return shutil.copytree(whole, tmp_path / "run")
 
 
-def test_a_page_has_curves_samples_data_and_options_and_nothing_that_runs(command, trained):
-    outcome = command("report", trained)
-    assert outcome.status == 0, outcome.err
+def test_a_page_has_curves_samples_data_and_options_and_nothing_that_runs(ok, trained):
+    outcome = ok("report", trained)
     assert outcome.out.endswith(f"page: {trained / 'training.html'}\n")
     page = (trained / "training.html").read_text()
     for part in ("Training and validation", "Learning rate", "The gradient in training", "Throughput"):
@@ -60,29 +59,29 @@ def test_the_command_on_the_page_trains_the_same_bits(command, trained, tmp_path
     again(command, trained, tmp_path / "again")
 
 
-def test_the_command_for_a_table_trains_the_same_bits(command, tmp_path):
+def test_the_command_for_a_table_trains_the_same_bits(command, ok, tmp_path):
     rows = "".join(f"{number % 3},{'yes' if number % 2 else 'no'},x y\n" for number in range(80))
     (tmp_path / "my rows.csv").write_text("size,kind,name of it\n" + rows)
-    assert command("train", tmp_path / "my rows.csv", "--out", tmp_path / "run", "--steps", 4).status == 0
+    ok("train", tmp_path / "my rows.csv", "--out", tmp_path / "run", "--steps", 4)
     again(command, tmp_path / "run", tmp_path / "again")
     assert "yes" in (tmp_path / "run" / "samples.jsonl").read_text()
 
 
-def test_images_drawn_at_validations_are_on_the_page(command, tmp_path):
+def test_images_drawn_at_validations_are_on_the_page(ok, tmp_path):
     images = np.random.default_rng(0).integers(0, 2, (40, 4, 4), dtype=np.uint8) * 255
     np.save(tmp_path / "images.npy", images)
     flags = ("--model", "pixelcnn", "--steps", 4, "--batch-size", 4)
-    assert command("train", tmp_path / "images.npy", "--out", tmp_path / "run", *flags).status == 0
-    assert command("report", tmp_path / "run").status == 0
+    ok("train", tmp_path / "images.npy", "--out", tmp_path / "run", *flags)
+    ok("report", tmp_path / "run")
     assert 'alt="samples at step 4"' in (tmp_path / "run" / "training.html").read_text()
     (tmp_path / "run" / "samples.jsonl").write_text('{"step": 1, "text": "", "png": "no picture"}\nno JSON\n')
-    assert command("report", tmp_path / "run").status == 0
+    ok("report", tmp_path / "run")
 
 
-def test_a_run_without_samples_or_training_is_reported_or_refused(command, refused, trained, runs, tmp_path):
+def test_a_run_without_samples_or_training_is_reported_or_refused(ok, refused, trained, runs, tmp_path):
     (trained / "samples.jsonl").unlink()
     (trained / "timings.jsonl").write_text("no JSON\n")
-    assert command("report", trained).status == 0
+    ok("report", trained)
     assert 'id="samples"' not in (trained / "training.html").read_text()
     shutil.copytree(runs / "stream", tmp_path / "untrained")
     assert "train the run first" in refused("report", tmp_path / "untrained")

@@ -100,19 +100,17 @@ def test_the_speed_is_that_of_the_way_that_training_takes(monkeypatch):
 
 
 @pytest.mark.parametrize("task", ["table", "translate"])
-def test_a_run_whose_options_were_chosen_for_a_budget_goes_on_for_steps(command, tmp_path, task):
+def test_a_run_whose_options_were_chosen_for_a_budget_goes_on_for_steps(command, ok, tmp_path, task):
     out, asked = tmp_path / "run", ("--budget", "0.05s", "--threads", 1)
     steps = json.loads(command("train", *WRITERS[task](tmp_path), *asked, "--out", out, "--json").out)["steps"]
-    outcome = command("train", "--resume", "--steps", steps + 2, "--out", out)
-    assert outcome.status == 0, outcome.err
+    outcome = ok("train", "--resume", "--steps", steps + 2, "--out", out)
     assert "reproduce with" not in outcome.err
 
 
 @pytest.mark.parametrize("asked", [("--model-size", 8, "--budget", "0.05s"), ("--steps", 1)])
-def test_nothing_is_timed_where_a_size_or_a_number_of_steps_is_given(command, tmp_path, monkeypatch, asked):
+def test_nothing_is_timed_where_a_size_or_a_number_of_steps_is_given(ok, tmp_path, monkeypatch, asked):
     monkeypatch.delattr(ladder_module, "step_rate")
-    outcome = command("train", *write_pairs(tmp_path), "--out", tmp_path / "run", *asked)
-    assert outcome.status == 0, outcome.err
+    ok("train", *write_pairs(tmp_path), "--out", tmp_path / "run", *asked)
     config = open_run(tmp_path / "run").config
     usual = type(config.options)()
     settled = {"dropout": 0.0}  # a third of a pass

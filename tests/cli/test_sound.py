@@ -42,10 +42,9 @@ def made(clips, tmp_path_factory):
     return home
 
 
-def test_clips_are_found_shown_and_learnt(command, clips, tmp_path):
+def test_clips_are_found_shown_and_learnt(ok, clips, tmp_path):
     out = tmp_path / "run"
-    outcome = command("train", clips, *PATTERN, "--out", out, "--steps", 30, *TINY, "--learning-rate", 0.03, "--json")
-    assert outcome.status == 0, outcome.err
+    outcome = ok("train", clips, *PATTERN, "--out", out, "--steps", 30, *TINY, "--learning-rate", 0.03, "--json")
     summary = json.loads(outcome.out)
     assert summary["bits_per_sample"] == pytest.approx(summary["nats_per_element"] / math.log(2))
     assert summary["bits_per_sample"] < 6  # of 8, with no more than a period of a tone
@@ -60,36 +59,32 @@ def test_clips_are_found_shown_and_learnt(command, clips, tmp_path):
     assert (len(preview), rate) == (round(SoundTask.open(out).facts.train.samples / 18), RATE)
 
 
-def test_a_long_sound_is_a_stream(command, tmp_path):
+def test_a_long_sound_is_a_stream(ok, tmp_path):
     write_wav(tmp_path / "long.wav", np.sin(np.arange(9000) / 5) / 2, RATE)
     out = tmp_path / "run"
-    outcome = command(
+    outcome = ok(
         "train", tmp_path / "long.wav", "--out", out, "--steps", 3, *TINY, "--chunk-length", 256, "--batch-size", 4
     )
-    assert outcome.status == 0, outcome.err
     assert "read as sound, stream" in outcome.err
     assert SoundTask.open(out).labels == []
-    assert command("sample", out, "--seconds", 0.01, "--out", tmp_path / "new.wav").status == 0
+    ok("sample", out, "--seconds", 0.01, "--out", tmp_path / "new.wav")
     assert len(soundfile.read(tmp_path / "new.wav")[0]) == 80
 
 
-def test_sixteen_linear_bits_go_with_a_mixture_of_logistics(command, clips, tmp_path):
+def test_sixteen_linear_bits_go_with_a_mixture_of_logistics(command, ok, clips, tmp_path):
     out = tmp_path / "run"
     arguments = (clips, "--law", "linear", "--out", out, "--steps", 2, *TINY)
-    assert command("train", *arguments).status == 0
+    ok("train", *arguments)
     run = SoundTask.open(out)
     assert (run.levels.levels, run.model().components) == (65536, 10)
-    assert command("sample", out, "--out", tmp_path / "new.wav", "--temperature", 0.5, "--seconds", 0.001).status == 0
+    ok("sample", out, "--out", tmp_path / "new.wav", "--temperature", 0.5, "--seconds", 0.001)
     records = [json.loads(line) for line in command("score", out, clips, "--json").out.splitlines()]
     assert all(math.isfinite(record["nats"]) for record in records)
 
 
-def test_sampled_sounds_are_the_samples_of_the_model(command, made, tmp_path):
+def test_sampled_sounds_are_the_samples_of_the_model(ok, made, tmp_path):
     run = SoundTask.open(made / "labelled")
-    outcome = command(
-        "sample", run.path, "-n", 3, "--seed", 5, "--seconds", 0.02, "--out", tmp_path / "new.wav", "--json"
-    )
-    assert outcome.status == 0, outcome.err
+    outcome = ok("sample", run.path, "-n", 3, "--seed", 5, "--seconds", 0.02, "--out", tmp_path / "new.wav", "--json")
     records = [json.loads(line) for line in outcome.out.splitlines()]
     assert [record["label"] for record in records] == ["high", "low", "high"]
     generator = torch.Generator().manual_seed(5)
@@ -148,7 +143,7 @@ def test_the_place_of_most_surprise_is_told(command, made, tmp_path):
     assert record["most_at"] == pytest.approx(3100 / RATE, abs=0.03)
 
 
-def test_a_corrupt_file_is_named_and_skipped_only_if_asked(command, refused, made, clips, tmp_path):
+def test_a_corrupt_file_is_named_and_skipped_only_if_asked(command, ok, refused, made, clips, tmp_path):
     home = tmp_path / "clips"
     shutil.copytree(clips, home)
     (home / "low_4.wav").write_bytes(b"RIFF and no more")
@@ -156,8 +151,7 @@ def test_a_corrupt_file_is_named_and_skipped_only_if_asked(command, refused, mad
     assert "low_4.wav: no sound that can be read" in message
     assert "--skip-bad" in message
     assert not (tmp_path / "run").exists()
-    outcome = command("train", "--skip-bad", home, "--out", tmp_path / "run", "--steps", 1, *TINY)
-    assert outcome.status == 0
+    outcome = ok("train", "--skip-bad", home, "--out", tmp_path / "run", "--steps", 1, *TINY)
     assert "skipped: " in outcome.err
     assert "low_4.wav" in refused("score", made / "plain", home)
     *_, total, _, skipped = command("score", made / "plain", home, "--skip-bad").out.splitlines()
@@ -201,14 +195,13 @@ def test_inspect_tells_how_far_back_it_listens(command, refused, made, clips, tm
     assert "dilations 1 2 4, 2 taps" in shown
 
 
-def test_info_and_check_know_sounds(command, made):
+def test_info_and_check_know_sounds(command, ok, made):
     shown = command("info", made / "labelled").out
     for part in ("wavenet", "bits per sample", "8,000 Hz", "2 labels: high, low", "--resume"):
         assert part in shown
     facts = json.loads(command("info", made / "labelled", "--json").out)
     assert (facts["task"], facts["receptive_field"]) == ("sound", 8)
-    outcome = command("check", made / "labelled")
-    assert outcome.status == 0, outcome.out
+    ok("check", made / "labelled")
 
 
 def test_a_changed_config_is_refused(refused, made, tmp_path):

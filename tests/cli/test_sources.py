@@ -62,7 +62,7 @@ def records(task, source):
 
 
 @pytest.mark.parametrize(("task", "verb"), [(task, verb) for task, verbs in VERBS.items() for verb in verbs])
-def test_verbs_read_compressed_files_records_and_standard_input(command, trained, tmp_path, monkeypatch, task, verb):
+def test_verbs_read_compressed_files_records_and_standard_input(ok, trained, tmp_path, monkeypatch, task, verb):
     zstandard = pytest.importorskip("zstandard")
     source, run = trained(task)
     raw, name = source.read_bytes(), source.name
@@ -75,8 +75,7 @@ def test_verbs_read_compressed_files_records_and_standard_input(command, trained
     flags = FLAGS.get(task, ()) if verb != "classify" else ()
 
     def answer(*paths):
-        outcome = command(verb, run, *paths, *flags)
-        assert outcome.status == 0, outcome.err
+        outcome = ok(verb, run, *paths, *flags)
         return outcome.out
 
     expected = answer(plain)

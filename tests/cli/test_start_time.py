@@ -1,11 +1,14 @@
-"""The command line answers before it imports what training needs."""
+"""The command line answers before it imports what training needs, and no thread spins for long."""
 
 import json
 import subprocess
 import sys
 from time import monotonic
 
+import pytest
+
 from chainrule._app.cli import main as module
+from chainrule._app.cli.main import BOUNDED, bound_spinning
 
 TRAIN = """
 import sys
@@ -37,7 +40,7 @@ def answers(folder, *lines):
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def test_a_budget_counts_from_the_start_of_the_command(command, monkeypatch):
+def test_a_budget_counts_from_the_start_of_the_command(ok, monkeypatch):
     times = []
 
     def select(*arguments):
@@ -48,7 +51,7 @@ def test_a_budget_counts_from_the_start_of_the_command(command, monkeypatch):
     monkeypatch.setattr(module, "select", select)
     monkeypatch.setattr("chainrule._app.cli.train.train_run", lambda *_, began, **__: (times.append(began), None))
     before = monotonic()
-    assert command("train", "--steps", 1).status == 0
+    ok("train", "--steps", 1)
     selected, began = times
     assert before <= began <= selected
 
@@ -99,3 +102,25 @@ def test_training_says_what_it_reads_before_it_imports_torch(tmp_path):
     (tmp_path / "log.txt").write_text("a\nb\n")
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
     assert answer.stderr.splitlines()[0] == "reading log.txt …"
+
+
+def test_waiting_threads_sleep_soon_where_the_user_says_nothing():
+    environment = {"HOME": "/"}
+    bound_spinning(environment)
+    assert environment == {"HOME": "/", **BOUNDED}
+
+
+@pytest.mark.parametrize("name", ["OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"])
+def test_the_users_way_of_waiting_is_left_alone(name):
+    environment = {name: "7"}
+    bound_spinning(environment)
+    assert environment == {name: "7"}
+
+
+def test_the_command_line_bounds_it_before_torch_is_there():
+    code = (
+        "import os, sys; from chainrule._app.cli.main import main; main(['--version']);"
+        "print(os.environ['GOMP_SPINCOUNT'], 'torch' in sys.modules)"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, env={})
+    assert answer.stdout.splitlines()[-1] == f"{BOUNDED['GOMP_SPINCOUNT']} False"

@@ -13,12 +13,11 @@ VECTORS = {"tag": ["The 1 2 3 4", "cat 5 6 7 8"], "classify": ["4 4", "good 1 2 
 
 
 @pytest.mark.parametrize("task", ["tag", "classify"])
-def test_words_begin_with_their_vectors_and_the_others_are_counted(command, tmp_path, task):
+def test_words_begin_with_their_vectors_and_the_others_are_counted(ok, tmp_path, task):
     source, *flags = WRITERS[task](tmp_path)
     (tmp_path / "glove.txt").write_text("\n".join(VECTORS[task]) + "\n")
     vectors = ("--vectors", tmp_path / "glove.txt")
-    outcome = command("train", source, *flags, *vectors, "--hidden-size", 8, *STILL, "--out", tmp_path / "run")
-    assert outcome.status == 0, outcome.err
+    outcome = ok("train", source, *flags, *vectors, "--hidden-size", 8, *STILL, "--out", tmp_path / "run")
     run = chainrule.load(tmp_path / "run")
     vocabulary = run._task.vocabulary.words if task == "tag" else run._task.symbols.symbols
     known = {line.split()[0].lower(): np.array(line.split()[1:], float) for line in VECTORS[task][task == "classify" :]}
@@ -31,18 +30,18 @@ def test_words_begin_with_their_vectors_and_the_others_are_counted(command, tmp_
     assert f"glove.txt: vectors of 4 numbers for {expected}" in outcome.err
     facts = json.loads((tmp_path / "run/config.json").read_text())["facts"]
     assert (facts["words_without_vector"], facts["vectors"]["name"]) == (missing, "glove.txt")
-    assert command("train", "--resume", "--out", tmp_path / "run", "--steps", 2).status == 0
+    ok("train", "--resume", "--out", tmp_path / "run", "--steps", 2)
     if task == "classify":  # a tagger's check takes seconds, and knows nothing of where vectors come from
-        assert command("check", tmp_path / "run").status == 0
+        ok("check", tmp_path / "run")
 
 
-def test_options_that_contradict_vectors_are_refused(refused, command, tmp_path):
+def test_options_that_contradict_vectors_are_refused(refused, ok, tmp_path):
     source, *flags = WRITERS["classify"](tmp_path)
     (tmp_path / "glove.txt").write_text("good 1 2 3 4\n")
     vectors = ("--vectors", tmp_path / "glove.txt")
     assert "--vectors requires --level word" in refused("train", source, *flags, *vectors, "--level", "char")
     assert "--embedding-size: expected 4" in refused("train", source, *flags, *vectors, "--embedding-size", 8)
-    assert command("train", source, *flags, "--steps", 1, "--out", tmp_path / "old").status == 0
+    ok("train", source, *flags, "--steps", 1, "--out", tmp_path / "old")
     assert "--vectors and --from" in refused("train", source, *flags, *vectors, "--from", tmp_path / "old")
     (tmp_path / "glove.txt").write_text("zzz 1 2 3 4\n")
     assert "got none of these" in refused("train", source, *flags, *vectors, "--out", tmp_path / "new")

@@ -1,9 +1,17 @@
+"""The order of rows, their parts, and rows of unequal length."""
+
 from collections import Counter
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from chainrule.data import BPEVocabulary, ByteVocabulary, CharVocabulary, WordVocabulary
 from chainrule.data._batches import Shuffled, by_length, in_order
+from chainrule.data._ragged import Ragged
+from chainrule.data._store import Store, StoreWriter
+from chainrule.data._vocabulary import symbol_spans
 
 LENGTHS = np.random.default_rng(0).integers(1, 40, size=203)
 SORTED = {"sort": by_length(LENGTHS), "pool": 6}
@@ -78,3 +86,66 @@ def test_evaluation_reads_rows_in_order():
     assert [rows.tolist() for rows in in_order(5, 2)] == [[0, 1], [2, 3], [4]]
     assert [rows.tolist() for rows in in_order(5, 2, np.array([4, 0, 3]))] == [[4, 0], [3]]
     assert list(in_order(0, 2)) == []
+
+
+ROWS = st.lists(st.lists(st.integers(0, 9), max_size=5), min_size=1, max_size=6)
+
+
+@given(ROWS, st.none() | st.integers(1, 4), st.data())
+def test_padded_rows_are_the_rows_chosen(rows, limit, data):
+    ragged = Ragged.of(rows)
+    chosen = data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=6))
+    x, lengths = ragged.padded(np.array(chosen, dtype=np.int64), limit, fill=-1)
+    expected = [rows[row][:limit] for row in chosen]
+    assert x.shape == (len(chosen), max(map(len, expected), default=0))
+    assert [row[:length] for row, length in zip(x.tolist(), lengths.tolist(), strict=True)] == expected
+    assert all(value == -1 for row, length in zip(x, lengths, strict=True) for value in row[length:])
+
+
+def test_rows_come_back_from_the_disk_and_damage_is_named(tmp_path):
+    with StoreWriter(tmp_path, "data.json") as writer:
+        Ragged.of([[1, 2], [], [9]]).save(writer, "values", "offsets")
+        writer.finish({})
+    store = Store(tmp_path, "data.json", "rows")
+    assert [Ragged.load(store, "values", "offsets", 10).row(row).tolist() for row in range(3)] == [[1, 2], [], [9]]
+    with pytest.raises(ValueError, match=r"values: damaged .expected numbers from 0 to 8"):
+        Ragged.load(store, "values", "offsets", 9)
+    with pytest.raises(ValueError, match="offsets: damaged"):
+        Ragged.load(store, "values", "offsets", 10, shortest=1)
+
+
+def pieces(vocabulary, ids) -> list[str]:
+    text, spans = symbol_spans(vocabulary, ids)
+    return [text[start:stop] for start, stop in spans]
+
+
+def test_characters_and_words_stand_where_they_are():
+    vocabulary = CharVocabulary("ab\n", eos=True)
+    assert pieces(vocabulary, vocabulary.encode("ab?\n")) == ["a", "b", "\N{REPLACEMENT CHARACTER}", "\n"]
+    words = WordVocabulary(["the", "cat"])
+    assert pieces(words, words.encode("the cat sat\n\nthe")) == ["the", "cat", "<unk>", "\n", "\n", "the"]
+
+
+def test_bytes_of_one_character_share_it():
+    vocabulary = ByteVocabulary()
+    assert pieces(vocabulary, vocabulary.encode("aé😀b")) == ["a", "é", "é", "😀", "😀", "😀", "😀", "b"]
+
+
+def test_pieces_of_words_keep_their_space():
+    pytest.importorskip("tokenizers")
+    vocabulary = BPEVocabulary([("t", "h"), ("th", "e")])
+    assert pieces(vocabulary, vocabulary.encode("the the")) == ["the", " ", "the"]
+
+
+@given(st.binary(max_size=40))
+def test_any_bytes_have_a_place(raw):
+    text, spans = symbol_spans(ByteVocabulary(), list(raw))
+    assert text == raw.decode("utf-8", "replace")
+    assert all(0 <= start < stop <= len(text) for start, stop in spans)
+    assert [start for start, _ in spans] == sorted(start for start, _ in spans)
+
+
+@given(st.text(st.characters(codec="utf-8"), max_size=30))
+def test_text_as_bytes_puts_each_byte_at_its_character(text):
+    _, spans = symbol_spans(ByteVocabulary(), list(text.encode()))
+    assert spans == [(place, place + 1) for place, character in enumerate(text) for _ in character.encode()]

@@ -1,3 +1,5 @@
+"""Vocabularies of words, characters and bytes."""
+
 from itertools import pairwise
 
 import numpy as np
@@ -5,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainrule.data import WordVocabulary
+from chainrule.data import ByteVocabulary, CharVocabulary, WordVocabulary
 from chainrule.data import _characters as characters
 from chainrule.data._characters import JOINER, split_words
 from chainrule.data._vocabulary import cut_before_space
@@ -113,3 +115,96 @@ def test_the_beginning_of_a_piece_is_completed_by_the_pieces_known():
     assert beginning.rest == "we"
     assert beginning.covers == [(vocabulary.words.index("￭well") + 2,)]
     assert vocabulary.decode(beginning.ids) == 'he said "'
+
+
+@given(st.text())
+def test_text_is_its_utf8_bytes_and_comes_back_exactly(text):
+    vocabulary = ByteVocabulary()
+    assert vocabulary.encode(text).tolist() == list(text.encode())
+    assert vocabulary.decode(vocabulary.encode(text)) == text
+
+
+@given(st.binary())
+def test_bytes_that_are_no_text_pass_as_they_are(raw):
+    escaped = raw.decode("utf-8", "surrogateescape")
+    assert ByteVocabulary().encode(escaped).astype(np.uint8).tobytes() == raw
+
+
+def test_invalid_sequences_are_shown_as_replacements():
+    assert ByteVocabulary().decode([97, 255, 98]) == "a\ufffdb"
+
+
+def test_half_a_surrogate_pair_is_encoded_rather_than_refused():
+    assert len(ByteVocabulary().encode("\ud800")) == 3
+
+
+def test_only_lines_have_an_eos_which_is_the_newline():
+    assert ByteVocabulary().eos is None
+    lines = ByteVocabulary(eos=True)
+    assert lines.encode("a\n").tolist() == [97, lines.eos]
+    assert [lines.token(symbol) for symbol in (10, 32, 65, 200)] == ["<eos>", "␣", "A", "\\xc8"]
+
+
+def test_nothing_can_be_left_out():
+    with pytest.raises(ValueError, match="256"):
+        ByteVocabulary.fit([], vocabulary_size=100)
+    with pytest.raises(ValueError, match="256"):
+        ByteVocabulary.fit([], min_count=2)
+
+
+def test_escapes_are_the_bytes_they_were_beside_half_a_surrogate_pair():
+    vocabulary = ByteVocabulary()
+    every = "".join(chr(0xDC00 + byte) for byte in range(128, 256))
+    assert vocabulary.encode(every + "\ud800").tolist() == [*range(128, 256), 0xED, 0xA0, 0x80]
+    text = "\udcff\n\ud800"
+    assert vocabulary.encode_with_lines(text)[0].tolist() == vocabulary.encode(text).tolist()
+
+
+@given(st.text(), st.booleans())
+def test_text_of_seen_characters_comes_back_exactly(text, eos):
+    vocabulary = CharVocabulary.fit([text], eos=eos)
+    ids = vocabulary.encode(text)
+    assert ids.dtype == np.int64
+    assert vocabulary.decode(ids) == text
+    assert vocabulary.unknown not in ids
+
+
+@given(st.text(), st.lists(st.integers(0)))
+def test_fit_and_encode_do_not_depend_on_where_chunks_are_cut(text, cuts):
+    whole, parts = CharVocabulary.fit([text]), CharVocabulary.fit(chunked(text, cuts))
+    assert whole.to_json() == parts.to_json()
+    ids = [whole.encode_chunks([text]), whole.encode_chunks(chunked(text, cuts))]
+    assert np.array_equal(*(np.concatenate([*each, []]) for each in ids))
+
+
+@given(st.text(), st.text())
+def test_unseen_characters_are_unknown_and_others_are_not(seen, text):
+    vocabulary = CharVocabulary.fit([seen])
+    unknown = [character not in seen for character in text]
+    assert (vocabulary.encode(text) == vocabulary.unknown).tolist() == unknown
+
+
+def test_rare_characters_are_left_out_by_count_and_by_size():
+    text = "aaaabbbcc\N{GREEK SMALL LETTER OMEGA}"
+    assert CharVocabulary.fit([text], min_count=2).characters == "abc"
+    small = CharVocabulary.fit([text], vocabulary_size=3)
+    assert (small.characters, len(small)) == ("ab", 3)
+
+
+def test_the_newline_is_eos_where_lines_are_read_and_always_there():
+    vocabulary = CharVocabulary.fit(["abc"], eos=True, vocabulary_size=4)
+    assert vocabulary.encode("\n").tolist() == [vocabulary.eos]
+    assert vocabulary.token(vocabulary.eos) == "<eos>"
+    assert len(vocabulary) == 4
+    assert CharVocabulary.fit(["a\n"]).eos is None
+
+
+def test_tokens_are_printable_and_name_the_unknown():
+    vocabulary = CharVocabulary(" \n\ta")
+    assert [vocabulary.token(symbol) for symbol in range(5)] == ["<unk>", "\\t", "\\n", "␣", "a"]
+
+
+@pytest.mark.parametrize("symbol", [-1, 4])
+def test_symbols_out_of_range_are_refused(symbol):
+    with pytest.raises(ValueError, match=f"from 0 to 3, got {symbol}"):
+        CharVocabulary("abc").decode([1, symbol])

@@ -6,7 +6,6 @@ from chainrule.layers._pointwise import dropout
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
 def test_elements_are_zeroed_with_probability_p_and_the_mean_stays(p):
-    torch.manual_seed(0)
     y = dropout(torch.ones(400, 501), p, training=True)
     zeros = (y == 0).double().mean().item()
     assert zeros == pytest.approx(p, abs=5 * (p * (1 - p) / y.numel()) ** 0.5)  # five standard errors
@@ -16,7 +15,6 @@ def test_elements_are_zeroed_with_probability_p_and_the_mean_stays(p):
 
 
 def test_neighbours_are_dropped_independently():
-    torch.manual_seed(0)
     zeros = (dropout(torch.ones(200_000), 0.5, training=True) == 0).double()
     for distance in range(1, 9):  # four elements share a random number
         both = (zeros[:-distance] * zeros[distance:]).mean().item()
@@ -24,7 +22,6 @@ def test_neighbours_are_dropped_independently():
 
 
 def test_the_gradient_is_that_of_the_mask():
-    torch.manual_seed(0)
     x = torch.randn(7, 5, requires_grad=True)
     y = dropout(x, 0.3, training=True)
     y.sum().backward()

@@ -1,4 +1,4 @@
-"""The two stacks compute their equations and leave no blind spot."""
+"""The two stacks compute their equations and leave no blind spot; what a shifted convolution reads."""
 
 import pytest
 import torch

@@ -1,11 +1,15 @@
-"""A masked convolution is a convolution with a masked weight, and reads what its mask says."""
+"""Masked convolutions and what is built of them are their equations, and read what their masks say."""
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from light import gradient_reach, positive_reach
 from torch import nn
 
-from chainrule.layers import MaskedConv2d
+from chainrule.layers import MaskedConv2d, spatial_mask
+from chainrule.layers._masked_conv2d import PixelLogits, channel_group_of, convolution_mask
+from chainrule.layers._pixel_layers import MaskedResidualBlock
 
 KINDS = [
     (1, 3, 1, "A"),
@@ -88,3 +92,103 @@ def test_a_state_dict_holds_weight_and_bias_in_the_shape_of_a_plain_convolution(
 def test_wrong_arguments_are_named(arguments, message):
     with pytest.raises(ValueError, match=message):
         MaskedConv2d(*arguments)
+
+
+def test_the_masks_of_three_by_three_are_those_of_the_paper():
+    assert spatial_mask(3, 3, "A").int().tolist() == [[1, 1, 1], [1, 0, 0], [0, 0, 0]]
+    assert spatial_mask(3, 3, "B").int().tolist() == [[1, 1, 1], [1, 1, 0], [0, 0, 0]]
+
+
+def test_a_kernel_of_one_row_reads_to_the_left():
+    assert spatial_mask(1, 5, "A").int().tolist() == [[1, 1, 0, 0, 0]]
+    assert spatial_mask(1, 5, "B").int().tolist() == [[1, 1, 1, 0, 0]]
+
+
+def test_one_pixel_reads_nothing_or_itself():
+    assert spatial_mask(1, 1, "A").tolist() == [[False]]
+    assert spatial_mask(1, 1, "B").tolist() == [[True]]
+
+
+@pytest.mark.parametrize("mask_type", ["A", "B"])
+def test_rgb_is_block_triangular_at_the_centre_and_free_elsewhere(mask_type):
+    groups = channel_group_of(6, 3)
+    mask = convolution_mask(groups, groups, 3, 3, mask_type)
+    reads = mask[:, :, 1, 1]
+    for reader in range(6):
+        for read in range(6):
+            allowed = read // 2 < reader // 2 or (mask_type == "B" and read // 2 == reader // 2)
+            assert bool(reads[reader, read]) == allowed
+    before, after = torch.tensor([[0, 0], [0, 1], [0, 2], [1, 0]]).T, torch.tensor([[1, 2], [2, 0], [2, 1], [2, 2]]).T
+    assert mask[:, :, before[0], before[1]].all()
+    assert not mask[:, :, after[0], after[1]].any()
+
+
+@given(st.integers(1, 40), st.integers(1, 6), st.integers(1, 3))
+def test_groups_are_contiguous_never_empty_and_even_up_to_one(size, groups, parts):
+    if size < groups:
+        with pytest.raises(ValueError, match="channel_groups"):
+            channel_group_of(size * parts, groups, parts)
+        return
+    of = channel_group_of(size * parts, groups, parts).view(parts, size)
+    assert (of == of[0]).all()
+    assert (of[0].diff() >= 0).all()
+    counts = of[0].bincount(minlength=groups)
+    assert len(counts) == groups
+    assert int(counts.min()) >= 1
+    assert int(counts.max() - counts.min()) <= 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((2, 3, "A"), "kernel_size: expected an odd height, .* got 2"),
+        ((3, 0, "A"), "kernel_size: expected an odd width"),
+        ((3, 3, "C"), "mask_type: expected 'A' .* got 'C'"),
+    ],
+)
+def test_kernels_without_a_middle_and_unknown_types_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        spatial_mask(*arguments)
+
+
+def test_channels_that_make_no_equal_parts_are_refused():
+    with pytest.raises(ValueError, match="channels: expected a multiple of 2"):
+        channel_group_of(7, 3, parts=2)
+
+
+def test_the_scores_of_a_colour_read_its_own_features_and_those_before():
+    layer = PixelLogits(8, image_channels=3, levels=4).double()
+    nn.init.constant_(layer.hidden.bias, 10.0)  # rectifiers that fire
+    seen = gradient_reach(lambda x: layer(x.exp()), 8, 2, 2, 3)
+    assert torch.equal(seen, positive_reach(layer, 8, 2, 2, 3))
+    assert seen.view(3, 4, 3, 4)[:, 0, :, 0].int().tolist() == [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
+
+
+def test_a_residual_block_is_its_equation():
+    block = MaskedResidualBlock(6, 3, num_classes=2).double()
+    for parameter in block.parameters():
+        nn.init.normal_(parameter)
+    h, label = torch.randn(2, 6, 4, 5, dtype=torch.float64), torch.tensor([1, 0])
+    a = nn.functional.conv2d(h.relu(), block.narrowing.weight, block.narrowing.bias).relu()
+    b = nn.functional.conv2d(a, block.middle.weight * block.middle.mask, block.middle.bias, padding=1)
+    b = b + block.label_bias.weight[label][:, :, None, None]
+    expected = h + nn.functional.conv2d(b.relu(), block.widening.weight)
+    torch.testing.assert_close(block(h, None, label)[0], expected, rtol=0, atol=1e-12)
+
+
+def test_gradients_of_a_block_go_where_its_masks_let_light_through_and_nowhere_else():
+    block = MaskedResidualBlock(14, 3, 3).double()
+    nn.init.constant_(block.narrowing.bias, 10.0)  # rectifiers that fire
+    nn.init.constant_(block.middle.bias, 100.0)
+    seen = gradient_reach(lambda x: block(x.exp())[0], 14, 3, 3, 3)
+    assert torch.equal(seen, positive_reach(block, 14, 3, 3, 3, lambda block, x: block(x)[0]))
+
+
+def test_rows_of_a_block_follow_those_above():
+    block = MaskedResidualBlock(4, 5).double()
+    h = torch.randn(2, 4, 7, 3, dtype=torch.float64)
+    above, parts = h.new_zeros(2, 2, 2, 3), []
+    for rows in h.split([1, 4, 2], 2):
+        part, above = block(rows, above)
+        parts.append(part)
+    torch.testing.assert_close(torch.cat(parts, 2), block(h)[0], rtol=0, atol=1e-12)

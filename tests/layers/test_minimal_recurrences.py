@@ -1,4 +1,4 @@
-"""minGRU and minLSTM beside their written equations."""
+"""Recurrences without a nonlinearity of the state, and the delta rule, as they are written."""
 
 import pytest
 import torch

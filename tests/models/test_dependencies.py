@@ -74,3 +74,32 @@ def test_asking_draws_no_global_random_numbers():
 def test_a_period_longer_than_the_image_is_the_image():
     made = nn.Conv2d(1, 1, 1)
     assert torch.equal(raster_dependencies(made, made, (1, 2, 3), period=4), torch.eye(6, dtype=torch.bool))
+
+
+def gradients(model):
+    """(T, T) booleans: which elements change which conditionals, over several draws of the weights."""
+    seen = torch.zeros(model.sequence_length, model.sequence_length, dtype=torch.bool)
+    for _ in range(5):
+        for parameter in model.parameters():
+            nn.init.normal_(parameter, std=max(parameter[0].numel(), 1) ** -0.5)
+        x = torch.rand(1, *model.image_shape, dtype=torch.float64) * 2 - 1
+
+        def scores(x):
+            return model.rows(x, model.blank_rows(1), None)[0].unflatten(1, (model.image_shape[0], -1))[0]
+
+        jacobian = torch.autograd.functional.jacobian(scores, x).abs().sum(1)[:, :, :, 0]  # (C, H, W, C, H, W)
+        seen |= jacobian.permute(1, 2, 0, 4, 5, 3).reshape(seen.shape) > 0
+    return seen
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        *(PixelCNN(shape, 2, 8, 2, 3, 3) for shape in ((1, 5, 5), (3, 3, 4))),
+        *(PixelRNN(shape, 2, kind, 12, 2, 3) for shape in ((1, 4, 6), (3, 2, 4)) for kind in ("row", "diagonal")),
+    ],
+    ids=lambda model: f"{type(model).__name__}-{model.image_shape}-{getattr(model, 'kind', '')}",
+)
+def test_what_a_model_declares_to_see_is_what_gradients_see(model):
+    model = model.double()
+    assert torch.equal(gradients(model), model.visible_past(model.sequence_length))

@@ -55,7 +55,6 @@ def test_conditionals_are_the_mean_of_probabilities():
     ids=["recurrences", "transformers", "adaptive softmax and softmax", "one"],
 )
 def test_keeps_the_contract(members):
-    torch.manual_seed(0)
     report = check_model(Ensemble(members()), symbols(time=9), lengths=torch.tensor([9, 2, 4]))
     assert report.ok, str(report)
 
@@ -63,7 +62,6 @@ def test_keeps_the_contract(members):
 @pytest.mark.slow
 @pytest.mark.parametrize("head", ["student", "normal"])
 def test_densities_are_averaged_too(head):
-    torch.manual_seed(0)
     model = Ensemble([Forecaster([SeriesScaling(20.0, 2.0)], hidden_size=4, lags=[1, 2], head=head) for _ in range(3)])
     for member in model.members:
         torch.nn.init.normal_(member.output.weight, std=0.3)

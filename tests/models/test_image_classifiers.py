@@ -55,7 +55,6 @@ def test_every_weight_gets_a_gradient(model):
 
 @pytest.mark.parametrize("name", SMALL)
 def test_smoothing_is_in_the_objective_and_not_in_the_likelihood(name):
-    torch.manual_seed(0)
     model = SMALL[name](label_smoothing=0.3).eval()
     torch.nn.init.normal_(model.output.weight)
     labels = torch.tensor([0, 1, 2, 0, 1])
@@ -67,7 +66,6 @@ def test_smoothing_is_in_the_objective_and_not_in_the_likelihood(name):
 
 @pytest.mark.parametrize("name", SMALL)
 def test_mixup_trains_on_mixtures_of_pairs_and_is_not_in_the_likelihood(name):
-    torch.manual_seed(0)
     model = SMALL[name](label_smoothing=0.0, mixup=0.5)
     torch.nn.init.normal_(model.output.weight)
     labels, seen = torch.tensor([0, 1, 2, 0, 1]), []

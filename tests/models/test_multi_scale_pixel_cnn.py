@@ -9,13 +9,7 @@ from chainrule.heads import PixelLogisticMixture
 from chainrule.models import MultiScalePixelCNN
 from chainrule.models import _multi_scale_pixel_cnn as module
 from chainrule.state import load_state, save_state, select
-from chainrule.testing import check_causality, check_full_context, check_model
-
-VARIANTS = {
-    "binary": {"image_shape": (1, 4, 3), "levels": 2},
-    "RGB, 256 levels, labels": {"image_shape": (3, 2, 2), "levels": 256, "num_classes": 3, "dropout": 0.3},
-    "one row": {"image_shape": (2, 1, 5), "levels": 3},
-}
+from chainrule.testing import check_causality, check_full_context
 
 
 def made(**options):
@@ -30,16 +24,6 @@ def strong(shape=(2, 4, 5), levels=5, **options):
         if parameter.dim() > 1:
             torch.nn.init.normal_(parameter, std=2 * parameter[0].numel() ** -0.5)
     return model
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_keeps_the_contract(variant):
-    model = made(**VARIANTS[variant])
-    x = torch.randint(model.levels, (3, *model.image_shape))
-    labels = None if model.num_classes is None else torch.arange(3) % model.num_classes
-    report = check_model(model, x, labels)
-    assert report.ok, str(report)
 
 
 def test_pixels_of_a_group_do_not_see_each_other_and_the_others_do():

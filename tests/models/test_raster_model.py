@@ -1,5 +1,6 @@
-"""What is sampled from caches is what whole passes give."""
+"""Models that visit an image pixel by pixel: the contract, causality, and from caches what whole passes give."""
 
+from functools import partial
 from itertools import islice
 
 import pytest
@@ -7,11 +8,15 @@ import torch
 
 from chainrule.heads import Categorical
 from chainrule.kernels._raster_convolutions import RasterConvolutions
-from chainrule.models import GatedPixelCNN, PixelCNN
+from chainrule.models import GatedPixelCNN, MultiScalePixelCNN, PixelCNN, PixelCNNPP, PixelRNN
 from chainrule.state import load_state, save_state, select
-from chainrule.testing import check_step_equals_forward
+from chainrule.testing import check_causality, check_full_context, check_model, check_step_equals_forward
 
-KINDS = pytest.mark.parametrize("kind", [PixelCNN, GatedPixelCNN])
+ROW, DIAGONAL = (partial(PixelRNN, kind=kind) for kind in ("row", "diagonal"))
+KINDS = pytest.mark.parametrize(
+    "kind", [PixelCNN, GatedPixelCNN, ROW, DIAGONAL], ids=["PixelCNN", "GatedPixelCNN", "row", "diagonal"]
+)
+CONVOLUTIONS = pytest.mark.parametrize("kind", [PixelCNN, GatedPixelCNN])
 SHAPES = pytest.mark.parametrize(("shape", "levels"), [((1, 5, 4), 2), ((3, 3, 3), 5)])
 
 
@@ -20,6 +25,75 @@ def model(kind, shape=(3, 3, 3), levels=5, **options):
     for parameter in made.parameters():  # conditionals that depend strongly on what was read
         torch.nn.init.normal_(parameter, std=max(parameter[0].numel(), 1) ** -0.5 if parameter.dim() > 1 else 0.5)
     return made
+
+
+def small(kind, shape, levels=2, **options):
+    sizes = {PixelCNNPP: {"channels": 6, "layers": 1, "resolutions": 2, "components": 2}}
+    sizes |= {MultiScalePixelCNN: {"channels": 6, "layers": 1, "components": 2}}
+    sizes |= {key: {"channels": 8, "layers": 2, "kernel_size": 3} for key in (PixelCNN, GatedPixelCNN)}
+    return kind(shape, levels, **sizes.get(kind, {"channels": 8, "layers": 2, "first_kernel_size": 3}) | options)
+
+
+TWO_LABELS = {"num_classes": 2, "first_kernel_size": 3, "dropout": 0.3}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "shape", "levels", "options"),
+    [
+        *((kind, (1, 5, 4), 2, {"first_kernel_size": 3}) for kind in (PixelCNN, GatedPixelCNN)),
+        *((kind, (1, 4, 4), 3, {"channels": 6, "num_classes": 3}) for kind in (PixelCNN, GatedPixelCNN)),
+        (PixelCNN, (3, 3, 3), 3, {"channels": 10}),  # uneven groups
+        (GatedPixelCNN, (3, 3, 3), 3, {"channels": 7}),
+        (PixelCNN, (2, 2, 5), 2, TWO_LABELS),
+        (GatedPixelCNN, (2, 2, 5), 2, TWO_LABELS | {"channels": 5, "kernel_size": 5}),
+        *((kind, (1, 3, 3), 2, {}) for kind in (ROW, DIAGONAL)),
+        *((kind, (1, 2, 4), 2, {"channels": 6, "num_classes": 3}) for kind in (ROW, DIAGONAL)),
+        *((kind, (3, 2, 2), 2, {}) for kind in (ROW, DIAGONAL)),
+        *((kind, (3, 2, 2), 2, {"channels": 6, "num_classes": 2, "dropout": 0.3}) for kind in (ROW, DIAGONAL)),
+        (PixelCNNPP, (1, 3, 4), 2, {"num_classes": 3}),
+        (PixelCNNPP, (3, 2, 2), 2, {"num_classes": 2}),
+        (PixelCNNPP, (2, 5, 1), 3, {"resolutions": 3, "dropout": 0.0}),
+        (MultiScalePixelCNN, (1, 4, 3), 2, {}),
+        (MultiScalePixelCNN, (3, 2, 2), 256, {"num_classes": 3, "dropout": 0.3}),
+        (MultiScalePixelCNN, (2, 1, 5), 3, {}),
+    ],
+)
+def test_every_variant_keeps_the_contract(kind, shape, levels, options):
+    made, x = small(kind, shape, levels, **options), torch.randint(levels, (3, *shape))
+    labels = None if made.num_classes is None else torch.arange(3) % made.num_classes
+    report = check_model(made, x, labels)
+    assert report.ok, str(report)
+
+
+def centres(module):
+    """The masks of a model at the present pixel."""
+    for part in module.modules():
+        if hasattr(part, "mask"):
+            yield part.mask[:, :, part.mask.shape[2] // 2, part.mask.shape[3] // 2], getattr(part, "parts", 1)
+
+
+@KINDS
+def test_type_b_first_breaks_causality(kind):
+    made = small(kind, (1, 3, 4))
+    next(centres(made.first))[0].fill_(True)
+    assert not check_causality(made, torch.randint(2, (2, 1, 3, 4))).ok
+
+
+@KINDS
+def test_colours_in_the_wrong_order_break_causality(kind):
+    made = small(kind, (3, 2, 2), channels=12)
+    for centre, parts in centres(made):
+        for part in centre.chunk(parts):
+            part.copy_(part.flip(0, 1))
+    assert not check_causality(made, torch.randint(2, (2, 3, 2, 2))).ok
+
+
+@pytest.mark.parametrize("kind", [PixelCNN, ROW, DIAGONAL], ids=["PixelCNN", "row", "diagonal"])
+def test_an_undeclared_blind_region_is_found(kind, monkeypatch):
+    made = small(kind, (1, 2, 5), layers=1, first_kernel_size=3)
+    monkeypatch.setattr(type(made), "visible_past", lambda _, time: torch.ones(time, time, dtype=torch.bool).tril(-1))
+    assert check_full_context(made, torch.randint(2, (2, 1, 2, 5))).ok == (kind is DIAGONAL)
 
 
 def recomputed(kind, n, labels, generator, prefix=None):
@@ -54,7 +128,7 @@ def test_a_completion_is_value_for_value_the_one_of_full_recomputation(kind):
             assert torch.equal(completed, recomputed(made, 4, None, torch.Generator().manual_seed(7), prefix))
 
 
-@KINDS
+@CONVOLUTIONS
 def test_known_rows_are_read_in_one_pass(kind, monkeypatch):
     made, x = model(kind, (1, 6, 4), 2), torch.randint(2, (1, 1, 6, 4))
     predicted = []
@@ -111,7 +185,7 @@ def test_a_stream_ends_with_the_image(kind):
     assert len(list(made.stream(1, prefix=torch.zeros(20, dtype=torch.long)))) == 7
 
 
-@KINDS
+@CONVOLUTIONS
 @pytest.mark.parametrize("method", ["known", "from_above"])
 @pytest.mark.kernel
 def test_a_cache_that_is_off_by_one_breaks_step(kind, method, monkeypatch):

@@ -1,11 +1,12 @@
-"""Seq2Seq behind the contract, in all its variants."""
+"""Models with an encoder or a vector before a decoder, behind the contract."""
 
 import pytest
 import torch
 
 from chainrule.decoding import beam_search, greedy
-from chainrule.models import Seq2Seq
-from chainrule.testing import check_model
+from chainrule.layers import ImageEncoder
+from chainrule.models import Captioner, Seq2Seq, VectorToSequence
+from chainrule.testing import check_full_context, check_model
 
 V = 4
 VARIANTS = {
@@ -158,3 +159,94 @@ def test_no_words_attend_to_nothing():
     context = {"tokens": torch.tensor([[1, 2, 0]]), "lengths": torch.tensor([2])}
     model = Seq2Seq(5, 4, hidden_size=8)
     assert model.attended(torch.zeros(1, 0, dtype=torch.long), context).shape == (1, 0, 3)
+
+
+@pytest.mark.parametrize("options", [{}, {"cell": "gru", "num_layers": 2, "embedding_size": 3}, {"cell": "rnn"}])
+def test_a_sequence_from_a_vector_keeps_the_contract(options):
+    model = VectorToSequence(vector_size=3, vocab_size=4, hidden_size=8, **options)
+    report = check_model(model, torch.randint(4, (3, 6)), torch.randn(3, 3), torch.tensor([6, 2, 4]))
+    assert report.ok, str(report)
+
+
+def test_a_vector_that_is_not_read_is_seen_by_the_check():
+    model = VectorToSequence(vector_size=3, vocab_size=4, hidden_size=8)
+    model.begin.requires_grad_(False).weight.zero_()
+    report = check_model(model, torch.randint(4, (3, 6)), torch.randn(3, 3))
+    assert not {result.name: result.ok for result in report.results}["full_context"]
+
+
+def test_it_learns_which_sequence_belongs_to_which_vector():
+    vectors, words = torch.eye(3), torch.tensor([[0, 1, 2, 3], [3, 3, 0, 0], [2, 0, 2, 0]])
+    model = VectorToSequence(vector_size=3, vocab_size=4, hidden_size=16)
+    optimiser = torch.optim.Adam(model.parameters(), 0.02)
+    for _ in range(80):
+        optimiser.zero_grad()
+        (-model.log_prob(words, vectors).mean()).backward()
+        optimiser.step()
+    assert torch.equal(model.sample(3, vectors, length=4, temperature=0), words)
+
+
+@pytest.mark.parametrize("context", [None, torch.zeros(3, 2), torch.zeros(2, 3), {"vector": torch.zeros(3, 3)}])
+def test_contexts_that_do_not_fit_are_named(context):
+    with pytest.raises(ValueError, match=r"^context"):
+        VectorToSequence(vector_size=3, vocab_size=4, hidden_size=8)(torch.zeros(3, 2, dtype=torch.long), context)
+
+
+def test_arguments_out_of_range_are_named():
+    with pytest.raises(ValueError, match=r"^vector_size"):
+        VectorToSequence(vector_size=0, vocab_size=4)
+
+
+IMAGES = torch.randint(256, (3, 3, 16, 16), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+X = torch.randint(5, (3, 4), generator=torch.Generator().manual_seed(1))
+
+
+class Blind(Captioner):
+    def encode(self, context):
+        return super().encode(torch.zeros_like(context))
+
+
+def captioner(kind=Captioner, **options):
+    torch.manual_seed(0)
+    model = kind(5, ImageEncoder((8, 8)), embedding_size=6, hidden_size=7, **{"dropout": 0.0} | options)
+    for name, weight in model.named_parameters():
+        if "norm.weight" in name:
+            torch.nn.init.ones_(weight)
+    return model.eval()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"attention": "multiplicative", "input_feeding": True, "cell": "gru"}, {"attention": None, "cell": "rnn"}],
+)
+def test_the_contract_holds(options):
+    report = check_model(captioner(**options), X, IMAGES, lengths=torch.tensor([4, 2, 3]))
+    assert report.ok, report
+
+
+def test_the_check_notices_a_captioner_that_does_not_look():
+    result = check_full_context(captioner(kind=Blind), X, IMAGES)
+    assert not result.ok
+    assert "the context never influences" in result.detail
+
+
+def test_captions_are_searched_for_each_image_alone():
+    model = captioner()
+    together = beam_search(model, IMAGES, beam_size=3, max_length=6, eos=0)
+    for image, found in zip(IMAGES.split(1), together, strict=True):
+        (alone,) = beam_search(model, image, beam_size=3, max_length=6, eos=0)
+        assert [row.tolist() for row in alone.sequences] == [row.tolist() for row in found.sequences]
+    assert len(greedy(model, IMAGES, max_length=4, eos=0)) == 3
+
+
+def test_where_it_looks_adds_up_to_one():
+    weights = captioner().attended(X, IMAGES)
+    assert weights.shape == (3, 4, 16)
+    torch.testing.assert_close(weights.sum(2), torch.ones(3, 4))
+
+
+@pytest.mark.parametrize("context", [None, torch.zeros(3, 1, 8, 8), {"images": IMAGES}])
+def test_what_is_no_image_is_refused(context):
+    with pytest.raises(ValueError, match=r"images \(B, 3, H, W\)"):
+        captioner()(X, context)

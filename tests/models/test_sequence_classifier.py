@@ -1,10 +1,12 @@
 """A classifier of sequences: a normalised answer for each row, from its real elements alone."""
 
+import math
+
 import pytest
 import torch
 from torch import Tensor
 
-from chainrule.models import SequenceClassifier
+from chainrule.models import SequenceClassifier, SequenceRegressor
 
 POOLINGS = ["last", "mean", "max", "attention", "attention+mean+max"]
 
@@ -130,7 +132,6 @@ def test_the_row_of_nothing_is_never_trained() -> None:
 
 
 def test_the_start_from_counts_is_the_log_ratio_of_naive_bayes() -> None:
-    torch.manual_seed(0)
     model = SequenceClassifier(2, vocab_size=3, embedding_size=5, hidden_size=2).double()
     assert model.embedding is not None
     before = model.embedding.weight.detach().clone()
@@ -250,3 +251,54 @@ def test_labels_are_one_for_each_row(ngram_order: int, shape: tuple[int, ...]) -
     for method in (model.log_prob, model.training_objective):
         with pytest.raises(ValueError, match=r"x: expected labels \(B,\) = \(5,\), one for each row, got"):
             method(torch.ones(shape, dtype=torch.long), symbols())
+
+
+def test_its_log_likelihood_is_the_squared_error():
+    model, x, y = SequenceRegressor(2, num_outputs=3, hidden_size=4), torch.randn(5, 6, 2), torch.randn(5, 3)
+    error = (y - model(x).mean).square().sum(1)
+    torch.testing.assert_close(model.log_prob(y, x), -error - 1.5 * math.log(math.pi))
+
+
+def test_single_answers_need_no_axis_of_their_own():
+    model, x, y = SequenceRegressor(2, hidden_size=4), torch.randn(5, 6, 2), torch.randn(5, 1)
+    assert torch.equal(model.log_prob(y.squeeze(1), x), model.log_prob(y, x))
+
+
+def test_padding_changes_nothing():
+    model, x = SequenceRegressor(2, hidden_size=4, num_layers=2), torch.randn(3, 6, 2)
+    padded = x.clone()
+    padded[1, 4:] = torch.nan
+    lengths = torch.tensor([6, 4, 6])
+    means = model({"inputs": padded, "lengths": lengths}).mean
+    torch.testing.assert_close(means[1], model(x[1:2, :4]).mean[0])
+    torch.testing.assert_close(means[::2], model(x[::2]).mean)
+
+
+def test_it_learns_a_sum_over_time():
+    model = SequenceRegressor(1, hidden_size=16, cell="gru")
+    random = torch.Generator().manual_seed(0)
+    optimiser = torch.optim.Adam(model.parameters(), 0.02)
+    for _ in range(150):
+        x = torch.rand(32, 6, 1, generator=random)
+        optimiser.zero_grad()
+        (-model.log_prob(x.sum(1), x).mean()).backward()
+        optimiser.step()
+    x = torch.rand(200, 6, 1, generator=random)
+    error = (model(x).mean - x.sum(1)).square().mean().sqrt().item()
+    assert error < 0.25  # their standard deviation is 0.71
+
+
+@pytest.mark.parametrize(
+    ("call", "named"),
+    [
+        (lambda model: model(torch.zeros(3, 6, 1)), "context"),
+        (lambda model: model(None), "context"),
+        (lambda model: model.log_prob(torch.zeros(1, 3), torch.zeros(3, 6, 2)), "x"),
+        (lambda model: model.log_prob(torch.zeros(3), torch.zeros(3, 6, 2), torch.ones(3)), "lengths"),
+        (lambda model: SequenceRegressor(2, num_outputs=0), "num_outputs"),
+        (lambda model: SequenceRegressor(0), "input_size"),
+    ],
+)
+def test_what_cannot_be_is_named(call, named):
+    with pytest.raises(ValueError, match=f"^{named}"):
+        call(SequenceRegressor(2, hidden_size=4))

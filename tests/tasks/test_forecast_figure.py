@@ -1,5 +1,6 @@
-"""The figure of a forecast."""
+"""The figure of a forecast, files of plots, and likelihoods of rows added up."""
 
+import math
 from datetime import datetime, timedelta
 from itertools import combinations
 from types import SimpleNamespace
@@ -7,7 +8,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from chainrule._app.results import Column
 from chainrule._app.tasks.forecast.prediction import Forecast, forecast_figure
+from chainrule._app.tasks.likelihood_record import Basis, Tally
+from chainrule._app.tasks.output import save_figure
 
 pytest.importorskip("matplotlib")
 
@@ -36,3 +40,47 @@ def test_labels_of_the_times_do_not_touch(rows, horizon, form):
     assert labels[0].get_text().replace("\n", " ") == names[-1]
     boxes = [label.get_window_extent() for label in labels]
     assert not any(one.padded(2).overlaps(other) for one, other in combinations(boxes, 2))
+
+
+class Figure:
+    """Half of what a figure writes, then a full disk."""
+
+    def savefig(self, file, **_):
+        file.write(b"half")
+        raise OSError(28, "No space left on device")
+
+
+def test_an_image_that_cannot_be_written_leaves_the_one_that_is_there(tmp_path):
+    path = tmp_path / "look.png"
+    path.write_bytes(b"whole")
+    with pytest.raises(OSError, match="No space"):
+        save_figure(Figure(), path)
+    assert path.read_bytes() == b"whole"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_name_says_the_format(tmp_path):
+    figure_module = pytest.importorskip("matplotlib.figure")
+    save_figure(figure_module.Figure(figsize=(1, 1)), tmp_path / "look.svg")
+    assert b"<svg" in (tmp_path / "look.svg").read_bytes()
+
+
+def test_rows_are_added_up_while_they_are_read():
+    tally = Tally()
+
+    def rows():
+        for nats in (1.0, 2.5):
+            tally.add(nats, 2)
+            yield (nats,)
+
+    scores = tally.result([Column("nats")], rows(), basis=Basis("column"), unit="row", empty="expected a row")
+    assert scores.values == [1.0, 2.5]
+    assert scores.summary == {"rows": 2, "nats_per_row": 1.75, "bits_per_column": pytest.approx(3.5 / 4 / math.log(2))}
+    entry = scores.likelihood()
+    assert (entry.nats, entry.elements, str(entry.basis)) == (3.5, 4, "exact; nats per column")
+
+
+def test_data_without_rows_are_refused():
+    scores = Tally().result([Column("nats")], iter(()), basis=Basis("column"), unit="row", empty="expected a row")
+    with pytest.raises(ValueError, match="expected a row"):
+        list(scores)

@@ -69,7 +69,6 @@ def test_where_a_text_is_cut_between_chunks_changes_nothing():
 
 
 def test_a_step_is_the_written_equation():
-    torch.manual_seed(0)
     model = RecurrentLM(vocab_size=4, hidden_size=3)
     x, rate = torch.tensor([[0, 1, 3, 2, 2, 1]]), 0.02
     evaluator = DynamicEvaluator(model, rate=rate, decay=0.25, chunk_length=3)

@@ -40,7 +40,6 @@ def test_five_iterations_keep_singular_vectors_and_draw_values_towards_one(rows,
 
 
 def test_a_step_is_the_written_equation_for_each_gate():
-    torch.manual_seed(0)
     layer = RecurrentLM(vocab_size=5, hidden_size=6, embedding_size=3).double()
     optimiser = make_optimiser(layer, 0.01, 0.1, "muon")
     weight = layer.recurrent.weight_hh_l0
@@ -64,7 +63,6 @@ def test_a_step_is_the_written_equation_for_each_gate():
 
 
 def test_a_whole_matrix_moves_as_by_the_optimiser_of_torch():
-    torch.manual_seed(0)
     ours, theirs = nn.Parameter(torch.randn(8, 16)), nn.Parameter(torch.empty(8, 16))
     theirs.data.copy_(ours.data)
     optimiser = Muon([], {ours: [8]}, weight_decay=0.1, lr=0.1)

@@ -65,9 +65,8 @@ def run(data, tmp_path_factory):
     return out
 
 
-def test_it_learns_to_name_what_it_sees(command, run, data):
-    outcome = command("caption", run, data / "one.png")
-    assert outcome.status == 0, outcome.err
+def test_it_learns_to_name_what_it_sees(command, ok, run, data):
+    outcome = ok("caption", run, data / "one.png")
     assert "blue square" in outcome.out
     seen = json.loads(command("evaluate", run, data / "images.zip", "--captions", data / "captions.txt", "--json").out)
     other = ["--captions", data / "captions.txt", "--json", "--shuffle"]
@@ -92,18 +91,16 @@ def test_captions_as_json_and_several(command, run, data):
     assert both[1].startswith(f"{data / 'one.png'}  ")
 
 
-def test_where_it_looked_becomes_an_image(command, run, data, tmp_path):
+def test_where_it_looked_becomes_an_image(ok, run, data, tmp_path):
     pytest.importorskip("matplotlib")
-    outcome = command("caption", run, data / "one.png", "--plot", tmp_path / "look.png")
-    assert outcome.status == 0, outcome.err
+    ok("caption", run, data / "one.png", "--plot", tmp_path / "look.png")
     with Image.open(tmp_path / "look.png") as drawn:
         assert drawn.size[0] > 300
 
 
-def test_inspection_shows_the_parts_and_where_it_looked(command, run, data, tmp_path):
+def test_inspection_shows_the_parts_and_where_it_looked(command, ok, run, data, tmp_path):
     page = tmp_path / "page.html"
-    outcome = command("inspect", run, "--rows", 2, "--out", page, "--json")
-    assert outcome.status == 0, outcome.err
+    outcome = ok("inspect", run, "--rows", 2, "--out", page, "--json")
     found = json.loads(outcome.out)
     assert sum(found["parameters"].values()) == json.loads(command("info", run, "--json").out)["parameters"]
     assert [len(row["references"]) for row in found["rows"]] == [2, 2]
@@ -119,9 +116,8 @@ def test_inspection_shows_the_parts_and_where_it_looked(command, run, data, tmp_
 
 
 @pytest.mark.slow
-def test_it_keeps_the_contract(command, run):
-    outcome = command("check", run)
-    assert outcome.status == 0, outcome.out
+def test_it_keeps_the_contract(ok, run):
+    ok("check", run)
 
 
 def test_info_and_the_held_out_part(command, run):
@@ -175,7 +171,7 @@ def test_what_cannot_be_captioned_is_refused(refused, run, data, tmp_path):
     assert "--plot" in refused("caption", run, data / "one.png", "--plot", "look.jpg")
 
 
-def test_a_folder_and_a_table_with_commas_are_read_too(command, tmp_path):
+def test_a_folder_and_a_table_with_commas_are_read_too(ok, tmp_path):
     (tmp_path / "images").mkdir()
     for number in range(6):
         (tmp_path / "images" / f"{number}.png").write_bytes(image("red", number))
@@ -183,7 +179,7 @@ def test_a_folder_and_a_table_with_commas_are_read_too(command, tmp_path):
         "image,caption\n" + "".join(f'{n}.png,"red, and square"\n' for n in range(6))
     )
     asked = ["--captions", tmp_path / "captions.csv", "--task", "caption", *TINY, "--steps", 1, "--batch-size", 2]
-    assert command("train", tmp_path / "images", *asked, "--out", tmp_path / "run").status == 0
+    ok("train", tmp_path / "images", *asked, "--out", tmp_path / "run")
     assert CaptionTask.open(tmp_path / "run").prepared.vocabulary.words == ["and", "red,", "square"]
 
 
@@ -252,13 +248,12 @@ def test_the_nats_of_a_caption_are_those_of_its_image_alone(command, run, data):
     assert nats(data / "one.png", data / "one.png", data / "one.png")[:2] == nats(data / "one.png")
 
 
-def test_an_archive_of_images_may_hold_their_captions(command, tmp_path):
+def test_an_archive_of_images_may_hold_their_captions(ok, tmp_path):
     source, *flags = WRITERS["caption"](tmp_path)
     captions = flags[flags.index("--captions") + 1]
     with zipfile.ZipFile(source, "a") as archive:
         archive.write(captions, "captions.txt")
     captions.unlink()
     options = ("--task", "caption", "--image-size", 8, "--batch-size", 4, "--steps", 1)
-    outcome = command("train", source, *options, "--out", tmp_path / "run")
-    assert outcome.status == 0, outcome.err
-    assert command("train", "--resume", "--out", tmp_path / "run", "--steps", 2).status == 0
+    ok("train", source, *options, "--out", tmp_path / "run")
+    ok("train", "--resume", "--out", tmp_path / "run", "--steps", 2)

@@ -56,14 +56,13 @@ def run(files: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_a_run_learns_to_tell_texts_apart_and_shows_what_it_got_wrong(command, files, tmp_path):
+def test_a_run_learns_to_tell_texts_apart_and_shows_what_it_got_wrong(command, ok, files, tmp_path):
     out = tmp_path / "run"
-    made = command(
+    made = ok(
         "train", files / "train.tsv", "--task", "classify", "--validation", files / "test.tsv", "--out", out,
         "--epochs", 8, "--hidden-size", 8, "--embedding-size", 16, "--batch-size", 8, "--learning-rate", 0.01,
         "--validate-every", 20,
     )  # fmt: skip
-    assert made.status == 0, made.err
     assert (
         "without a header, texts in column 1, labels in column 2: 80 texts (720 words) to train on, 12 held out"
         in made.err
@@ -172,10 +171,10 @@ def test_a_long_text_is_cut_and_that_is_said(command: Callable, run: Path, tmp_p
     assert answered.err == "1 text cut after element 9 (--max-length)\n"
 
 
-def test_a_page_shades_words_by_attention_and_escapes_them(command: Callable, run: Path, tmp_path: Path) -> None:
+def test_a_page_shades_words_by_attention_and_escapes_them(ok: Callable, run: Path, tmp_path: Path) -> None:
     texts, page = tmp_path / "texts.txt", tmp_path / "page.html"
     texts.write_text("<b> is good & bad\n\n", encoding="utf-8")
-    assert command("classify", run, texts, "--plot", page).status == 0
+    ok("classify", run, texts, "--plot", page)
     assert "Content-Security-Policy\" content=\"default-src 'none'" in page.read_text(encoding="utf-8")
     written = page.read_text()
     assert "&lt;</i>" in written
@@ -205,9 +204,8 @@ def test_info_tells_of_texts_and_labels(command: Callable, run: Path) -> None:
     assert facts["facts"]["columns"] == {"text": 0, "label": 1, "header": False, "text_name": None, "label_name": None}
 
 
-def test_a_classifier_keeps_the_rules_of_a_model_of_labels(command: Callable, run: Path) -> None:
-    outcome = command("check", run)
-    assert outcome.status == 0, outcome.out
+def test_a_classifier_keeps_the_rules_of_a_model_of_labels(ok: Callable, run: Path) -> None:
+    outcome = ok("check", run)
     assert "4 held-out texts, the first 12 words of each" in outcome.out.splitlines()[0]
     assert [line.split()[1] for line in outcome.out.splitlines()[1:]] == ["pass"] * 7
 

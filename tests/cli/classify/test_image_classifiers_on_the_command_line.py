@@ -29,12 +29,11 @@ def digits(tmp_path_factory):
 
 
 @pytest.mark.parametrize("model", SMALL)
-def test_images_with_labels_become_a_classifier_that_every_verb_takes(command, digits, tmp_path, model):
+def test_images_with_labels_become_a_classifier_that_every_verb_takes(command, ok, digits, tmp_path, model):
     run, task = tmp_path / "run", ("--task", "classify")
-    trained = command(
+    trained = ok(
         "train", digits / "train.npz", *task, "--model", model, *SMALL[model], "--steps", 3, "--out", run, "--json"
     )
-    assert trained.status == 0, trained.err
     assert 0 <= json.loads(trained.out)["accuracy"] <= 1
     rows = [json.loads(line) for line in command("classify", run, digits / "test.npz", "--json").out.splitlines()]
     assert len(rows) == 40
@@ -51,8 +50,7 @@ def test_images_with_labels_become_a_classifier_that_every_verb_takes(command, d
     right = np.load(digits / "test.npz")["labels"]
     assert figures["accuracy"] == pytest.approx(np.mean([int(row["label"]) for row in rows] == right))
     assert figures["images"] == 40
-    checked = command("check", run)
-    assert checked.status == 0, checked.out
+    ok("check", run)
     inspected = json.loads(command("inspect", run, "--rows", 30, "--examples", 2, "--json").out)
     assert [len(inspected[kind]) for kind in ("wrong", "right")] == [2, min(2, round(30 * inspected["accuracy"]))]
     assert all(image["given"] != image["true"] for image in inspected["wrong"])
@@ -62,15 +60,14 @@ def test_images_with_labels_become_a_classifier_that_every_verb_takes(command, d
     assert "10 labels: 0, 1, 2" in command("info", run).out
 
 
-def test_a_cnn_learns_digits_and_goes_on_where_it_was(command, digits, tmp_path):
+def test_a_cnn_learns_digits_and_goes_on_where_it_was(command, ok, digits, tmp_path):
     run = tmp_path / "run"
     options = ("--shift", 0, "--channels", 8, "--learning-rate", 0.01, "--out", run)
-    assert command("train", digits / "train.npz", "--task", "classify", *options, "--steps", 40).status == 0
+    ok("train", digits / "train.npz", "--task", "classify", *options, "--steps", 40)
     assert open_run(run).metrics()
-    assert command("train", "--resume", "--out", run, "--steps", 90).status == 0
+    ok("train", "--resume", "--out", run, "--steps", 90)
     for data in ((), (digits / "train.npz",)):  # the run tells that they are images, where no data are named
-        again = command("train", *data, "--task", "classify", "--resume", "--out", run)
-        assert again.status == 0, again.err
+        ok("train", *data, "--task", "classify", "--resume", "--out", run)
     assert json.loads(command("evaluate", run, digits / "test.npz", "--json").out)["accuracy"] > 0.8
 
 
@@ -132,11 +129,10 @@ def test_swin_takes_larger_patches_where_there_is_time_for_few_steps(
     assert f"{said}\n" in outcome.err
 
 
-def test_late_weights_are_kept_where_few_images_are_held_out(command, digits, tmp_path):
+def test_late_weights_are_kept_where_few_images_are_held_out(ok, digits, tmp_path):
     run = tmp_path / "run"
     asked = ("--task", "classify", *SMALL["cnn"], "--steps", 12, "--validate-every", 2, "--out", run)
-    outcome = command("train", digits / "train.npz", *asked)
-    assert outcome.status == 0, outcome.err
+    outcome = ok("train", digits / "train.npz", *asked)
     found = [record for record in open_run(run).metrics() if record["event"] == "validation"]
     highest = 0.0
     for record in found:
@@ -146,10 +142,10 @@ def test_late_weights_are_kept_where_few_images_are_held_out(command, digits, tm
     assert outcome.err.count("  kept\n") == sum(record["best"] for record in found)
 
 
-def test_what_cannot_be_classified_gets_one_line(refused, command, digits, tmp_path):
+def test_what_cannot_be_classified_gets_one_line(refused, ok, digits, tmp_path):
     run = tmp_path / "run"
     small = ("--task", "classify", "--steps", 1, "--channels", 4, "--out", run)
-    assert command("train", digits / "train.npz", *small).status == 0
+    ok("train", digits / "train.npz", *small)
     Image.fromarray(np.zeros((9, 8), np.uint8)).save(tmp_path / "other.png")
     assert "expected an image of 8×8 pixels" in refused("classify", run, tmp_path / "other.png")
     np.save(tmp_path / "bare.npy", np.zeros((5, 8, 8), np.uint8))
@@ -165,7 +161,7 @@ def test_what_cannot_be_classified_gets_one_line(refused, command, digits, tmp_p
     assert "not a verb of the task" in refused("score", run, digits / "test.npz")
 
 
-def test_labels_that_are_half_there_or_of_a_single_image_get_one_line(refused, command, tmp_path):
+def test_labels_that_are_half_there_or_of_a_single_image_get_one_line(refused, ok, tmp_path):
     images, task = tmp_path / "images", ("--task", "classify", "--channels", 4, "--steps", 1)
     for label, count in (("cat", 5), ("dog", 1)):
         (images / label).mkdir(parents=True)
@@ -174,7 +170,7 @@ def test_labels_that_are_half_there_or_of_a_single_image_get_one_line(refused, c
     asked = ("train", images, *task, "--out", tmp_path / "run")
     assert "images: the label 'dog': expected at least two images, one of them to hold out" in refused(*asked)
     assert not (tmp_path / "run").exists()
-    assert command(*asked, "--validation", images).status == 0
+    ok(*asked, "--validation", images)
     Image.fromarray(np.zeros((8, 8), np.uint8)).save(images / "stray.png")
     line = refused("train", images, *task, "--out", tmp_path / "other")
     assert "stray.png: outside the sub-folders (cat, dog)" in line
@@ -196,21 +192,21 @@ def write_shades(folder, mode):
     return folder
 
 
-def test_one_black_and_white_image_is_read_as_its_folder_is(command, tmp_path):
+def test_one_black_and_white_image_is_read_as_its_folder_is(command, ok, tmp_path):
     images, run = write_shades(tmp_path / "images", "1"), tmp_path / "run"
     small = ("--task", "classify", *SMALL["cnn"], "--steps", 5, "--out", run)
-    assert command("train", images, *small).status == 0
+    ok("train", images, *small)
     for verb, key in (("classify", "probability"), ("embed", "code")):
         together = json.loads(command(verb, run, images, "--json").out.splitlines()[0])
         alone = json.loads(command(verb, run, images / "dark" / "0.png", "--json").out)
         assert alone[key] == pytest.approx(together[key], rel=1e-3)  # batches of other sizes are added up otherwise
 
 
-def test_images_stored_in_black_and_white_are_those_stored_in_grey_to_a_run_on_grey(command, tmp_path):
+def test_images_stored_in_black_and_white_are_those_stored_in_grey_to_a_run_on_grey(command, ok, tmp_path):
     grey, black = write_shades(tmp_path / "grey", "L"), write_shades(tmp_path / "black", "1")
     for held_out in (grey, black):
         small = ("--task", "classify", *SMALL["cnn"], "--steps", 5, "--validation", held_out)
-        assert command("train", grey, *small, "--out", tmp_path / f"by-{held_out.name}").status == 0
+        ok("train", grey, *small, "--out", tmp_path / f"by-{held_out.name}")
     run = tmp_path / "by-grey"
     assert open_run(run).metrics()[-1]["accuracy"] == open_run(tmp_path / "by-black").metrics()[-1]["accuracy"]
     for verb in ("classify", "evaluate"):

@@ -46,12 +46,11 @@ def run(series, tmp_path_factory):
     return out
 
 
-def test_series_are_read_shown_and_learnt(command, series, tmp_path):
-    outcome = command(
+def test_series_are_read_shown_and_learnt(command, ok, series, tmp_path):
+    outcome = ok(
         "train", series, *ASKED, "--out", tmp_path / "run", "--steps", 60, "--hidden-size", 16,
         "--learning-rate", 0.01, "--validate-every", 30, "--no-linear", "--json",
     )  # fmt: skip
-    assert outcome.status == 0, outcome.err
     summary = json.loads(outcome.out)
     assert summary["nats_per_value"] == summary["nats_per_element"]
     for shown in (
@@ -67,7 +66,7 @@ def test_series_are_read_shown_and_learnt(command, series, tmp_path):
 
 
 @pytest.mark.parametrize(("future", "verbs"), [(6, ["forecast", "evaluate"]), (5, ["evaluate", "forecast"])])
-def test_the_command_that_is_advised_first_works(command, tmp_path, future, verbs):
+def test_the_command_that_is_advised_first_works(command, ok, tmp_path, future, verbs):
     """A forecast was advised first, though the file had no covariates for it."""
     path, out = tmp_path / "days.csv", tmp_path / "run"
     path.write_text("".join(f"{line}\n" for line in lines(future=future)))
@@ -76,37 +75,34 @@ def test_the_command_that_is_advised_first_works(command, tmp_path, future, verb
     advised = [shlex.split(line.removeprefix("next: "), comments=True) for line in told[place : place + 2]]
     assert [words[1] for words in advised] == verbs
     first, second = ([tmp_path / word if word.endswith(".png") else word for word in words[1:]] for words in advised)
-    assert command(*first).status == 0
+    ok(*first)
     assert command(*second).status == (0 if future == 6 else 2)
     needs = "forecast.png  # needs 6 rows after the last value, with wind filled in"
     assert told[place + 1].endswith(needs) == (future == 5)
     assert f"chainrule {verbs[0]} {out} {path}" in command("info", out).out
 
 
-def test_missing_rows_are_filled_in_in_training_and_in_what_is_forecast_later(command, tmp_path):
+def test_missing_rows_are_filled_in_in_training_and_in_what_is_forecast_later(command, ok, tmp_path):
     path, out = tmp_path / "days.csv", tmp_path / "run"
     path.write_text("".join(f"{line}\n" for number, line in enumerate(lines()) if number not in (40, 238, 239)))
     asked = ("train", path, *ASKED, "--out", out, "--steps", 20, "--hidden-size", 8)
     refused = command(*asked)
     assert (refused.status, refused.err.count("train with --fill")) == (2, 1)
-    outcome = command(*asked, "--fill")
-    assert outcome.status == 0, outcome.err
+    outcome = ok(*asked, "--fill")
     assert "interpolated 1 missing training values and 2 held-out ones" in outcome.err
     assert "interpolated 1 missing training values and 2 held-out ones" in command("info", out).out
-    assert command("evaluate", out, path).status == 0
-    forecast = command("forecast", out, path)
-    assert forecast.status == 0, forecast.err
+    ok("evaluate", out, path)
+    forecast = ok("forecast", out, path)
     dates = [row["date"] for row in csv.DictReader(io.StringIO(forecast.out))]
     assert (dates[0], len(dates)) == ("2024-08-28", 6)
 
 
 @pytest.mark.slow
-def test_a_long_budget_ends_after_the_passes_that_are_enough(command, planned, series, tmp_path, monkeypatch):
+def test_a_long_budget_ends_after_the_passes_that_are_enough(command, ok, planned, series, tmp_path, monkeypatch):
     monkeypatch.setattr(size_schedule, "step_rate", lambda *_: 1e6)
     monkeypatch.setattr(forecast_task, "_FEWEST_STEPS", 10)
     asked = ("train", series, *ASKED, "--hidden-size", 8, "--overwrite", "--out", tmp_path / "run")
-    outcome = command(*asked, "--budget", "1h")
-    assert outcome.status == 0, outcome.err
+    outcome = ok(*asked, "--budget", "1h")
     assert "passes over the windows are enough, for each of 4 models that are averaged\n" in outcome.err
     config = ForecastTask.open(tmp_path / "run").config
     assert (config.duration.budget, config.training.validate_every) == (None, 1)
@@ -114,9 +110,9 @@ def test_a_long_budget_ends_after_the_passes_that_are_enough(command, planned, s
     assert f"reproduce with: {repeat} --threads " in outcome.err
     assert repeat in command("info", tmp_path / "run").out
     metrics = (tmp_path / "run" / "metrics.jsonl").read_text()
-    assert command(*asked, *repeat.split()).status == 0
+    ok(*asked, *repeat.split())
     assert (tmp_path / "run" / "metrics.jsonl").read_text() == metrics
-    assert command("train", "--resume", "--steps", 30, "--out", tmp_path / "run").status == 0
+    ok("train", "--resume", "--steps", 30, "--out", tmp_path / "run")
     assert "epochs" not in command("info", tmp_path / "run").out
 
     outcome = planned(*asked[1:], "--budget", "1h", "--num-members", 1)
@@ -128,16 +124,16 @@ def test_a_long_budget_ends_after_the_passes_that_are_enough(command, planned, s
     assert (config.duration.budget, config.options.num_members) == (1, 1)
 
 
-def test_averaged_forecasters_forecast(command, refused, series, tmp_path):
+def test_averaged_forecasters_forecast(command, ok, refused, series, tmp_path):
     run = tmp_path / "run"
     asked = ("train", series, *ASKED, "--hidden-size", 8, "--steps", 20, "--num-members", 2, "--out", run)
-    assert command(*asked).status == 0
+    ok(*asked)
     model = ForecastTask.open(run).model()
     assert isinstance(model, CalibratedMixture)
     assert isinstance(model.network, Ensemble)
     first, second = (command("forecast", run, series, "--seed", 1).out for _ in range(2))
     assert first == second != ""
-    assert command("check", run).status == 0
+    ok("check", run)
     evaluated = json.loads(command("evaluate", run, series, "--json").out)
     inspected = json.loads(command("inspect", run, "--json").out)
     assert inspected["nats_per_value"] == pytest.approx(evaluated["nats_per_value"])
@@ -166,23 +162,23 @@ def test_a_forecast_has_dates_quantiles_in_order_and_the_same_numbers_for_a_seed
 @pytest.mark.parametrize(
     ("form", "dates"), [("%Y-%m", ["1953-01", "1953-02"]), ("%Y-%m-%d", ["1953-01-01", "1953-02-01"])]
 )
-def test_months_are_written_as_the_file_writes_them(command, tmp_path, form, dates):
+def test_months_are_written_as_the_file_writes_them(command, ok, tmp_path, form, dates):
     months = [datetime(1945 + n // 12, n % 12 + 1, 1).strftime(form) for n in range(96)]
     path = tmp_path / "passengers.csv"
     path.write_text("date,sold\n" + "".join(f"{month},{n % 12 + n}\n" for n, month in enumerate(months)))
     given = ("--task", "forecast", "--horizon", 2, "--hidden-size", 4, "--steps", 2, "--out", tmp_path / "run")
-    assert command("train", path, *given).status == 0
+    ok("train", path, *given)
     rows = list(csv.DictReader(io.StringIO(command("forecast", tmp_path / "run", path, "--paths", 4).out)))
     assert [row["date"] for row in rows] == dates
 
 
-def test_days_with_a_zone_go_on_with_the_next_day(command, tmp_path):
+def test_days_with_a_zone_go_on_with_the_next_day(command, ok, tmp_path):
     """A day at 00:00+02:00 was that before in UTC: the first forecast had the date of the last row."""
     path, run = tmp_path / "days.csv", tmp_path / "run"
     days = [datetime(2024, 1, 1) + timedelta(days=n) for n in range(120)]
     path.write_text("date,v\n" + "".join(f"{day:%Y-%m-%dT00:00:00+02:00},{day.day}\n" for day in days))
     given = ("--task", "forecast", "--horizon", 2, "--hidden-size", 4, "--steps", 2, "--out", run)
-    assert command("train", path, *given).status == 0
+    ok("train", path, *given)
     rows = list(csv.DictReader(io.StringIO(command("forecast", run, path, "--paths", 4).out)))
     assert [row["date"] for row in rows] == ["2024-04-30", "2024-05-01"]
     for start in ("2024-04-25", "2024-04-25T00:00:00+02:00"):
@@ -201,21 +197,21 @@ def test_all_paths_come_as_json(command, run, series):
     assert json.loads(outcome.err) == {"seed": 1, "paths": 30}
 
 
-def test_a_column_of_dates_may_have_the_name_of_another_column(command, tmp_path):
+def test_a_column_of_dates_may_have_the_name_of_another_column(command, ok, tmp_path):
     path, run = tmp_path / "days.csv", tmp_path / "run"
     rows = list(lines(60, 0))
     path.write_text("\n".join(["mean,heat,wind", *rows[1:]]) + "\n")
     small = ("--task", "forecast", "--target", "heat", "--horizon", 2, "--steps", 2, "--hidden-size", 4, "--out", run)
-    assert command("train", path, *small).status == 0
+    ok("train", path, *small)
     (first, _) = map(json.loads, command("forecast", run, path, "--json").out.splitlines())
     assert first["time"] == "2024-03-01"
     assert isinstance(first["mean"], float)
 
 
-def test_a_forecast_is_drawn_as_an_image(command, run, series, tmp_path):
+def test_a_forecast_is_drawn_as_an_image(ok, run, series, tmp_path):
     pytest.importorskip("matplotlib")
     out = tmp_path / "forecast.png"
-    assert command("forecast", run, series, "--plot", out).status == 0
+    ok("forecast", run, series, "--plot", out)
     assert out.read_bytes().startswith(b"\x89PNG")
     assert [path.name for path in tmp_path.iterdir()] == ["forecast.png"]
 
@@ -243,12 +239,12 @@ def test_an_evaluation_compares_with_naive_forecasts(command, run, series):
         assert cells[1 + len(name) :][:3] == [f"{row[score]:.4f}" for score in ("crps", "rmse", "mae")]
 
 
-def test_large_values_keep_the_digits_in_which_they_differ(command, tmp_path):
+def test_large_values_keep_the_digits_in_which_they_differ(command, ok, tmp_path):
     """All values of a series around 123456789 were written as 1.23457e+08."""
     path, run = tmp_path / "meter.csv", tmp_path / "run"
     path.write_text("reading\n" + "".join(f"{123456789 + n * 7919 % 101}\n" for n in range(120)))
     small = ("--task", "forecast", "--horizon", 3, "--steps", 2, "--hidden-size", 4, "--out", run)
-    assert command("train", path, *small).status == 0
+    ok("train", path, *small)
     rows = list(csv.DictReader(io.StringIO(command("forecast", run, path, "--seed", 1).out)))
     exact = [json.loads(line) for line in command("forecast", run, path, "--seed", 1, "--json").out.splitlines()]
     for row, record in zip(rows, exact, strict=True):
@@ -257,16 +253,13 @@ def test_large_values_keep_the_digits_in_which_they_differ(command, tmp_path):
         assert float(row["q0.1"]) == pytest.approx(np.quantile(record["paths"], 0.1), rel=0, abs=0.1)
 
 
-def test_several_series_without_dates(command, tmp_path, capsys):
+def test_several_series_without_dates(command, ok, tmp_path, capsys):
     path = tmp_path / "rates.txt"
     path.write_text("".join(f"{math.sin(n):.4f},{n * 7919 % 101}\n" for n in range(120)))
-    outcome = command(
-        "train", path, "--task", "forecast", "--target", "all", "--horizon", 5, "--steps", 3, "--out", tmp_path / "run"
-    )
-    assert outcome.status == 0, outcome.err
+    ok("train", path, "--task", "forecast", "--target", "all", "--horizon", 5, "--steps", 3, "--out", tmp_path / "run")
     rows = list(csv.DictReader(io.StringIO(command("forecast", tmp_path / "run", path).out)))
     assert [(row["row"], row["series"]) for row in rows[4:6]] == [("125", "column1"), ("121", "column2")]
-    assert command("info", tmp_path / "run").status == 0
+    ok("info", tmp_path / "run")
 
 
 def test_info_tells_what_a_run_is(command, run):
@@ -275,10 +268,10 @@ def test_info_tells_what_a_run_is(command, run):
     assert json.loads(command("info", run, "--json").out)["task"] == "forecast"
 
 
-def test_inspection_tells_what_is_known_from_the_past_and_in_advance(command, refused, series, tmp_path):
+def test_inspection_tells_what_is_known_from_the_past_and_in_advance(command, ok, refused, series, tmp_path):
     out = tmp_path / "run"
     arguments = ("--out", out, "--steps", 60, "--hidden-size", 16, "--learning-rate", 0.01, "--no-linear")
-    assert command("train", series, *ASKED, *arguments).status == 0
+    ok("train", series, *ASKED, *arguments)
     found = json.loads(command("inspect", out, "--json").out)
     assert found["origins"] == 4
     assert [past["rows"] for past in found["past"]] == [8, 20, 32, 56]

@@ -40,9 +40,8 @@ def run(sales):
     return sales.parent / "run"
 
 
-def test_forecasts_come_out_in_the_long_form_after_the_end_of_each_item(command, sales, run):
-    outcome = command("forecast", run, sales, "--seed", 1, "--paths", 8, "--csv")
-    assert outcome.status == 0, outcome.err
+def test_forecasts_come_out_in_the_long_form_after_the_end_of_each_item(ok, sales, run):
+    outcome = ok("forecast", run, sales, "--seed", 1, "--paths", 8, "--csv")
     rows = list(csv.DictReader(io.StringIO(outcome.out)))
     assert list(rows[0])[:3] == ["item_id", "timestamp", "mean"]
     assert [row["item_id"] for row in rows] == [item for item in LENGTHS for _ in range(4)]
@@ -81,14 +80,13 @@ def test_held_out_figures_are_those_of_every_value_after_one_date(run):
     assert evaluate(task.model(), batches).elements == len(wanted)
 
 
-def test_each_item_is_evaluated_on_its_own_rows(command, sales, run):
-    outcome = command("evaluate", run, sales, "--json", "--paths", 8)
-    assert outcome.status == 0, outcome.err
+def test_each_item_is_evaluated_on_its_own_rows(ok, sales, run):
+    outcome = ok("evaluate", run, sales, "--json", "--paths", 8)
     scores = json.loads(outcome.out)["scores"]
     assert {row["series"] for row in scores} <= set(LENGTHS)
     assert all(row["crps"] > 0 for row in scores)
-    assert command("check", run).status == 0
-    assert command("inspect", run, "--json").status == 0
+    ok("check", run)
+    ok("inspect", run, "--json")
 
 
 def test_frames_are_read_and_forecast(sales):
@@ -102,11 +100,10 @@ def test_frames_are_read_and_forecast(sales):
     assert list(found["item_id"].unique()) == list(LENGTHS)
 
 
-def test_date_formats_come_back_as_they_were_written(command, tmp_path):
+def test_date_formats_come_back_as_they_were_written(command, ok, tmp_path):
     rows = [(date(2023, 1, 1) + timedelta(days=day)).strftime("%d/%m/%Y") + f",{day % 7}" for day in range(100)]
     (tmp_path / "x.csv").write_text("\n".join(["day,sold", *rows]) + "\n")
     flags = ("--task", "forecast", "--date-format", "%d/%m/%Y", *FLAGS)
-    outcome = command("train", tmp_path / "x.csv", *flags, "--out", tmp_path / "run")
-    assert outcome.status == 0, outcome.err
+    ok("train", tmp_path / "x.csv", *flags, "--out", tmp_path / "run")
     found = command("forecast", tmp_path / "run", tmp_path / "x.csv", "--csv", "--paths", 4).out.splitlines()
     assert [line.split(",")[0] for line in found[1:]] == ["11/04/2023", "12/04/2023", "13/04/2023", "14/04/2023"]

@@ -30,10 +30,9 @@ def months(tmp_path_factory):
     return path
 
 
-def test_a_forecast_of_few_rows_is_that_of_the_lines(command, months, tmp_path):
+def test_a_forecast_of_few_rows_is_that_of_the_lines(command, ok, months, tmp_path):
     out, alone = tmp_path / "run", tmp_path / "alone"
-    trained = command("train", months, *ASKED, *SAME, "--out", out)
-    assert trained.status == 0, trained.err
+    trained = ok("train", months, *ASKED, *SAME, "--out", out)
     assert " + linear autoregression with " in trained.err
     run = open_run(out)
     model = run.model()
@@ -57,8 +56,8 @@ def test_a_forecast_of_few_rows_is_that_of_the_lines(command, months, tmp_path):
             assert row["crps"] < 0.8 * its["crps"]
 
 
-def test_coefficients_are_those_of_the_training_rows(command, months, tmp_path):
-    assert command("train", months, *ASKED, *SAME, "--out", tmp_path / "run").status == 0
+def test_coefficients_are_those_of_the_training_rows(ok, months, tmp_path):
+    ok("train", months, *ASKED, *SAME, "--out", tmp_path / "run")
     run = open_run(tmp_path / "run")
     series, schema = run.series(), run.schema
     expected = LinearForecaster(schema.scalings, lags=lags_of(schema), num_covariates=schema.num_covariates)
@@ -71,18 +70,18 @@ def test_coefficients_are_those_of_the_training_rows(command, months, tmp_path):
     assert found.window.longest_lag == run.model().network.window.longest_lag == run.longest_lag
 
 
-def test_a_resumed_run_keeps_what_was_fitted(command, refused, months, tmp_path, monkeypatch):
+def test_a_resumed_run_keeps_what_was_fitted(ok, refused, months, tmp_path, monkeypatch):
     run = tmp_path / "run"
-    assert command("train", months, *ASKED, *SAME, "--out", run).status == 0
+    ok("train", months, *ASKED, *SAME, "--out", run)
     before = open_run(run).model().companion.coefficients
     assert "--linear was True" in refused("train", "--resume", "--out", run, "--no-linear")
     monkeypatch.delattr(LinearForecaster, "fit")
-    assert command("train", "--resume", "--steps", 6, "--out", run).status == 0
+    ok("train", "--resume", "--steps", 6, "--out", run)
     assert torch.equal(open_run(run).model().companion.coefficients, before)
 
 
-def test_lags_are_as_many_as_rows_tell(months, command, tmp_path):
-    assert command("train", months, *ASKED, *SAME, "--out", tmp_path / "run").status == 0
+def test_lags_are_as_many_as_rows_tell(months, ok, tmp_path):
+    ok("train", months, *ASKED, *SAME, "--out", tmp_path / "run")
     schema = open_run(tmp_path / "run").schema
     assert (schema.season, schema.lags) == (12, [1, 2, 3, 12, 13])
     lags = [lags_of(replace(schema, fitted_rows=rows)) for rows in (65, 10**6)]

@@ -48,9 +48,8 @@ def opened(path):
 
 
 @pytest.mark.parametrize("model", ["vae", "pixel-vae", "hierarchical-vae"])
-def test_scores_are_bounds_that_say_so(command, runs, archive, model):
-    outcome = command("score", runs / model, archive, "--samples", 3)
-    assert outcome.status == 0, outcome.err
+def test_scores_are_bounds_that_say_so(command, ok, runs, archive, model):
+    outcome = ok("score", runs / model, archive, "--samples", 3)
     heading, *rows, total, measured, values = outcome.out.splitlines()
     assert heading.split()[2:4] == ["nats", "≤"]
     assert measured.startswith("measured: bound, K = 3; nats per dimension")
@@ -88,19 +87,18 @@ def test_an_autoencoder_has_an_error_and_no_nats(command, refused, runs, archive
     assert "no likelihood" in refused("score", runs / "autoencoder", archive, "--samples", 3)
 
 
-def test_images_are_drawn_rebuilt_and_joined(command, runs, archive, tmp_path):
+def test_images_are_drawn_rebuilt_and_joined(command, ok, runs, archive, tmp_path):
     sheet = tmp_path / "grid.png"
     for model in ("vae", "pixel-vae", "hierarchical-vae"):
-        assert command("sample", runs / model, "-n", 4, "--seed", 1, "--out", sheet).status == 0
+        ok("sample", runs / model, "-n", 4, "--seed", 1, "--out", sheet)
         drawn = opened(sheet)
         assert drawn.shape == (2 * (6 * 8 + 2) + 2, 2 * (7 * 8 + 2) + 2)
         command("sample", runs / model, "-n", 4, "--seed", 1, "--out", sheet)
         assert np.array_equal(opened(sheet), drawn)
-    assert command("sample", runs / "vae", "-n", 4, "--mean", "--out", sheet).status == 0
+    ok("sample", runs / "vae", "-n", 4, "--mean", "--out", sheet)
     assert len(np.unique(opened(sheet))) > 3  # expected images are grey
     for model in SMALL:
-        done = command("reconstruct", runs / model, archive, "--count", 6, "--out", tmp_path / "pairs.png", "--json")
-        assert done.status == 0, done.err
+        done = ok("reconstruct", runs / model, archive, "--count", 6, "--out", tmp_path / "pairs.png", "--json")
         assert json.loads(done.err)["images"] == 6
         kinds = [json.loads(line)["kind"] for line in done.out.splitlines()]
         assert kinds == ["image", "reconstruction"] * 6
@@ -110,17 +108,16 @@ def test_images_are_drawn_rebuilt_and_joined(command, runs, archive, tmp_path):
         image[:rows] = 255
         Image.fromarray(image).save(tmp_path / f"{name}.png")
     ends = tmp_path / "a.png", tmp_path / "b.png"
-    outcome = command("interpolate", runs / "vae", *ends, "--count", 5, "--out", tmp_path / "row.png")
-    assert outcome.status == 0, outcome.err
+    ok("interpolate", runs / "vae", *ends, "--count", 5, "--out", tmp_path / "row.png")
     row = opened(tmp_path / "row.png")
     assert row.shape == (6 * 8 + 2 + 2, 7 * (7 * 8 + 2) + 2)
     assert row[2:50, 2:58].mean() == pytest.approx(255 * 2 / 6)  # begins with the image itself
     assert row[2:50, -58:-2].mean() == pytest.approx(255 * 4 / 6)
 
 
-def test_codes_separate_what_differs(command, runs, archive, tmp_path):
+def test_codes_separate_what_differs(ok, runs, archive, tmp_path):
     out = tmp_path / "codes.csv"
-    assert command("embed", runs / "vae", archive, "--out", out).status == 0
+    ok("embed", runs / "vae", archive, "--out", out)
     heading, *rows = csv.reader(out.read_text().splitlines())
     assert heading == ["input", "label", "z0", "z1", "z2", "z3"]
     assert [row[0] for row in rows][:2] == ["lines.npz:images[0]", "lines.npz:images[1]"]
@@ -132,10 +129,9 @@ def test_codes_separate_what_differs(command, runs, archive, tmp_path):
 
 
 @pytest.mark.parametrize("model", list(SMALL))
-def test_a_page_shows_the_code(command, runs, model, tmp_path):
+def test_a_page_shows_the_code(ok, runs, model, tmp_path):
     page = tmp_path / "page.html"
-    outcome = command("inspect", runs / model, "--out", page, "--json")
-    assert outcome.status == 0, outcome.err
+    outcome = ok("inspect", runs / model, "--out", page, "--json")
     found = json.loads(outcome.out)
     size = open_run(runs / model).config.options.latent_size
     assert len(found["variance"]) == size
@@ -148,11 +144,10 @@ def test_a_page_shows_the_code(command, runs, model, tmp_path):
     assert "http" not in shown.replace("http-equiv", "")
 
 
-def test_a_collapsed_code_is_told_with_its_remedy(command, archive, tmp_path):
+def test_a_collapsed_code_is_told_with_its_remedy(command, ok, archive, tmp_path):
     sizes = ("--hidden-size", 8, "--latent-size", 2, "--channels", 4, "--decoder-channels", 4, "--num-layers", 2)
     arguments = ("--model", "pixel-vae", "--bits", 1, "--steps", 60, "--validate-every", 20, "--learning-rate", 0.02)
-    outcome = command("train", archive, "--out", tmp_path / "run", "--beta", 100, *arguments, *sizes)
-    assert outcome.status == 0, outcome.err
+    outcome = ok("train", archive, "--out", tmp_path / "run", "--beta", 100, *arguments, *sizes)
     assert "warning: the posterior collapsed: beta is 100" in outcome.err
     validations = [record for record in open_run(tmp_path / "run").metrics() if record["event"] == "validation"]
     assert [record["active_units"] for record in validations][1:] == [0, 0]
@@ -167,7 +162,7 @@ def test_a_collapsed_code_is_told_with_its_remedy(command, archive, tmp_path):
     assert "lower it to 1" in told
 
 
-def test_bad_input_is_one_line(command, refused, runs, archive, tmp_path):
+def test_bad_input_is_one_line(ok, refused, runs, archive, tmp_path):
     assert "--latent-size" in refused("train", archive, "--model", "vae", "--latent-size", 0, "--out", tmp_path / "x")
 
     np.savez(tmp_path / "large.npz", images=np.zeros((3, 9, 9), np.uint8))
@@ -185,7 +180,7 @@ def test_bad_input_is_one_line(command, refused, runs, archive, tmp_path):
         assert "no exact likelihood" in refused("compress", image, "--run", runs / model)
     exact = tmp_path / "exact"
     small = ("--bits", 1, "--steps", 1, "--channels", 4, "--layers", 1)
-    assert command("train", archive, "--out", exact, *small).status == 0
+    ok("train", archive, "--out", exact, *small)
     for verb in ("embed", "reconstruct"):
         assert "has no code" in refused(verb, exact, archive)
     assert "has no code" in refused("interpolate", exact, image, image)

@@ -48,11 +48,10 @@ def opened(path):
         return np.asarray(image)
 
 
-def test_images_are_recognised_shown_and_learnt(command, archive, tmp_path):
+def test_images_are_recognised_shown_and_learnt(ok, archive, tmp_path):
     out = tmp_path / "run"
     learning = ("--steps", 150, "--learning-rate", 0.02, "--validate-every", 150)
-    outcome = command("train", archive, "--out", out, "--bits", 1, "--json", *learning, *SMALL)
-    assert outcome.status == 0, outcome.err
+    outcome = ok("train", archive, "--out", out, "--bits", 1, "--json", *learning, *SMALL)
     summary = json.loads(outcome.out)
     assert summary["nats_per_image"] == pytest.approx(SIZE * summary["nats_per_element"])
     assert summary["nats_per_image"] < 3  # given the label, everything but noise of 1 bit is known
@@ -68,9 +67,9 @@ def test_images_are_recognised_shown_and_learnt(command, archive, tmp_path):
     assert isinstance(open_run(out), ImageTask)
 
 
-def test_per_epoch_draws_train_and_validate_on_two_levels(command, archive, tmp_path):
+def test_per_epoch_draws_train_and_validate_on_two_levels(command, ok, archive, tmp_path):
     out = tmp_path / "run"
-    assert command("train", archive, "--out", out, "--binarise", "per-epoch", "--steps", 3, *SMALL).status == 0
+    ok("train", archive, "--out", out, "--binarise", "per-epoch", "--steps", 3, *SMALL)
     run = ImageTask.open(out)
     assert run.images().train.max() > 1
     assert run.images().valid.max() == 1
@@ -105,13 +104,12 @@ def test_without_a_name_samples_go_beside_the_run_of_their_name(command, run, tm
     assert (tmp_path / "run-samples.png").exists()
 
 
-def test_a_completion_keeps_the_rows_that_are_known(command, run, tmp_path):
+def test_a_completion_keeps_the_rows_that_are_known(ok, run, tmp_path):
     one, completed = tmp_path / "one.png", tmp_path / "completed.png"
-    assert command("sample", run, "-n", 1, "--label", 1, "--out", one, "--seed", 0).status == 0
+    ok("sample", run, "-n", 1, "--label", 1, "--out", one, "--seed", 0)
     known = opened(one)
     assert known.shape == (6, 7)
-    outcome = command("sample", run, "-n", 3, "--complete", one, "--keep-rows", 2, "--out", completed, "--label", 1)
-    assert outcome.status == 0, outcome.err
+    ok("sample", run, "-n", 3, "--complete", one, "--keep-rows", 2, "--out", completed, "--label", 1)
     grid = opened(completed)
     places = [(0, 0), (0, 1), (1, 0)]
     parts = [grid[2 + row * 50 :, 2 + column * 58 :][:48, :56][4::8, 4::8] for row, column in places]
@@ -138,10 +136,9 @@ def test_scores_are_those_of_the_model_most_surprising_first(command, run, archi
     assert values == "values: 2 of 8 bits (4 levels)"
 
 
-def test_the_inside_is_shown_and_written(command, run, tmp_path):
+def test_the_inside_is_shown_and_written(command, ok, run, tmp_path):
     page = tmp_path / "page.html"
-    outcome = command("inspect", run, "--pixel", "4,3", "--out", page)
-    assert outcome.status == 0, outcome.err
+    outcome = ok("inspect", run, "--pixel", "4,3", "--out", page)
     for shown in ("Pixel in row 4, column 3: it follows 31 elements", "Blind spot: none", "mask: type A, 1×3, 1 layer"):
         assert shown in outcome.out
     content = page.read_text()
@@ -151,26 +148,25 @@ def test_the_inside_is_shown_and_written(command, run, tmp_path):
     assert (facts["pixel"], facts["blind_spot"], facts["as_declared"]) == ([3, 3], 0, True)
 
 
-def test_a_blind_spot_is_named_and_counted(command, archive, tmp_path):
+def test_a_blind_spot_is_named_and_counted(command, ok, archive, tmp_path):
     out = tmp_path / "run"
     options = ("--model", "pixelcnn", "--kernel-size", 3, "--steps", 1, *SMALL, "--no-labels")
-    assert command("train", archive, "--out", out, *options).status == 0
+    ok("train", archive, "--out", out, *options)
     shown = command("inspect", out, "--pixel", "5,3").out
     assert "Blind spot: 1 element to the upper right" in shown
     assert (out / "report.html").exists()
 
 
-def test_a_transformer_over_pixels_does_what_the_others_do(command, archive, tmp_path):
+def test_a_transformer_over_pixels_does_what_the_others_do(command, ok, archive, tmp_path):
     out = tmp_path / "run"
     options = ("--model", "image-transformer", "--bits", 2, "--model-size", 8, "--num-layers", 1, "--window", 4)
-    outcome = command("train", archive, "--out", out, *options, "--radius", 1, "--steps", 2, "--batch-size", 4)
-    assert outcome.status == 0, outcome.err
+    ok("train", archive, "--out", out, *options, "--radius", 1, "--steps", 2, "--batch-size", 4)
     assert open_run(out).config.training.optimiser == "muon"
-    assert command("score", out, archive).status == 0
-    assert command("sample", out, "-n", 2, "--out", tmp_path / "drawn.png").status == 0
+    ok("score", out, archive)
+    ok("sample", out, "-n", 2, "--out", tmp_path / "drawn.png")
     inspected = json.loads(command("inspect", out, "--pixel", "4,3", "--json").out)
     assert inspected["as_declared"] is True
-    assert command("check", out).status == 0
+    ok("check", out)
 
 
 def test_info_shows_what_the_run_is(command, run):
@@ -189,13 +185,12 @@ def test_info_shows_what_the_run_is(command, run):
     assert facts["facts"]["classes"] == ["0", "1", "2"]
 
 
-def test_the_contract_holds_on_small_pieces_with_the_trained_weights(command, run):
-    outcome = command("check", run)
-    assert outcome.status == 0, outcome.out
+def test_the_contract_holds_on_small_pieces_with_the_trained_weights(ok, run):
+    outcome = ok("check", run)
     assert "on the middle 5×5 pixels of 4 held-out images" in outcome.out
 
 
-def test_a_folder_of_images_becomes_a_run(command, refused, tmp_path):
+def test_a_folder_of_images_becomes_a_run(command, ok, refused, tmp_path):
     root, images = tmp_path / "images", line_images(12)[0]
     for place, pixels in enumerate(images):
         file = root / ("left" if place % 2 else "right") / f"{place:02}.png"
@@ -208,14 +203,13 @@ def test_a_folder_of_images_becomes_a_run(command, refused, tmp_path):
     message = refused(*arguments)
     assert str(bad) in message
     assert not list(tmp_path.glob("run*"))
-    outcome = command(*arguments, "--skip-bad")
-    assert outcome.status == 0, outcome.err
+    outcome = ok(*arguments, "--skip-bad")
     assert "skipped 1 unreadable image files: left/05.png" in outcome.err
     records = command("score", tmp_path / "run", root, "--json", "--skip-bad").out.splitlines()
     assert len(records) == 11
     assert "--skip-bad" in refused("score", tmp_path / "run", root)
     assert json.loads(records[0])["image"] == "left/01.png"
-    assert command("sample", tmp_path / "run", "-n", 1, "--label", "left", "--out", tmp_path / "x.png").status == 0
+    ok("sample", tmp_path / "run", "-n", 1, "--label", "left", "--out", tmp_path / "x.png")
 
 
 def test_what_cannot_be_is_refused_in_one_line_and_leaves_nothing(refused, run, archive, tmp_path, monkeypatch):
@@ -276,10 +270,10 @@ def test_a_changed_run_is_refused(refused, run, tmp_path):
         assert f"facts.{name}" in refused("sample", tmp_path / "run", "--out", tmp_path / "x.png")
 
 
-def test_black_and_white_images_have_the_levels_of_the_run(command, archive, tmp_path):
+def test_black_and_white_images_have_the_levels_of_the_run(command, ok, archive, tmp_path):
     """A score of a folder of 1-bit images was that of nearly black images."""
     run, scores = tmp_path / "run", {}
-    assert command("train", archive, "--no-labels", "--steps", 3, "--out", run, *SMALL).status == 0
+    ok("train", archive, "--no-labels", "--steps", 3, "--out", run, *SMALL)
     for mode in ("L", "1"):
         folder = tmp_path / f"mode-{mode}"
         folder.mkdir()
@@ -288,7 +282,7 @@ def test_black_and_white_images_have_the_levels_of_the_run(command, archive, tmp
     assert scores["1"] == scores["L"]
 
 
-def test_archives_and_single_files_are_cut_and_converted_as_in_training(command, tmp_path):
+def test_archives_and_single_files_are_cut_and_converted_as_in_training(command, ok, tmp_path):
     images = tmp_path / "images"
     images.mkdir()
     for place, pixels in enumerate(line_images(6)[0]):
@@ -296,11 +290,11 @@ def test_archives_and_single_files_are_cut_and_converted_as_in_training(command,
     packed = shutil.make_archive(str(tmp_path / "packed"), "zip", images)
     run, reading = tmp_path / "run", ("--size", "4x5", "--colour", "grey")
     small = ("--model", "autoencoder", "--hidden-size", 8, "--latent-size", 2, "--steps", 2)
-    assert command("train", packed, *reading, *small, "--out", run).status == 0
+    ok("train", packed, *reading, *small, "--out", run)
     whole, again = (command("score", run, data, "--json") for data in (packed, images))
     assert (whole.out, whole.status) == (again.out, 0)
     one = json.loads(command("score", run, images / "0.png", "--json").out)
     assert one["squared_error"] == pytest.approx(json.loads(whole.out.splitlines()[0])["squared_error"], rel=1e-4)
     for data in (packed, images / "0.png"):
-        assert command("embed", run, data).status == 0
-        assert command("reconstruct", run, data, "--out", tmp_path / "back.png").status == 0
+        ok("embed", run, data)
+        ok("reconstruct", run, data, "--out", tmp_path / "back.png")

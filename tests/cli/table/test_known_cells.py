@@ -1,4 +1,4 @@
-"""Rows known in part are completed: known cells come back as written, and so do columns left out of training."""
+"""Rows of tables: drawn in range, completed, scored, and shown where there are many columns."""
 
 import csv
 import io
@@ -6,8 +6,11 @@ import json
 
 import polars
 import pytest
+import torch
+from small_data import TABLE_COLUMNS
 
 from chainrule._app.cli.main import main
+from chainrule._app.tasks.table.task import TableTask
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +24,7 @@ def named_run(tmp_path_factory):
     return home / "run"
 
 
-def test_known_cells_are_completed_as_they_were_written(command, named_run, tmp_path):
+def test_known_cells_are_completed_as_they_were_written(command, ok, named_run, tmp_path):
     """They went through the schema: to its digits, into its bounds, and to <other>; the column id was lost."""
     known = [["r900", "purple", "123.456789", ""], ["NA", "", "5.5", "500"], ["7", "red", "+1e1", "12.0"]]
     (tmp_path / "part.csv").write_text("\n".join(map(",".join, [["id", "colour", "size", "count"], *known])))
@@ -32,7 +35,7 @@ def test_known_cells_are_completed_as_they_were_written(command, named_run, tmp_
     for row, cells in zip((row for row in known for _ in range(2)), drawn, strict=True):
         assert [there or drawn for there, drawn in zip(row, cells, strict=True)] == cells
         assert "" not in cells
-    assert command(*complete, "--out", tmp_path / "new.parquet").status == 0
+    ok(*complete, "--out", tmp_path / "new.parquet")
     frame = polars.read_parquet(tmp_path / "new.parquet")
     assert frame.schema == {"id": polars.String, "colour": polars.String, "size": polars.Float64, "count": polars.Int64}
     assert frame["size"][::2].to_list() == [123.456789, 5.5, 10.0]
@@ -57,15 +60,15 @@ def test_many_completions_of_a_row_take_no_more_memory(command, named_run, tmp_p
     assert together == [40, 40, 40, 24]
 
 
-def test_a_column_that_was_left_out_comes_back_in_parquet_as_what_it_holds(command, named_run, tmp_path):
+def test_a_column_that_was_left_out_comes_back_in_parquet_as_what_it_holds(ok, named_run, tmp_path):
     for name, cells, kind in (("numbers", "1,red", polars.Int64), ("names", "007,red", polars.String)):
         (tmp_path / f"{name}.csv").write_text(f"id,colour\n{cells}\n")
         out = tmp_path / f"{name}.parquet"
-        assert command("sample", named_run, "--complete", tmp_path / f"{name}.csv", "--out", out).status == 0
+        ok("sample", named_run, "--complete", tmp_path / f"{name}.csv", "--out", out)
         assert polars.read_parquet(out).schema["id"] == kind
     (tmp_path / "none.csv").write_text("colour\n")  # a file without the column, and without rows
     out = tmp_path / "none.parquet"
-    assert command("sample", named_run, "--complete", tmp_path / "none.csv", "--out", out).status == 0
+    ok("sample", named_run, "--complete", tmp_path / "none.csv", "--out", out)
     assert polars.read_parquet(out).columns == ["colour", "size", "count"]
 
 
@@ -86,3 +89,118 @@ def test_rows_of_empty_cells_are_completed(command, named_run, tmp_path):
     (tmp_path / "part.csv").write_text("colour,size,count\nred,,\n,,\n,,\n")
     drawn = command("sample", named_run, "--complete", tmp_path / "part.csv", "-n", 1, "--particles", 8).out
     assert len(drawn.splitlines()) == 4
+
+
+def test_a_wide_table_is_shown_in_part(command, ok, tmp_path):
+    """The first columns are listed, the others counted by kind; rows drawn in training are cut; `--json` has all."""
+    columns = 40
+    rows = [
+        [
+            f"{n * k % 97 / 7:.3f}" if k % 4 == 0 else str((n * 7919 + k * n * n) // 13 % 2)
+            for k in range(1, columns + 1)
+        ]
+        for n in range(80)
+    ]
+    header = [f"x{k}" for k in range(1, columns + 1)]
+    (tmp_path / "wide.csv").write_text("\n".join(map(",".join, [header, *rows])))
+    outcome = ok("train", tmp_path / "wide.csv", "--out", tmp_path / "run", "--steps", 2, "--hidden-size", 8)
+    listed = [line.split() for line in outcome.err.splitlines() if line.startswith("  x")]
+    assert [name for name, *_ in listed] == header[:12]
+    assert [kind for _, kind, *_ in listed[:4]] == ["categorical"] * 3 + ["real"]
+    assert "  and 28 more: 21 categorical, 7 real\n" in outcome.err
+    drawn = [line for line in outcome.err.splitlines() if line.startswith("    ") and "," in line]
+    assert drawn
+    assert all(len(line) <= 164 for line in drawn)
+    about = command("info", tmp_path / "run")
+    assert "  and 28 more: 21 categorical, 7 real" in about.out
+    facts = json.loads(command("info", tmp_path / "run", "--json").out)
+    assert header[-1] in json.dumps(facts)
+
+
+def test_numbers_outside_the_range_are_drawn_again(command, ok, tmp_path):
+    """They were moved to the lowest and the highest number, each of which came in a tenth of the rows."""
+    rows, run = tmp_path / "rows.csv", tmp_path / "run"
+    numbers = torch.rand(400, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    rows.write_text("x,y\n" + "".join(f"{number:.6f},{n % 2}\n" for n, number in enumerate(numbers.tolist())))
+    ok("train", rows, "--steps", 20, "--out", run)
+    table = csv.DictReader(io.StringIO(command("sample", run, "-n", 500, "--seed", 0).out))
+    drawn = [float(row["x"]) for row in table]
+    low, high = TableTask.open(run).schema.columns[0].bounds
+    assert low <= min(drawn)
+    assert max(drawn) <= high
+    assert sum(number in (low, high) for number in drawn) < 5
+
+
+def test_a_cell_that_training_had_none_of_is_marked(command, ok, tmp_path):
+    rows, run, new = tmp_path / "rows.csv", tmp_path / "run", tmp_path / "new.csv"
+    rows.write_text("x,y\n" + "".join(f"{'abc'[n % 3]},{n % 2}\n" for n in range(400)))
+    new.write_text("x,y\na,0\nfax,1\n")
+    ok("train", rows, "--steps", 20, "--out", run)
+    heading, first, *_ = command("score", run, new, "--sort").out.splitlines()
+    assert heading.split()[-1] == "unseen"
+    line, _, *surprise, unseen = first.split()
+    assert (line, surprise[:2], unseen) == ("3", ["x", "fax"], "x")  # the column whose cell training had none of
+
+
+def test_scores_are_those_of_the_model_most_surprising_first(command, run, rows):
+    records = [json.loads(line) for line in command("score", run, rows, "--json").out.splitlines()]
+    assert len(records) == 200
+    model, schema = TableTask.open(run).model(), TableTask.open(run).schema
+    x = torch.tensor([numbers for _, _, numbers in schema.encoded(rows)], dtype=torch.float64)
+    assert [record["nats"] for record in records] == pytest.approx((-model.log_prob(x)).tolist(), rel=1e-6)
+    assert all(sum(record["columns"].values()) == pytest.approx(record["nats"]) for record in records)
+    ordered = [json.loads(line)["nats"] for line in command("score", run, rows, "--sort", "--json").out.splitlines()]
+    assert ordered == sorted((record["nats"] for record in records), reverse=True)
+    _, *shown, total, measured = command("score", run, rows, "--top", 3).out.splitlines()
+    assert [float(row.split()[1]) for row in shown] == pytest.approx(ordered[:3], abs=0.0005)  # three decimals
+    assert measured.startswith("measured: exact")
+    assert total.startswith("rows 200, nats per row ")
+    printed = list(csv.DictReader(io.StringIO(command("score", run, rows, "--csv").out)))
+    assert [float(row["nats"]) for row in printed] == pytest.approx([record["nats"] for record in records])
+
+
+def test_the_column_that_surprised_most_is_named(command, run, tmp_path):
+    (tmp_path / "odd.csv").write_text(",".join(TABLE_COLUMNS) + "\nred,4,999.5,no\n")
+    (record,) = [json.loads(line) for line in command("score", run, tmp_path / "odd.csv", "--json").out.splitlines()]
+    assert record["most"] == "height"
+
+
+BAD = {
+    "changed header": ("colour,number,height,class\nred,1,2,no\n", "the column 'count' is missing"),
+    "unseen": ("colour,count,height,class\nred,x,2,no\n", "line 2, column 'count': expected a number, got 'x'"),
+    "infinite": ("colour,count,height,class\nred,1,inf,no\n", "expected a finite number"),
+    "ragged": ("colour,count,height,class\nred,1,2\n", "line 2: expected 4 cells, got 3"),
+    "empty": ("colour,count,height,class\n", "at least one row"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_table_is_refused_in_one_line(refused, run, tmp_path, name):
+    content, message = BAD[name]
+    (tmp_path / "bad.csv").write_text(content)
+    assert message in refused("score", run, tmp_path / "bad.csv")
+
+
+def test_a_constant_column_is_learnt_and_another_cell_in_it_is_the_surprise(command, ok, refused, tmp_path):
+    path, new, run = tmp_path / "rows.csv", tmp_path / "new.csv", tmp_path / "run"
+    path.write_text("a,b,c\n" + "".join(f"1,{n % 7},\n" for n in range(100)))
+    new.write_text("a,b,c\n1,3,\n2,3,\n1,3,x\n")
+    ok("train", path, "--out", run, "--steps", 30, "--hidden-size", 8)
+    plain, changed, filled = (json.loads(line) for line in command("score", run, new, "--json").out.splitlines())
+    for row, column in ((changed, "a"), (filled, "c")):
+        assert row["most"] == column
+        assert row["columns"][column] > 4 + plain["columns"][column]
+        assert plain["columns"][column] < 0.1
+    assert plain["most"] == "b"  # costs less than usual, where a and c cost nothing, as usual
+    drawn = list(csv.DictReader(io.StringIO(command("sample", run, "-n", 50).out)))
+    assert {(row["a"], row["c"]) for row in drawn} == {("1", "")}
+    path.write_text("a,b\n" + "1,2\n" * 50)
+    assert "every column is constant" in refused("train", path, "--out", tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+
+
+def test_an_unseen_category_is_an_error_where_other_is_not_kept(ok, refused, rows, tmp_path):
+    strict, path = tmp_path / "strict", tmp_path / "new.csv"
+    ok("train", rows, "--out", strict, "--steps", 1, "--min-count", 1)
+    path.write_text(",".join(TABLE_COLUMNS) + "\npink,4,1.5,no\n")
+    assert "the category 'pink' was not in training (known: blue, green, red)" in refused("score", strict, path)

@@ -38,10 +38,10 @@ def runs(tmp_path_factory):
         ("columns", "Bo met .\nAl met Cy .\n", "say --text if each line is a sentence"),
     ],
 )
-def test_sentences_are_not_taken_for_columns(runs, tmp_path, command, refused, run, text, message):
+def test_sentences_are_not_taken_for_columns(runs, tmp_path, ok, refused, run, text, message):
     (tmp_path / "words.txt").write_text(text)
     assert message in refused("tag", runs / run, tmp_path / "words.txt")
-    assert command("tag", runs / run, tmp_path / "words.txt", "--text").status == 0
+    ok("tag", runs / run, tmp_path / "words.txt", "--text")
 
 
 def test_other_columns_between_tabs_are_not_written_over(runs, tmp_path, refused):
@@ -62,8 +62,7 @@ def test_other_columns_between_tabs_are_not_written_over(runs, tmp_path, refused
         ("univers", "Bo\tbo\tx\tX\nLi\tli\tx\tX\n"),
     ],
 )
-def test_words_with_and_without_tags_are_tagged(runs, tmp_path, command, run, text):
+def test_words_with_and_without_tags_are_tagged(runs, tmp_path, ok, run, text):
     (tmp_path / "words.txt").write_text(text)
-    outcome = command("tag", runs / run, tmp_path / "words.txt")
-    assert outcome.status == 0, outcome.err
+    outcome = ok("tag", runs / run, tmp_path / "words.txt")
     assert [line.split()[0] for line in outcome.out.splitlines()] == ["Bo", "Li"]

@@ -12,10 +12,9 @@ import chainrule
 from chainrule._app.tasks.tag.task import TagTask
 
 
-def test_training_says_what_it_found_shows_examples_and_keeps_the_most_accurate_weights(command, files, tmp_path):
+def test_training_says_what_it_found_shows_examples_and_keeps_the_most_accurate_weights(ok, files, tmp_path):
     steps = ("--steps", 20, "--validate-every", 10, "--template-passes", 0, "--json")
-    outcome = command("train", files / "train.conllu", "--out", tmp_path / "run", *steps, *SMALL)
-    assert outcome.status == 0, outcome.err
+    outcome = ok("train", files / "train.conllu", "--out", tmp_path / "run", *steps, *SMALL)
     for shown in (
         "train.conllu, CoNLL-U with tags in column upos: 108 sentences",
         "4 tags: ADJ NOUN PUNCT VERB",
@@ -41,8 +40,8 @@ def test_it_learns_what_endings_tell_of_words_never_seen(command, files, run):
     assert (given == valid.x)[given >= 0].double().mean() > 0.9  # it learned so by itself, too
 
 
-def test_evaluation_is_that_of_the_tags_that_tag_writes(command, files, run, tmp_path):
-    assert command("tag", run, files / "test.conllu", "--out", tmp_path / "tagged.conllu").status == 0
+def test_evaluation_is_that_of_the_tags_that_tag_writes(command, ok, files, run, tmp_path):
+    ok("tag", run, files / "test.conllu", "--out", tmp_path / "tagged.conllu")
     before, after = (path.read_text().splitlines() for path in (files / "test.conllu", tmp_path / "tagged.conllu"))
     pairs = [(a.split("\t"), b.split("\t")) for a, b in zip(before, after, strict=True)]
     assert all(a[:3] + a[4:] == b[:3] + b[4:] for a, b in pairs)
@@ -55,10 +54,9 @@ def test_evaluation_is_that_of_the_tags_that_tag_writes(command, files, run, tmp
     assert shown[-1] == "measured: exact; nats per tag given the words, 4 tags"
 
 
-def test_json_has_probabilities_and_the_best_alternatives(command, run, typed):
+def test_json_has_probabilities_and_the_best_alternatives(command, ok, run, typed):
     typed("miring badness\n\ntumful .\n")
-    outcome = command("tag", run, "-", "--text", "--json", "--n-best", 3)
-    assert outcome.status == 0, outcome.err
+    outcome = ok("tag", run, "-", "--text", "--json", "--n-best", 3)
     first, empty, last = map(json.loads, outcome.out.splitlines())
     assert first["words"] == ["miring", "badness"]
     assert [record["line"] for record in (first, empty, last)] == [1, 2, 3]
@@ -98,10 +96,10 @@ def test_python_tags_sentences_and_words(run, names_run):
     assert row["text"] == "met\tO\nBo\tB-P\nLi\tI-P\nhere\tO\n"
 
 
-def test_untouched_parts_of_a_file_keep_their_bytes(command, names_run, tmp_path):
+def test_untouched_parts_of_a_file_keep_their_bytes(command, ok, names_run, tmp_path):
     lines = ["# id 1", "met  X", "Bo\u200f   X", "10\u00a0000 X", "", "", "-DOCSTART- X", "", "Li X", "", "# the end"]
     (tmp_path / "in.conll").write_text("".join(f"{line}\n" for line in lines))
-    assert command("tag", names_run, tmp_path / "in.conll", "--out", tmp_path / "out.conll").status == 0
+    ok("tag", names_run, tmp_path / "in.conll", "--out", tmp_path / "out.conll")
     back = (tmp_path / "out.conll").read_text()
     assert command("tag", names_run, tmp_path / "in.conll").out == back
     assert len(back.split("\n")) == len(lines) + 1
@@ -148,9 +146,8 @@ def test_info_says_what_there_is(command, run):
 
 
 @pytest.mark.slow
-def test_a_tagger_keeps_the_rules_of_a_model_of_labels(command, names_run):
-    outcome = command("check", names_run, "--json")
-    assert outcome.status == 0, outcome.out
+def test_a_tagger_keeps_the_rules_of_a_model_of_labels(ok, names_run):
+    outcome = ok("check", names_run, "--json")
     rules = {record["name"]: record["applies"] for record in map(json.loads, outcome.out.splitlines())}
     assert len(rules) == 7
     assert all(rules.values())
@@ -171,12 +168,12 @@ def test_inspection_shows_parts_certainty_and_neighbours(command, refused, run, 
     assert "--out" in refused("inspect", run, "--out", tmp_path / "page.html")
 
 
-def test_another_column_and_a_file_of_columns(command, files, tmp_path, typed):
+def test_another_column_and_a_file_of_columns(ok, files, tmp_path, typed):
     arguments = ("train", files / "train.conllu", "--column", "xpos", "--head", "softmax", "--character-encoder", "cnn")
-    assert command(*arguments, "--out", tmp_path / "run", "--steps", 2, *SMALL).status == 0
+    ok(*arguments, "--out", tmp_path / "run", "--steps", 2, *SMALL)
     assert TagTask.open(tmp_path / "run").vocabulary.tags == ("AD", "NO", "PU", "VE")
     typed("miring\tVE\nbadness\tNO\n")  # of a run on CoNLL-U: the last column
-    assert command("evaluate", tmp_path / "run", "-").status == 0
+    ok("evaluate", tmp_path / "run", "-")
 
 
 @pytest.mark.parametrize(
@@ -201,14 +198,13 @@ def test_what_cannot_be_trained_on_leaves_nothing(refused, tmp_path, content, op
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.conll"]
 
 
-def test_impossible_tags_are_repaired_where_that_is_asked_for(command, tmp_path):
+def test_impossible_tags_are_repaired_where_that_is_asked_for(ok, tmp_path):
     (tmp_path / "in.conll").write_text("a\tB-X\n\n" * 9 + "b\tO\nc\tI-X\n")
-    outcome = command("train", tmp_path / "in.conll", "--repair", "--out", tmp_path / "run", "--steps", 1, *SMALL)
-    assert outcome.status == 0, outcome.err
+    outcome = ok("train", tmp_path / "in.conll", "--repair", "--out", tmp_path / "run", "--steps", 1, *SMALL)
     assert "entity F1 selects the weights; impossible tags repaired in 1" in outcome.err
 
 
-def test_what_cannot_be_evaluated_or_tagged_is_named(refused, command, run, names_run, files, typed, tmp_path):
+def test_what_cannot_be_evaluated_or_tagged_is_named(refused, command, ok, run, names_run, files, typed, tmp_path):
     typed("miring\tVERB\nbadness\tNEW\n")
     line = refused("evaluate", run, "-")
     assert "standard input line 2: the tag 'NEW' was never seen in training (there were: ADJ, NOUN" in line
@@ -219,7 +215,7 @@ def test_what_cannot_be_evaluated_or_tagged_is_named(refused, command, run, name
     typed("Bo\tO\nLi\tI-P\n")
     assert "standard input line 2: I-P after O is impossible" in refused("evaluate", names_run, "-")
     typed("Bo\tO\nLi\tI-P\n")
-    assert command("evaluate", names_run, "-", "--repair").status == 0
+    ok("evaluate", names_run, "-", "--repair")
     typed("a\tX\nb\n")
     assert "standard input line 2: expected 2 columns" in refused("tag", run, "-", "--out", tmp_path / "out")
     assert not (tmp_path / "out").exists()

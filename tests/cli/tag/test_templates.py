@@ -13,7 +13,7 @@ from chainrule._app.tasks.tag.task import TagTask
 from chainrule.layers._word_forms import TemplateScores
 
 
-def test_templates_are_fitted_once_and_kept_with_the_data(command, files, run, tmp_path, monkeypatch):
+def test_templates_are_fitted_once_and_kept_with_the_data(ok, files, run, tmp_path, monkeypatch):
     task = TagTask.open(run)
     assert task.config.training.template_passes == 3.0
     table = load_file(run / "data" / "templates.safetensors")["table"]
@@ -30,10 +30,7 @@ def test_templates_are_fitted_once_and_kept_with_the_data(command, files, run, t
         (tmp_path / "copy" / "model.safetensors").unlink()
         again = TagTask.open(tmp_path / "copy").new_model(0).templates
         assert torch.equal(again.table, table)
-    outcome = command(
-        "train", files / "train.conllu", "--out", tmp_path / "none", "--steps", 1, "--template-passes", 0, *SMALL
-    )
-    assert outcome.status == 0, outcome.err
+    ok("train", files / "train.conllu", "--out", tmp_path / "none", "--steps", 1, "--template-passes", 0, *SMALL)
     assert not (tmp_path / "none" / "data" / "templates.safetensors").exists()
     assert TagTask.open(tmp_path / "none").model().templates is None
 
@@ -46,11 +43,11 @@ def test_data_that_are_prepared_again_have_their_templates_before_any_model_is_m
     assert torch.equal(*tables)
 
 
-def test_tags_of_spans_get_no_templates_unless_asked_for(command, names_run, files, tmp_path):
+def test_tags_of_spans_get_no_templates_unless_asked_for(ok, names_run, files, tmp_path):
     assert TagTask.open(names_run).config.training.template_passes == 0
     assert TagTask.open(names_run).model().templates is None
     asked = ("--steps", 1, "--template-passes", 1, *SMALL)
-    assert command("train", files / "names.conll", "--out", tmp_path / "run", *asked).status == 0
+    ok("train", files / "names.conll", "--out", tmp_path / "run", *asked)
     assert TagTask.open(tmp_path / "run").model().templates is not None
 
 

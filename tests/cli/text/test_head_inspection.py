@@ -63,18 +63,17 @@ def test_every_head_is_named_and_the_memory_of_its_cache_told(command, transform
 
 
 @pytest.mark.parametrize(("kind", "said"), [("linear", "2 heads keep 0.9"), ("gru", "8 units keep 0.")])
-def test_what_has_no_attention_weights_shows_its_gates(command, transformers, tmp_path, kind, said):
-    outcome = command("inspect", transformers / kind, "--out", tmp_path / "page.html", *SMALL)
-    assert outcome.status == 0, outcome.err
+def test_what_has_no_attention_weights_shows_its_gates(ok, transformers, tmp_path, kind, said):
+    outcome = ok("inspect", transformers / kind, "--out", tmp_path / "page.html", *SMALL)
     assert outcome.out.count(said) == 2
     assert "bytes a row, however long the text" in outcome.out
     assert "<img" not in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
-def test_the_page_is_the_same_again_and_escapes_the_text(command, transformers, tmp_path):
+def test_the_page_is_the_same_again_and_escapes_the_text(command, ok, transformers, tmp_path):
     (tmp_path / "a.txt").write_text("line <b>1</b>\nall is well" * 3)
     asked = ("inspect", transformers / "stream", tmp_path / "a.txt", "--out", tmp_path / "page.html", *SMALL)
-    assert command(*asked).status == 0
+    ok(*asked)
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "<b>1" not in page
     assert "never seen in training" in page

@@ -23,12 +23,11 @@ SMALL = ("--hidden-size", 12, "--dropout", 0, "--validation-fraction", 0.2)
 SAME = ("--precision", "float32", "--backend", "vendor", "--threads", 1)  # nothing is timed, and so nothing differs
 
 
-def test_training_ends_with_the_share_that_fits_best(command, text_file, tmp_path):
+def test_training_ends_with_the_share_that_fits_best(command, ok, text_file, tmp_path):
     """Of words, a few lines are too little: the network of three steps knows nothing, and the counts all there is."""
     out = tmp_path / "run"
     words = ("train", text_file, "--level", "word", "--steps", 3, *SMALL, *SAME)
-    trained = command(*words, "--out", out)
-    assert trained.status == 0, trained.err
+    trained = ok(*words, "--out", out)
     assert "\nLSTM 12 + 5-gram counts with " in trained.err
     assert "--kneser-ney-order 5" in trained.err
     model = open_run(out).model()
@@ -52,13 +51,12 @@ def test_training_ends_with_the_share_that_fits_best(command, text_file, tmp_pat
     assert all(torch.equal(last[f"model.network.{name}"], apart[f"model.{name}"]) for name in names)  # the same steps
 
 
-def test_the_order_that_is_told_is_that_of_the_tables(command, tmp_path):
+def test_the_order_that_is_told_is_that_of_the_tables(command, ok, tmp_path):
     """A text that hardly repeats has shorter n-grams than were asked for, which were told in their place."""
     source, out = tmp_path / "noise.txt", tmp_path / "run"
     letters = np.random.default_rng(0).integers(97, 123, 4000)
     source.write_text("".join(map(chr, letters)))
-    trained = command("train", source, "--steps", 2, *SMALL, *SAME, "--out", out)
-    assert trained.status == 0, trained.err
+    trained = ok("train", source, "--steps", 2, *SMALL, *SAME, "--out", out)
     run = open_run(out)
     order = KneserNey.from_tables(read_sealed(out / NGRAMS)[0]).order
     assert order < run.training.kneser_ney_order == 12
@@ -138,15 +136,14 @@ def run_tables(run):
     return KneserNey.fit(torch.from_numpy(tokens.slice(0, len(tokens))), len(run.vocabulary), 12).tables()
 
 
-def test_what_goes_without_counts(command, refused, text_file, tmp_path):
+def test_what_goes_without_counts(ok, refused, text_file, tmp_path):
     line = refused("train", text_file, "--model", "sentence-vae", "--kneser-ney-order", 3, "--out", tmp_path / "none")
     assert "a sentence-vae predicts whole lines, which have no counts" in line
     assert "--kneser-ney-order" in refused("train", text_file, "--kneser-ney-order", 17, "--out", tmp_path / "none")
     line = refused("train", text_file, "--kneser-ney-order", 1, "--out", tmp_path / "none")
     assert "2 to 16 symbols, or 0 for no counts, got 1" in line
     out = tmp_path / "vae"
-    trained = command("train", text_file, "--model", "sentence-vae", "--steps", 2, "--out", out)
-    assert trained.status == 0, trained.err
+    ok("train", text_file, "--model", "sentence-vae", "--steps", 2, "--out", out)
     assert open_run(out).config.training.kneser_ney_order == 0
 
 
@@ -158,15 +155,13 @@ def test_a_text_without_a_pair_of_symbols_is_named(refused, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_overwriting_counts_anew(command, text_file, tmp_path):
+def test_overwriting_counts_anew(ok, text_file, tmp_path):
     out = tmp_path / "run"
     for level in ("word", "char"):
-        done = command("train", text_file, "--level", level, "--steps", 1, "--out", out, "--overwrite", *SMALL)
-        assert done.status == 0, done.err
+        ok("train", text_file, "--level", level, "--steps", 1, "--out", out, "--overwrite", *SMALL)
         run = open_run(out)
         assert run.model().companion.ngrams.vocab_size == len(run.vocabulary)
-    again = command("train", text_file, "--steps", 1, "--out", out, "--overwrite", "--kneser-ney-order", 0, *SMALL)
-    assert again.status == 0, again.err
+    ok("train", text_file, "--steps", 1, "--out", out, "--overwrite", "--kneser-ney-order", 0, *SMALL)
     assert not (out / NGRAMS).exists()
 
 

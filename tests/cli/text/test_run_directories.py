@@ -64,10 +64,9 @@ def test_trained_weights_without_a_checkpoint_are_not_trained_over(command, trai
     assert tree(trained) == before
 
 
-def test_resuming_a_finished_run_says_that_there_is_nothing_to_do(command, trained):
+def test_resuming_a_finished_run_says_that_there_is_nothing_to_do(ok, trained):
     weights = (trained / "model.safetensors").read_bytes()
-    outcome = command("train", "--resume", "--out", "run")
-    assert outcome.status == 0
+    outcome = ok("train", "--resume", "--out", "run")
     assert outcome.out.startswith("\nNothing to do: the run has finished its 2 steps")
     assert "--resume --out run --steps ..." in outcome.out
     assert (trained / "model.safetensors").read_bytes() == weights

@@ -1,8 +1,12 @@
 import json
 
+import pytest
 import torch
+from safetensors.torch import load_file
 
 from chainrule._app.tasks import open_run
+from chainrule._app.tasks.run_directory import CHECKPOINT
+from chainrule.models import CalibratedMixture, Ensemble, TransformerLM
 
 
 def test_info_tells_what_a_run_is(command, runs, text_file):
@@ -73,3 +77,68 @@ def test_changed_weights_are_told(refused, run_copy):
     for verb in ("info", "sample", "check"):
         assert "model.safetensors" in refused(verb, run_copy)
     assert torch.is_grad_enabled()
+
+
+SMALL = {
+    "lstm": ("--hidden-size", 12, "--watch-gradients"),
+    "transformer": ("--model", "transformer", "--model-size", 8, "--num-layers", 1, "--num-heads", 2),
+}
+
+
+def members_of(model):
+    """The models that are averaged; with counts of n-grams, as every model of a text."""
+    assert isinstance(model, CalibratedMixture)
+    assert isinstance(model.network, Ensemble)
+    return model.network.members
+
+
+@pytest.fixture(params=SMALL)
+def run(request, ok, text_file, tmp_path):
+    out = tmp_path / "run"
+    ok(
+        "train", text_file, "--out", out, "--steps", 3, "--num-members", 2, "--validation-fraction", 0.2,
+        *SMALL[request.param],
+    )  # fmt: skip
+    return out
+
+
+def test_every_verb_takes_the_mean(command, ok, run, text_file, tmp_path):
+    model = open_run(run).model()
+    members = members_of(model)
+    weights = [torch.cat([part.flatten() for part in member.parameters()]) for member in members]
+    assert not torch.equal(*weights)  # members that are alike would be worth no more than one
+    (scored,) = map(json.loads, command("score", run, text_file, "--json").out.splitlines())
+    x = torch.tensor(open_run(run).vocabulary.encode(text_file.read_text(encoding="utf-8"))).unsqueeze(0)
+    assert scored["nats"] == pytest.approx(-model.log_prob(x).item(), rel=1e-4)
+    assert abs(scored["nats"] + members[0].log_prob(x).item()) > 1e-2  # one of them says something else
+    (tmp_path / "short.txt").write_text(text_file.read_text(encoding="utf-8")[:200], encoding="utf-8")
+    for verb in (
+        ("sample", run, "--length", 9),
+        ("score", run, tmp_path / "short.txt", "--adapt"),
+        ("embed", run, text_file),
+        ("inspect", run, "--rows", 2, "--steps", 8, "--out", tmp_path / "page.html"),
+        ("compress", tmp_path / "short.txt", "--run", run, "--out", tmp_path / "small"),
+        ("info", run),
+    ):
+        ok(*verb)
+    if isinstance(members[0], TransformerLM):  # what it does not reach of a prompt is left out
+        assert "the model reads only the last" in command("sample", run, "--length", 9, "--prompt", "a" * 100).err
+    assert "network 1 of 2 in 2 × " in (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "num_members 2" in command("info", run).out
+
+
+def test_a_resumed_run_trains_every_member(ok, run):
+    trained = {name for name, _ in members_of(open_run(run).model()).named_parameters()}
+    before = load_file(run / CHECKPOINT)
+    ok("train", "--resume", "--out", run, "--steps", 6)
+    after = load_file(run / CHECKPOINT)
+    names = [f"model.network.members.{name}" for name in trained]
+    assert not any(
+        torch.equal(before[name], after[name]) for name in names if name in before
+    )  # tied ones are there once
+    assert {name.split(".")[3] for name in names if name in before} == {"0", "1"}
+
+
+def test_members_out_of_range_are_refused(refused, text_file, tmp_path):
+    line = refused("train", text_file, "--out", tmp_path / "none", "--num-members", 0)
+    assert "--num-members" in line

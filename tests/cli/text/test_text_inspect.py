@@ -41,9 +41,8 @@ def inspected(runs, tmp_path_factory):
 
 
 @pytest.mark.parametrize("kind", ["stream", "lines", "words", "bytes"])
-def test_a_table_is_printed_and_a_page_written(command, runs, page, kind):
-    outcome = command("inspect", runs / kind, "--out", page, *SMALL)
-    assert outcome.status == 0, outcome.err
+def test_a_table_is_printed_and_a_page_written(ok, runs, page, kind):
+    outcome = ok("inspect", runs / kind, "--out", page, *SMALL)
     assert outcome.err == ""
     for part in (
         "held-out text of log.txt",
@@ -133,9 +132,8 @@ def test_a_property_can_be_asked_for(command, runs, page, name):
 
 
 @pytest.mark.parametrize(("name", "said"), [("zebra", "No element has"), ("(?s:.)", "Every element has")])
-def test_a_property_of_none_or_all_is_said_and_does_without_units(command, runs, page, name, said):
-    outcome = command("inspect", runs / "stream", "--out", page, *SMALL, "--property", name)
-    assert outcome.status == 0
+def test_a_property_of_none_or_all_is_said_and_does_without_units(command, ok, runs, page, name, said):
+    outcome = ok("inspect", runs / "stream", "--out", page, *SMALL, "--property", name)
     assert f"{said} the property {name}: no units can be sought for it (by name there are quotes" in outcome.out
     assert "best unit" not in outcome.out
     if name == "zebra":
@@ -144,7 +142,7 @@ def test_a_property_of_none_or_all_is_said_and_does_without_units(command, runs,
         assert shown["layers"][0]["units"] == []
 
 
-def test_the_page_goes_to_the_run_and_shows_what_clipping_did(command, run_copy):
+def test_the_page_goes_to_the_run_and_shows_what_clipping_did(command, ok, run_copy):
     records = [{"event": "step", "step": step, "gradient_norm": float(step)} for step in (1, 2, 3, 4)]
     (run_copy / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     shown = figures(command("inspect", run_copy, *SMALL, "--json"))
@@ -152,7 +150,7 @@ def test_the_page_goes_to_the_run_and_shows_what_clipping_did(command, run_copy)
     page = (run_copy / "report.html").read_text(encoding="utf-8")
     assert page.startswith("<!doctype html>")
     assert "75.0% of the 4 steps" in page
-    assert command("info", run_copy).status == 0
+    ok("info", run_copy)
 
 
 def test_a_run_without_metrics_says_that_nothing_is_recorded(inspected):
@@ -161,11 +159,10 @@ def test_a_run_without_metrics_says_that_nothing_is_recorded(inspected):
     assert "No step of training is recorded" in page
 
 
-def test_no_command_of_a_text_reaches_the_terminal(command, runs, page, tmp_path):
+def test_no_command_of_a_text_reaches_the_terminal(ok, runs, page, tmp_path):
     file = tmp_path / "a\x1b[31m.txt"
     file.write_text("line \x1b[31m 1\n" * 4)
-    outcome = command("inspect", runs / "bytes", file, "--out", page, *SMALL)
-    assert outcome.status == 0
+    outcome = ok("inspect", runs / "bytes", file, "--out", page, *SMALL)
     assert "\x1b" not in outcome.out
     assert "\x1b" not in page.read_text(encoding="utf-8")
 

@@ -128,11 +128,11 @@ def test_prompts_that_cannot_go_on_are_taken_as_they_are(prompt):
 
 
 @pytest.mark.parametrize("level", ["bpe", "word"])
-def test_the_command_line_completes_the_last_word(command, tmp_path, level):
+def test_the_command_line_completes_the_last_word(command, ok, tmp_path, level):
     """ "It was the bes" went on with " bes" as a word of its own; a last blank of pieces of words was cut off."""
     (tmp_path / "text.txt").write_text("it was the best of times, it was the worst of times\n" * 200)
     line = ["train", tmp_path / "text.txt", "--level", level, "--steps", 60, "--model", "lstm", "--hidden-size", 16]
-    assert command(*line, "--out", tmp_path / "run").status == 0
+    ok(*line, "--out", tmp_path / "run")
     asked = ["sample", tmp_path / "run", "--length", 4, "--temperature", 0, "--json", "--prompt"]
     for prompt, completed in (("it was the bes", "it was the best "), ("it was the wor", "it was the worst ")):
         record = json.loads(command(*asked, prompt).out)

@@ -10,9 +10,8 @@ from chainrule._app.tasks import open_run
 from chainrule._app.tasks.text.sampler import Sampler
 
 
-def test_one_text_begins_with_the_prompt_and_has_the_length_asked_for(command, runs):
-    outcome = command("sample", runs / "stream", "--prompt", "line 1", "--length", 40, "--seed", 3)
-    assert outcome.status == 0
+def test_one_text_begins_with_the_prompt_and_has_the_length_asked_for(ok, runs):
+    outcome = ok("sample", runs / "stream", "--prompt", "line 1", "--length", 40, "--seed", 3)
     assert outcome.out.startswith("line 1")
     assert len(outcome.out) == len("line 1") + 40 + 1
 
@@ -107,11 +106,11 @@ def test_unseen_characters_in_a_prompt_are_named_with_the_remedy(refused, runs):
     assert "'i'" not in line
 
 
-def test_unseen_words_in_a_prompt_are_named(refused, command, runs):
+def test_unseen_words_in_a_prompt_are_named(refused, ok, runs):
     line = refused("sample", runs / "words", "--prompt", "line snowman 1")
     assert "'snowman'" in line
     assert "'line'" not in line
-    assert command("sample", runs / "words", "--prompt", "line <unk>", "--length", 2).status == 0
+    ok("sample", runs / "words", "--prompt", "line <unk>", "--length", 2)
 
 
 def test_every_character_is_known_as_bytes(command, runs):
@@ -137,18 +136,17 @@ def test_a_filter_out_of_range_is_refused(refused, runs, option, value):
     assert "expected" in line
 
 
-def test_the_file_that_is_named_holds_what_would_be_printed(command, refused, runs, text_file, tmp_path):
+def test_the_file_that_is_named_holds_what_would_be_printed(command, ok, refused, runs, text_file, tmp_path):
     """--out was taken, and the text was printed all the same."""
     vae = tmp_path / "vae"
-    trained = command("train", text_file, "--model", "sentence-vae", "--hidden-size", 8, "--steps", 1, "--out", vae)
-    assert trained.status == 0, trained.err
+    ok("train", text_file, "--model", "sentence-vae", "--hidden-size", 8, "--steps", 1, "--out", vae)
     for run, *more in ((runs / "stream",), (runs / "stream", "-n", 3), (vae, "-n", 3), (vae, "--json")):
         asked, out = ("sample", run, *more, "--length", 20, "--seed", 3), tmp_path / "drawn.txt"
         written = command(*asked, "--out", out)
         assert (written.status, written.out) == (0, "")
         assert out.read_text() == command(*asked).out
     csv_file = tmp_path / "drawn.csv"
-    assert command("sample", runs / "stream", "-n", 2, "--length", 20, "--seed", 3, "--out", csv_file).status == 0
+    ok("sample", runs / "stream", "-n", 2, "--length", 20, "--seed", 3, "--out", csv_file)
     heading, *texts = csv.reader(csv_file.read_text(encoding="utf-8").splitlines(keepends=True))
     assert heading == ["text"]
     assert [[text] for text in load(runs / "stream").sample(2, length=20, seed=3)] == texts

@@ -224,15 +224,11 @@ def test_a_rate_of_adapting_needs_adapt(refused, runs, text_file):
     assert "--adapt" in refused("score", runs / "stream", text_file, "--adapt-rate", 0.01)
 
 
-def test_a_wide_vocabulary_in_clusters_is_opened_again(command, tmp_path):
+def test_a_wide_vocabulary_in_clusters_is_opened_again(ok, tmp_path):
     (tmp_path / "words.txt").write_text("\n".join(f"word{number % 10_000}" for number in range(10_500)))
     sizes = ("--hidden-size", 16, "--embedding-size", 16, "--num-layers", 1, "--adaptive-softmax", "--tie-weights")
-    trained = command(
-        "train", tmp_path / "words.txt", "--level", "word", *sizes, "--steps", 1, "--out", tmp_path / "run"
-    )
-    assert trained.status == 0, trained.err
-    scored = command("score", tmp_path / "run", tmp_path / "words.txt", "--per", "file", "--json")
-    assert scored.status == 0, scored.err
+    ok("train", tmp_path / "words.txt", "--level", "word", *sizes, "--steps", 1, "--out", tmp_path / "run")
+    scored = ok("score", tmp_path / "run", tmp_path / "words.txt", "--per", "file", "--json")
     assert json.loads(scored.out)["elements"] >= 10_500
 
 

@@ -25,16 +25,15 @@ def test_words_share_their_embedding_unless_a_size_is_given(command, here, optio
     assert (chosen.embedding_size, chosen.tie_weights, chosen.ngram_order) == (size, tied, 1)
 
 
-def test_a_text_becomes_a_run_that_the_other_verbs_take(command, here):
-    outcome = command("train", "log.txt", *TINY, "--steps", 6, "--out", "run")
-    assert outcome.status == 0, outcome.err
+def test_a_text_becomes_a_run_that_the_other_verbs_take(ok, here):
+    outcome = ok("train", "log.txt", *TINY, "--steps", 6, "--out", "run")
     assert {path.name for path in Path("run").iterdir()} >= LOST
     assert sorted(path.name for path in here.iterdir()) == ["log.txt", "run"]
     for part in ("bits", "chainrule sample run", "chainrule score run FILE", "--resume --out run"):
         assert part in outcome.out
     assert "symbols to train on" in outcome.err
     for verb in (["sample", "run", "--length", 5], ["score", "run", "log.txt"], ["info", "run"]):
-        assert command(*verb).status == 0, verb
+        ok(*verb)
 
 
 @pytest.mark.parametrize(
@@ -47,13 +46,12 @@ def test_a_text_becomes_a_run_that_the_other_verbs_take(command, here):
         ["--tie-weights", "--dropout", 0.1, "--num-layers", 2, "--precision", "float32"],
     ],
 )
-def test_every_way_to_read_and_model_a_text_trains(command, here, options):
-    outcome = command("train", "log.txt", *TINY, "--steps", 1, "--out", "run", "--json", *options)
-    assert outcome.status == 0, outcome.err
+def test_every_way_to_read_and_model_a_text_trains(ok, here, options):
+    outcome = ok("train", "log.txt", *TINY, "--steps", 1, "--out", "run", "--json", *options)
     summary = json.loads(outcome.out)
     assert summary["steps"] == 1
     assert summary["bits_per_element"] > 0
-    assert command("sample", "run", "--length", 5).status == 0
+    ok("sample", "run", "--length", 5)
 
 
 def test_the_summary_agrees_with_info_and_score(command, here):
@@ -68,18 +66,17 @@ def test_the_summary_agrees_with_info_and_score(command, here):
     assert total["bits_per_element"] == pytest.approx(summary["bits_per_element"], rel=1e-5)  # float32, other batches
 
 
-def test_the_run_is_named_after_what_it_is(command, here):
-    assert command("train", "log.txt", *TINY, "--steps", 2, "--model", "gru", "--level", "byte").status == 0
+def test_the_run_is_named_after_what_it_is(ok, here):
+    ok("train", "log.txt", *TINY, "--steps", 2, "--model", "gru", "--level", "byte")
     assert open_run("runs/log-byte-gru").config.model == "gru"
 
 
-def test_without_a_text_the_one_in_python_is_used(command, here):
-    outcome = command("train", *TINY[:-2], "--steps", 1, "--validation-fraction", 0.001, "--out", "run")
-    assert outcome.status == 0, outcome.err
+def test_without_a_text_the_one_in_python_is_used(ok, here):
+    outcome = ok("train", *TINY[:-2], "--steps", 1, "--validation-fraction", 0.001, "--out", "run")
     assert "pydoc" in outcome.err
 
 
-def test_ctrl_c_saves_and_the_run_goes_on_to_the_same_end(command, here, monkeypatch):
+def test_ctrl_c_saves_and_the_run_goes_on_to_the_same_end(command, ok, here, monkeypatch):
     asked = [*TINY, "--steps", 9, "--validate-every", 3, "--seed", 5, "--dropout", 0.2]
     command("train", "log.txt", *asked, "--out", "whole")
     texts = Sampler.texts
@@ -89,8 +86,7 @@ def test_ctrl_c_saves_and_the_run_goes_on_to_the_same_end(command, here, monkeyp
     assert outcome.status == 130
     assert outcome.err.splitlines()[-1].endswith("chainrule train --resume --out cut")
     assert "step 3" in outcome.err.splitlines()[-1]
-    outcome = command("train", "--resume", "--out", "cut")
-    assert outcome.status == 0, outcome.err
+    outcome = ok("train", "--resume", "--out", "cut")
     assert "9 steps" in outcome.out
     for name in ("metrics.jsonl", "model.safetensors"):
         assert (here / "cut" / name).read_bytes() == (here / "whole" / name).read_bytes()
@@ -137,13 +133,13 @@ def test_a_run_cannot_be_made_shorter_than_it_is(command, trained):
         (["--validation", "log.txt"], ["--validation", "none"]),
     ],
 )
-def test_resuming_with_other_options_says_what_changed(command, refused, here, trained, option, parts):
+def test_resuming_with_other_options_says_what_changed(ok, refused, here, trained, option, parts):
     before = tree(here / "run")
     line = refused("train", "--resume", "--out", "run", *option)
     for part in parts:
         assert part in line
     assert tree(here / "run") == before
-    assert command("train", "log.txt", "--resume", "--out", "run", *TINY, "--steps", 3).status == 0
+    ok("train", "log.txt", "--resume", "--out", "run", *TINY, "--steps", 3)
 
 
 def test_resuming_with_another_text_says_so(command, refused, here, trained):
@@ -158,15 +154,15 @@ def test_resuming_with_another_text_says_so(command, refused, here, trained):
     assert tree(here / "run") == before
 
 
-def test_resuming_needs_the_text_only_where_its_symbols_are_gone(command, refused, here, trained):
+def test_resuming_needs_the_text_only_where_its_symbols_are_gone(ok, refused, here, trained):
     Path("log.txt").rename("moved.txt")
-    assert command("train", "--resume", "--out", "run", "--steps", 3).status == 0
+    ok("train", "--resume", "--out", "run", "--steps", 3)
     (here / "run" / "data" / "corpus.json").unlink()
     assert "log.txt" in refused("train", "--resume", "--out", "run", "--steps", 4)
-    assert command("train", "moved.txt", "--resume", "--out", "run", "--steps", 4).status == 0
+    ok("train", "moved.txt", "--resume", "--out", "run", "--steps", 4)
 
 
-def test_a_run_that_is_there_is_refused_and_keeps_every_byte(command, refused, here, trained):
+def test_a_run_that_is_there_is_refused_and_keeps_every_byte(ok, refused, here, trained):
     before = tree(here / "run")
     line = refused("train", "log.txt", *TINY, "--steps", 2, "--out", "run")
     assert "--resume" in line
@@ -177,7 +173,7 @@ def test_a_run_that_is_there_is_refused_and_keeps_every_byte(command, refused, h
     refused("train", "log.txt", *TINY, "--overwrite", "--out", "run", "--tie-weights", "--embedding-size", 3)
     assert tree(here / "run") == before
     assert sorted(path.name for path in here.iterdir()) == ["empty.txt", "log.txt", "run"]
-    assert command("train", "log.txt", *TINY, "--steps", 1, "--out", "run", "--overwrite").status == 0
+    ok("train", "log.txt", *TINY, "--steps", 1, "--out", "run", "--overwrite")
     assert open_run("run").config.duration.steps == 1
 
 
@@ -191,11 +187,11 @@ def test_another_directory_is_never_overwritten(refused, here):
     assert Path("thesis/chapter.txt").read_text() == "years of work"
 
 
-def test_an_empty_directory_can_become_a_run(command, here, monkeypatch):
+def test_an_empty_directory_can_become_a_run(ok, here, monkeypatch):
     Path("run").mkdir()
     monkeypatch.chdir("run")
-    assert command("train", "../log.txt", *TINY, "--steps", 1, "--out", ".").status == 0
-    assert command("info", ".").status == 0
+    ok("train", "../log.txt", *TINY, "--steps", 1, "--out", ".")
+    ok("info", ".")
     assert sorted(path.name for path in here.iterdir()) == ["log.txt", "run"]
 
 
@@ -207,12 +203,12 @@ def test_an_empty_directory_can_become_a_run(command, here, monkeypatch):
         [".preparing/config.json", "corpus/train.tokens", "model.safetensors", "notes.txt"],  # while it moved up
     ],
 )
-def test_what_a_killed_preparation_left_is_no_obstacle(command, here, left):
+def test_what_a_killed_preparation_left_is_no_obstacle(ok, here, left):
     for name in left:
         (Path("run") / name).parent.mkdir(parents=True, exist_ok=True)
         (Path("run") / name).write_text("half")
-    assert command("train", "log.txt", *TINY, "--steps", 1, "--out", "run").status == 0
-    assert command("info", "run").status == 0
+    ok("train", "log.txt", *TINY, "--steps", 1, "--out", "run")
+    ok("info", "run")
     hidden = {path.name for path in Path("run").iterdir() if path.name.startswith(".")}
     assert not hidden
     assert Path("run/notes.txt").exists() == ("notes.txt" in left)
@@ -258,12 +254,11 @@ def test_a_full_disk_gets_one_line_and_leaves_the_text_alone(here):
     assert not Path("run").exists()
 
 
-def test_gradients_are_watched_on_request_and_on_resume_as_before(command, here):
-    outcome = command("train", "log.txt", *TINY, "--steps", 3, "--out", "run", "--watch-gradients", "--watch-every", 2)
-    assert outcome.status == 0, outcome.err
-    assert command("train", "--resume", "--out", "run", "--steps", 5).status == 0
-    assert command("train", "--resume", "--out", "run", "--steps", 7, "--watch-every", 1).status == 0
-    assert command("train", "--resume", "--out", "run", "--steps", 9, "--no-watch-gradients").status == 0
+def test_gradients_are_watched_on_request_and_on_resume_as_before(command, ok, here):
+    ok("train", "log.txt", *TINY, "--steps", 3, "--out", "run", "--watch-gradients", "--watch-every", 2)
+    ok("train", "--resume", "--out", "run", "--steps", 5)
+    ok("train", "--resume", "--out", "run", "--steps", 7, "--watch-every", 1)
+    ok("train", "--resume", "--out", "run", "--steps", 9, "--no-watch-gradients")
     assert [record["step"] for record in open_run("run").metrics() if record["event"] == "watch"] == [1, 3, 5, 6, 7]
     assert json.loads(command("info", "run", "--json").out)["step"] == 9
 
@@ -275,7 +270,7 @@ def test_a_watch_that_cannot_be_is_refused(refused, here):
     assert not Path("runs").exists()
 
 
-def test_starting_up_counts_as_part_of_the_budget(command, here, monkeypatch):
+def test_starting_up_counts_as_part_of_the_budget(ok, here, monkeypatch):
     begins = []
 
     def spy(network, batches, held_out, options, directory, *, began, **keywords):
@@ -284,7 +279,7 @@ def test_starting_up_counts_as_part_of_the_budget(command, here, monkeypatch):
 
     monkeypatch.setattr("chainrule.training.train", spy)
     monkeypatch.setattr(sys.modules["chainrule._app.cli.main"], "monotonic", count(5).__next__)
-    assert command("train", "log.txt", *TINY, "--num-members", 1, "--budget", "1h", "--out", "run").status == 0
+    ok("train", "log.txt", *TINY, "--num-members", 1, "--budget", "1h", "--out", "run")
     assert begins == [5]  # the command's own beginning, not that of training
 
 
