@@ -118,7 +118,7 @@ def main() -> None:
             if training.wait():
                 print(f"{run} failed; see {run}.log", flush=True)
         for name, job in jobs.items():
-            measure(name, job, [run for run in trainings if (run / "timings.jsonl").exists()])
+            measure(name, job, options.minutes, [run for run in trainings if (run / "timings.jsonl").exists()])
 
 
 def start(job: Job, setting: str, run: Path, options: argparse.Namespace) -> subprocess.Popen[bytes]:
@@ -130,13 +130,14 @@ def start(job: Job, setting: str, run: Path, options: argparse.Namespace) -> sub
         return subprocess.Popen([sys.executable, "-m", "chainrule", *arguments], stdout=log, stderr=log)
 
 
-def measure(name: str, job: Job, runs: list[Path]) -> None:
+def measure(name: str, job: Job, minutes: float, runs: list[Path]) -> None:
     """Score the test part by the run that validates best; publish all of them."""
     rows = [facts(run, job.settings[int(run.name[-1])]) for run in runs if run.name.startswith(f"gpu-{name}-")]
     if rows:
         best = min(rows, key=lambda row: row["validation nats"])
         best[job.figure] = job.test(RUNS / best["run"])
-        publish(f"quality_gpu_{name}", rows, [claim(job.figure, best[job.figure], "<=", job.target)])
+        what = f"{minutes:g} minutes of a GPU: {job.figure}"
+        publish(f"quality_gpu_{name}", rows, [claim(what, best[job.figure], "<=", job.target)])
 
 
 def facts(run: Path, setting: str) -> dict[str, Any]:
