@@ -108,7 +108,7 @@ def measure(prepared: PreparedCaptions, folder: Path, work: Path, options: argpa
             prior_step,
         ),
     ):
-        found = search(model, shown, prepared.vocabulary, beam=BEAM, max_length=LONGEST, length_penalty=PENALTY)
+        found = search(model, shown, prepared.vocabulary, beam_size=BEAM, max_length=LONGEST, length_penalty=PENALTY)
         written = [words_of(each, prepared.vocabulary)[0] for each in found]
         scores = {f"BLEU-{order}": caption_bleu(written, references, order).value for order in (1, 2, 3, 4)}
         signature = caption_bleu(written, references).signature
@@ -167,7 +167,7 @@ def captions_metric(valid: CaptionedImages, vocabulary: WordVocabulary) -> Valid
     ]
 
     def answer(model: Any, rows: np.ndarray) -> list[str]:
-        found = search(model, (valid.images[row] for row in rows), vocabulary, beam=1, max_length=LONGEST)
+        found = search(model, (valid.images[row] for row in rows), vocabulary, beam_size=1, max_length=LONGEST)
         return [words_of(each, vocabulary)[0] for each in found]
 
     def compare(rows: np.ndarray, written: Sequence[str], step: int) -> MetricValue:

@@ -48,7 +48,8 @@ class Job:
 
 def shakespeare(data: Path, folder: Path) -> Job:
     task = text(data, folder)
-    return Job("tiny Shakespeare, test nats/char", 1.355, [""], task.train, task.test)
+    settings = ["", "--batch-size 128"]
+    return Job("tiny Shakespeare, test nats/char", 1.355, settings, task.train, task.test)
 
 
 def ptb(data: Path, folder: Path) -> Job:
@@ -59,8 +60,7 @@ def ptb(data: Path, folder: Path) -> Job:
     def test(run: Path) -> float:
         return chainrule("score", run, parts["test"], "--per", "file")[0]["perplexity"]
 
-    words = "--level word --weight-decay 0.1"
-    settings = [words, f"{words} --num-layers 2 --hidden-size 1024 --dropout 0.6"]
+    settings = ["--level word --weight-decay 0.1 --num-layers 2 --hidden-size 1024 --dropout 0.6"]
     given = [str(parts["train"]), "--validation", str(parts["valid"])]
     return Job("Penn Treebank, words, test perplexity", 68, settings, given, test)
 
@@ -68,7 +68,7 @@ def ptb(data: Path, folder: Path) -> Job:
 def mnist(data: Path, folder: Path) -> Job:
     task = image(data, folder)
     settings = [
-        "--model image-transformer --num-layers 8 --model-size 192 --num-heads 4 --window 112 --radius 5 "
+        "--model image-transformer --num-layers 8 --model-size 256 --num-heads 4 --window 784 --radius 5 "
         "--batch-size 64 --dropout 0.1",
         "--model gated-pixelcnn --layers 9 --channels 64 --batch-size 64 --dropout 0.3",
     ]

@@ -2,10 +2,10 @@
 
     python benchmarks/speed_streaming.py [--rounds 9]
 
-By turns: `model.stream` here, past the symbols after which it goes on in compiled loops, and at its beginning, before
-them; torch.nn.LSTM called one step at a time with an embedding, an output layer and
-torch.multinomial, which is what a user writes; and, as the floor, plain matrix-vector products with weights of the same
-shapes, which read every weight once and do nothing else.
+By turns: `model.stream` here in compiled loops, as of a long stream, and in plain steps, as of a short one;
+torch.nn.LSTM called one step at a time with an embedding, an output layer and torch.multinomial, which is what a user
+writes; and, as the floor, plain matrix-vector products with weights of the same shapes, which read every weight once
+and do nothing else.
 """
 
 import argparse
@@ -19,7 +19,6 @@ from side_by_side import claim, interleaved, median_ratio, publish
 from torch import nn
 
 from chainrule import AutoregressiveModel
-from chainrule.kernels._compiled import LONG
 from chainrule.models import CalibratedMixture, Ensemble, NgramLM, RecurrentLM
 
 VOCABULARY = 100
@@ -86,16 +85,16 @@ def default_model() -> CalibratedMixture:
 
 
 def ours(model: AutoregressiveModel, steps: int) -> Callable[[], None]:
-    """Further symbols of one stream, which has come to its compiled loops."""
-    stream = model.stream(1, generator=torch.Generator().manual_seed(0))
-    deque(islice(stream, LONG + 1), 0)
+    """Further symbols of one stream, which is long enough for compiled loops."""
+    stream = model.stream(1, count=10**9, generator=torch.Generator().manual_seed(0))
+    next(stream)
     return lambda: deque(islice(stream, steps), 0)
 
 
 def plain(model: AutoregressiveModel, steps: int) -> Callable[[], None]:
     """The first symbols of streams."""
     generator = torch.Generator().manual_seed(0)
-    return lambda: deque(islice(model.stream(1, generator=generator), steps), 0)
+    return lambda: deque(model.stream(1, count=steps, generator=generator), 0)
 
 
 def torch_one_step_at_a_time(model: RecurrentLM, steps: int) -> Callable[[], None]:

@@ -5,7 +5,7 @@
 20 layers (two blocks of ten), 64 channels, 256 skip channels, 256 levels: the default of `chainrule.models.WaveNet`,
 random weights of seed 0, one thread. By turns, for each batch:
 
-- stream: `model.stream` of one sequence, past the samples after which it goes on in compiled loops (batch 1);
+- stream: `model.stream` of one sequence, in compiled loops, as of a long one (batch 1);
 - step: `prepare().step`, a sample drawn from each conditional, so much of what `sample` does;
 - products: the matrix products of a step alone, on the same weights, in the same library (NumPy), nothing between them;
 - queue: the usual fast generation (Paine et al. 2016), a queue a layer, each layer a few modules of PyTorch;
@@ -31,7 +31,6 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from chainrule.heads import Categorical
-from chainrule.kernels._compiled import LONG
 from chainrule.kernels._dilated_steps import PreparedDilatedStack
 from chainrule.models import WaveNet
 
@@ -145,8 +144,8 @@ def measured(model: WaveNet, batch: int, rounds: int) -> dict[str, float]:
         "recomputation": recompute,
     }  # fmt: skip
     if batch == 1:
-        stream = model.stream(1, generator=generator)
-        deque(islice(stream, LONG + 1), 0)
+        stream = model.stream(1, count=10**9, generator=generator)
+        next(stream)
         ways["stream"] = lambda: deque(islice(stream, steps), 0)
     seconds = interleaved(ways, rounds, warmup=1)
     layers = len(model.stack.convolutions)

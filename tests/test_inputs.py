@@ -1,15 +1,19 @@
 """Data in memory: what each kind is read as, what is refused, and in which kind samples come back."""
 
+import io
 import sys
+import wave
 from datetime import date, timedelta
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
 import chainrule
 from chainrule._app.inputs import Inputs
@@ -21,6 +25,7 @@ pyarrow = pytest.importorskip("pyarrow")
 ONE = {"steps": 1, "threads": 1, "precision": "float32"}
 RANDOM = np.random.default_rng(0)
 IMAGES = RANDOM.integers(0, 256, (30, 6, 6), dtype=np.uint8)
+WAVE = np.sin(np.arange(300)).astype(np.float32)
 PIXELS = {"bits": 1, "layers": 1, "channels": 4}
 
 
@@ -196,8 +201,10 @@ def test_a_generator_is_streamed():
 class Dataset:
     """Looks as a Dataset of Hugging Face does."""
 
-    def __init__(self, frame):
+    def __init__(self, frame, **classes):
         self.column_names, self._frame = frame.columns, frame
+        plain = dict.fromkeys(frame.columns, SimpleNamespace(dtype="string"))
+        self.features = plain | {name: SimpleNamespace(names=names) for name, names in classes.items()}
 
     def to_polars(self):
         return self._frame
@@ -211,13 +218,109 @@ def test_a_dataset_is_a_frame():
     assert chainrule.fit(texts, task="text", hidden_size=8, **ONE).task == "text"
 
 
+def test_masked_numbers_are_missing():
+    """They were read as if they had no mask."""
+    with Inputs() as inputs:
+        path = inputs.path(np.ma.masked_equal([[1, 2], [3, 4]], 3))
+        assert Path(path).read_text().splitlines()[1:] == ["1.0,2.0", "nan,4.0"]
+
+
+@pytest.mark.parametrize("dtype", [None, object])
+def test_arrays_of_strings_are_lists_of_them(dtype):
+    """They were refused."""
+    with Inputs() as inputs:
+        lines = Path(inputs.path(np.array(["a b", "c d"], dtype))).read_text().splitlines()
+        assert (inputs.task, lines) == ("text", ["a b", "c d"])
+    with Inputs() as inputs:
+        inputs.path(np.array([["a b", "x"], ["c d", "y"]], dtype))
+        assert inputs.task == "classify"
+
+
+def test_labels_may_be_the_numbers_that_they_were(capsys):
+    """They had to be written as texts."""
+    run = chainrule.fit(IMAGES, labels=np.arange(30) % 3, **PIXELS, **ONE)
+    assert np.array_equal(run.sample(1, label=2, seed=0), run.sample(1, label="2", seed=0))
+    frame = pandas.DataFrame(RANDOM.normal(size=(60, 2)))
+    columns = {"task": "forecast", "horizon": 3, "hidden_size": 4, **ONE}
+    assert set(chainrule.fit(frame, target=1, **columns).forecast(frame, paths=2)["series"]) == {"1"}
+    assert "reading data.csv …" in capsys.readouterr().err  # not where it was written
+
+
+def test_labels_apart_from_texts_name_the_remedy():
+    with pytest.raises(ValueError, match=r"of texts pass list\(zip\(texts, labels\)\)"):
+        chainrule.fit(["a", "b"], labels=["x", "y"], **ONE)
+
+
+def test_sentences_without_tags_are_not_evaluated():
+    """The error named a column from 2 to 1."""
+    run = chainrule.fit([[("Ada", "B-PER"), ("saw", "O")]] * 20, **ONE)
+    with pytest.raises(ValueError, match="data index 0: expected a word and its tag, got one column"):
+        run.evaluate([["Ada", "saw"]])
+
+
+def test_classes_of_a_dataset_have_their_names():
+    """They were numbers."""
+    frame = polars.DataFrame({"text": repeated(["a b", "c d"]), "label": repeated([1, 0])})
+    run = chainrule.fit(Dataset(frame, label=["no", "yes"]), task="classify", hidden_size=8, **ONE)
+    assert set(run.classify(["a b", "c d"]).values) <= {"no", "yes"}
+    unlabelled = frame.with_columns(label=polars.Series(repeated([1, -1])))  # no class
+    drawn = chainrule.fit(Dataset(unlabelled, label=["no", "yes"]), hidden_size=8, **ONE).sample(20)
+    assert set(drawn["label"]) <= {"yes", None}
+
+
+class Decoder:
+    """A sound of a Dataset of Hugging Face that is decoded when it is read, as by torchcodec."""
+
+    def get_all_samples(self):
+        raise NotImplementedError
+
+    def __getitem__(self, key):
+        return {"array": WAVE, "sampling_rate": 4000}[key]
+
+
+@pytest.mark.parametrize("clip", [{"array": WAVE, "sampling_rate": 4000, "path": None}, Decoder()])
+def test_sounds_of_a_dataset_have_their_rate(clip):
+    with Inputs() as inputs:
+        files = sorted(Path(inputs.path([clip] * 2)).iterdir())
+        assert (inputs.task, len(files)) == ("sound", 2)
+        with wave.open(str(files[0])) as file:
+            assert (file.getframerate(), file.getnframes()) == (4000, len(WAVE))
+        with pytest.raises(ValueError, match="more index 1: expected a sound of 4,000 samples a second"):
+            inputs.path([clip, {"array": WAVE, "sampling_rate": 8000}], "more")
+
+
+@pytest.mark.parametrize("sound", [WAVE / 2, (WAVE * 16384).astype(np.int16), (WAVE * 2**30).astype(np.int32)])
+def test_sounds_in_integers_are_samples_of_their_width(sound):
+    """They were cut to -1 and 1: scipy.io.wavfile reads such."""
+    with Inputs(rate=8000) as inputs, wave.open(str(next(Path(inputs.path([sound])).iterdir()))) as file:
+        samples = np.frombuffer(file.readframes(300), "<i2")
+    np.testing.assert_allclose(samples, WAVE * 16384, atol=1)
+
+
+@pytest.mark.parametrize("sound", [WAVE * 100, np.where(WAVE > 0.9, np.nan, WAVE), np.arange(300)], ids=str)
+def test_sounds_of_other_numbers_are_refused(sound):
+    with pytest.raises(ValueError, match="data index 1: expected amplitudes from -1 to 1, or int16, got"):
+        chainrule.fit([WAVE, sound], rate=8000, **ONE)
+
+
+@pytest.mark.parametrize("shape", [(8, 8), (8, 8, 3)])
+def test_images_of_pillow_are_arrays(shape):
+    """They were refused."""
+    arrays = np.random.default_rng(0).integers(0, 256, (4, *shape), dtype=np.uint8)
+    with Inputs() as inputs:
+        assert np.array_equal(np.load(inputs.path([Image.fromarray(array) for array in arrays])), arrays)
+        assert inputs.task == "image"
+
+
 @pytest.mark.parametrize(
     ("data", "message"),
     [
         (3, "expected a path, a frame, an array, or a list of strings.*got int"),
-        ({"a": [1]}, "got dict"),
+        ({"a": [1]}, r"got dict: pass columns as pandas.DataFrame\(data\)"),
         ({"a"}, "got set"),
         (b"abc", "got bytes"),
+        (io.StringIO("a,b"), "got StringIO: pass its path"),
+        (io.BytesIO(b"a,b"), "got BytesIO: pass its path"),
         ([], "at least one row"),
         ([None], "got a list of NoneType"),
         (["a", 3], "index 1: expected rows of one kind, got 3"),
@@ -226,11 +329,12 @@ def test_a_dataset_is_a_frame():
         ([[1, 2], [3, 4]], r"pass them as an array, numpy.array\(rows\)"),
         ([{"a": 1}, {"b": 2}], "index 1: expected the keys a"),
         ([np.zeros((2, 2)), np.zeros((3, 2))], "arrays of one shape"),
-        (np.array(["a"]), "expected an array of numbers"),
+        (np.array(["2024-01-01"], "M8[D]"), "expected an array of numbers"),
         (np.array(1.0), "expected an array of numbers"),
         (np.zeros((3, 3), complex), "expected an array of numbers"),
         (torch.nn.Linear(2, 2), "from_logits"),
         (polars.DataFrame({"a": [[1], [2]]}), "expected numbers, texts, booleans or dates, got list"),
+        ([{"image": np.zeros((8, 8))}], "index 0: 'image': expected numbers, texts, booleans or dates, got ndarray"),
     ],
     ids=repr,
 )

@@ -21,6 +21,7 @@ def test_rows_are_the_same_in_every_form(rows):
     result = Result([Column("a"), Column("b")], iter(rows))
     assert [tuple(row.values()) for row in result] == rows
     assert len(result) == len(rows)
+    assert list(result[1:]) == list(result)[1:]
     assert result.to_dict() == {"a": [a for a, _ in rows], "b": [b for _, b in rows]}
     assert [tuple(row) for row in result.stream()] == rows  # after they were read, too
 

@@ -7,7 +7,7 @@ directory, so that a run that was fitted on a pandas frame samples pandas frames
 import csv
 import json
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -87,11 +87,18 @@ def write_csv(
 
 
 def _cells(values: Sequence[Any], name: str, local: bool, unit: str) -> list[str]:
-    if other := next((value for value in values if isinstance(value, list | dict | tuple | set | bytes)), None):
-        raise ValueError(f"{name}: expected numbers, texts, booleans or dates, got {type(other).__name__}")
+    check_cells(name, values)
     fine = any(getattr(value, "microsecond", 0) for value in values)  # all times are written alike
     precision = "microseconds" if fine else "seconds"
     return ["" if _is_missing(value) else _cell(value, name, precision, local, unit) for value in values]
+
+
+def check_cells(name: str, values: Iterable[Any]) -> None:
+    """Refuse values that are no cells of a table, such as lists and arrays."""
+    for value in values:
+        if isinstance(value, list | dict | tuple | set | bytes) or getattr(value, "ndim", None):
+            kind = type(value).__name__
+            raise ValueError(f"{name}: expected numbers, texts, booleans or dates, got {kind}: leave it out")
 
 
 def _cell(value: Any, name: str, precision: str, local: bool, unit: str) -> str:

@@ -20,13 +20,17 @@ from chainrule._app.heavy import np
 from chainrule._app.items import (
     EXPECTED,
     all_of,
+    amplitudes_of,
     as_array,
     existing,
+    frame_of,
+    is_clip,
     is_dataset,
     items_of,
     labelled_columns,
     pair_of,
     png_of,
+    samples_of,
     sentence,
     words_of,
     write_csv,
@@ -111,7 +115,7 @@ class Inputs:
         if labels is not None and isinstance(data, str | os.PathLike):
             raise ValueError("labels: expected images in an array with them, got a path: files have their own")
         if labels is not None and not written.endswith(".npz"):
-            raise ValueError("labels: expected images in an array with them; texts are pairs of a text and a label")
+            raise ValueError("labels: expected images in an array with them; of texts pass list(zip(texts, labels))")
         return written
 
     def _path(self, data: Any, name: str, labels: Any, rate: int | None) -> str:
@@ -119,11 +123,14 @@ class Inputs:
             return self.plain(existing(os.fspath(data)), name, streams=self.task == "text" or name == "file")
         file = Path(self._folder.name) / name
         if frames.is_frame(data) or is_dataset(data):
-            frame = frames.as_frame(data.to_polars() if is_dataset(data) else data)
+            frame = frames.as_frame(frame_of(data) if is_dataset(data) else data)
             is_series = getattr(data, "ndim", 2) == 1 or not (hasattr(data, "columns") or is_dataset(data))
             return str(self._write_frame(frame, file, rate, is_series=is_series))
-        if hasattr(data, "detach") or (hasattr(data, "ndim") and hasattr(data, "dtype")):
-            return str(self._write_array(as_array(data), file, labels, rate))
+        if hasattr(data, "ndim") and hasattr(data, "dtype"):
+            data = as_array(data)
+            if data.dtype.kind not in "OUT" or not data.ndim:
+                return str(self._write_array(data, file, labels, rate))
+            data = data.tolist()
         items = items_of(data, name)
         first = next(items)
         return str(self._write_rows(first, chain((first,), items), file, labels, rate))
@@ -241,6 +248,11 @@ class Inputs:
             return self._write_array(np.array(list(all_of(Real, rows, file.name))), file, labels, rate)
         if hasattr(first, "ndim"):
             return self._write_arrays(first, rows, file, labels, rate)
+        if hasattr(first, "__array_interface__"):  # an image of Pillow
+            return self._write_arrays(np.asarray(first), map(np.asarray, rows), file, labels, rate)
+        if is_clip(first) and self.task in ("", "sound"):
+            self.task, own = "sound", first["sampling_rate"]
+            return self._write_sounds(samples_of(rows, own, file.name), file, own)
         if isinstance(first, Mapping):
             return self._write_records(first, self._counted(all_of(Mapping, rows, file.name)), file)
         if not isinstance(first, Sequence) or isinstance(first, bytes) or not first:
@@ -248,7 +260,9 @@ class Inputs:
         rows = self._counted(all_of(Sequence, rows, file.name))
         if not isinstance(first[0], str):
             if isinstance(first[0], Real):
-                raise ValueError(f"{file.name}: rows of numbers: pass them as an array, numpy.array(rows)")
+                raise ValueError(
+                    f"{file.name}: rows of numbers: pass them as an array, numpy.array(rows), or as a frame"
+                )
             self.task = self.task or "tag"
             return write_text(file.with_suffix(".tsv"), map(sentence(file.name), count(), rows))
         if self.task == "tag":
@@ -275,7 +289,7 @@ class Inputs:
         if self.task == "classify":
             # other columns keep a row of an empty text, and tell that the first one is a header
             cells = ([row, number, number] for number, row in enumerate(rows))
-            return write_csv(file.with_suffix(".csv"), ["text", "#", "##"], cells)
+            return write_csv(file.with_suffix(".csv"), ["text", "no label", "no label (2)"], cells)
         if self.task not in _OF_TEXTS:
             raise ValueError(f"{file.name}: a run of the task {self.task} takes no strings")
         broken = False
@@ -295,6 +309,13 @@ class Inputs:
 
     def _write_records(self, first: Mapping[str, Any], rows: Iterator[Any], file: Path) -> Path:
         self.task = self.task or "table"
+        if self.task in (*_OF_FILES, "tag"):
+            remedy = "of sentences, each of pairs of a word and a tag"
+            remedy = remedy if self.task == "tag" else f"as [row[{next(iter(first), 'image')!r}] for row in data]"
+            raise ValueError(f"{file.name}: dictionaries hold no data of the task {self.task}: pass a list {remedy}")
+
+        for name, value in first.items():
+            frames.check_cells(f"{file.name} index 0: {name!r}", [value])
 
         def cells() -> Iterator[list[Any]]:
             for number, row in enumerate(rows):
@@ -303,6 +324,8 @@ class Inputs:
                 yield ["" if row[name] is None else row[name] for name in first]
 
         self._name_columns()
+        if self.task == "translate":
+            return self._write_rows(("", ""), map(tuple, cells()), file, None, None)
         return write_csv(file.with_suffix(".csv"), list(first) if self._header else None, cells())
 
     def _name_columns(self) -> None:
@@ -347,7 +370,7 @@ class Inputs:
         self._rate = rate
         file.mkdir()
         for number, sound in enumerate(sounds):
-            write_wav(file / f"{number:06}.wav", np.asarray(sound, dtype=np.float32), int(rate))
+            write_wav(file / f"{number:06}.wav", amplitudes_of(sound, f"{file.name} index {number}"), int(rate))
             self.items = number + 1
         return file
 

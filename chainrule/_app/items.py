@@ -11,6 +11,7 @@ from chainrule._app.heavy import np
 from chainrule.data._gather import paths_of
 from chainrule.data._text import STDIN
 
+_LOUDEST = 2.0  # amplitude of a sound; what is above 1 is cut
 EXPECTED = "expected a path, a frame, an array, or a list of strings, pairs or arrays"
 
 
@@ -35,8 +36,10 @@ def texts_of(data: Any) -> list[str]:
 
 def items_of(data: Any, name: str = "data") -> Iterator[Any]:
     """Iterate over the items of data in memory; raise ValueError if there are none."""
-    if isinstance(data, Mapping | bytes | bytearray | Set) or not isinstance(data, Iterable):
-        raise ValueError(f"{name}: {EXPECTED}, got {type(data).__name__}")
+    opened = hasattr(data, "read")
+    if isinstance(data, Mapping | bytes | bytearray | Set) or not isinstance(data, Iterable) or opened:
+        remedy = ": pass columns as pandas.DataFrame(data)" if isinstance(data, Mapping) else ": pass its path" * opened
+        raise ValueError(f"{name}: {EXPECTED}, got {type(data).__name__}{remedy}")
     items = iter(data)
     for first in items:
         return chain((first,), items)
@@ -48,12 +51,48 @@ def is_dataset(data: Any) -> bool:
     return hasattr(data, "column_names") and hasattr(data, "to_polars") and not frames.is_frame(data)
 
 
+def frame_of(data: Any) -> Any:
+    """Convert a Hugging Face Dataset to a frame of polars, in which numbers of classes are their names."""
+    import polars
+
+    frame = data.to_polars()
+    names = {name: feature.names for name, feature in data.features.items() if hasattr(feature, "names")}
+    return frame.with_columns(
+        polars.col(name).replace_strict(dict(enumerate(classes)), default=None, return_dtype=polars.String)
+        for name, classes in names.items()
+    )
+
+
+def is_clip(item: Any) -> bool:
+    """Tell if an item is a sound of a Hugging Face Dataset, decoded or to be decoded: it has an array and a rate."""
+    return hasattr(item, "get_all_samples") or (isinstance(item, Mapping) and {"array", "sampling_rate"} <= {*item})
+
+
+def samples_of(clips: Iterable[Any], rate: int, name: str) -> Iterator[Any]:
+    """Yield the samples of clips that have one rate."""
+    for number, clip in enumerate(clips):
+        if not is_clip(clip) or clip["sampling_rate"] != rate:
+            raise ValueError(f"{name} index {number}: expected a sound of {rate:,} samples a second, got another")
+        yield clip["array"]
+
+
+def amplitudes_of(sound: Any, where: str) -> Any:
+    """Return a sound as amplitudes: integers of 8, 16 or 32 bits are its samples, as in wav files."""
+    array = np.asarray(sound)
+    if array.dtype in ("u1", "i2", "i4"):
+        return array / 128.0 - 1 if array.dtype == "u1" else array / -float(np.iinfo(array.dtype).min)
+    if array.dtype.kind != "f" or not (abs(array) <= _LOUDEST).all():
+        got = array.dtype if array.dtype.kind != "f" else f"{abs(array).max():g}"
+        raise ValueError(f"{where}: expected amplitudes from -1 to 1, or int16, got {got}: convert the sound")
+    return array
+
+
 def as_array(data: Any) -> Any:
-    """Convert an array or tensor to NumPy; half precision becomes 32 bits."""
+    """Convert an array or tensor to NumPy; half precision becomes 32 bits, and what is masked NaN."""
     if hasattr(data, "detach"):
         data = data.detach().cpu()
         data = data.float() if data.dtype.is_floating_point and data.dtype.itemsize < 4 else data
-    return np.asarray(data)
+    return data.astype(float).filled(np.nan) if np.ma.is_masked(data) else np.asarray(data)
 
 
 def words_of(number: int, words: Sequence[str]) -> str:

@@ -61,7 +61,7 @@ def chosen_options(kind: type, options: Mapping[str, Any], inputs: "Inputs") -> 
 
 
 def in_flags(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Write mappings as the command line does, as in types={"a, b": "real"}, and numbers of NumPy as Python's.
+    """Write mappings and labels as the command line does, as in types={"a, b": "real"}, and numbers as Python does.
 
     >>> in_flags({"types": {"a": "skip", "b, c": "real"}, "seed": 1})
     {'types': 'a=skip,"b, c=real"', 'seed': 1}
@@ -72,7 +72,8 @@ def in_flags(options: Mapping[str, Any]) -> dict[str, Any]:
 def _in_flag(name: str, value: Any) -> Any:
     if isinstance(value, Mapping) and name in ("types", "where"):
         return _pairs(value)
-    return value.item() if type(value).__module__ == "numpy" and not value.ndim else value
+    value = value.item() if type(value).__module__ == "numpy" and not value.ndim else value
+    return str(value) if name in ("label", "target") and type(value) is int else value
 
 
 def path_of(value: Any, name: str) -> Path:

@@ -143,9 +143,11 @@ class Result:
         self._read_all()
         return len(self._kept)
 
-    def __getitem__(self, key: int | str) -> Any:
-        """Return the row at an index as a mapping, or the values of a named column."""
+    def __getitem__(self, key: int | slice | str) -> Any:
+        """Return the row at an index as a mapping, the rows of a slice, or the values of a named column."""
         self._read_all()
+        if isinstance(key, slice):
+            return self.with_rows(self._kept[key])
         if isinstance(key, str):
             if key not in self.names:
                 raise KeyError(f"no column {key!r}: expected one of {', '.join(self.names)}")

@@ -12,6 +12,7 @@ from dataclasses import asdict, fields, replace
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import gettempdir
 from typing import TYPE_CHECKING, Any
 
 from chainrule._app.inputs import Inputs
@@ -70,37 +71,7 @@ def train_run(
             for path in paths_of(source):
                 check_path(path)
     _announce(out if before is not None else request.sources["source"])
-    return _train(task, request, before, out, explicit_flags, overwrite=overwrite, began=began, callbacks=callbacks)
 
-
-def _check_packages(task: type[Task[Any]], config: RunConfig) -> None:
-    for package in task.NEEDS:
-        if find_spec(package) is None:
-            raise ValueError(f"training requires the package {package}: pip install {package}")
-    if config.training.track is not None:
-        from chainrule.training._callbacks import check_tracker
-
-        check_tracker(config.training.track)
-
-
-def _announce(source: Path | str | None) -> None:
-    """Announce the data at once: importing torch takes a second or more."""
-    if os.environ.get("RANK", "0") == "0":  # of several processes, the first
-        name = "the text built into Python" if source is None else printable(str(source))
-        print(f"reading {name} …", file=sys.stderr, flush=True)
-
-
-def _train(
-    task: type[Task[Any]],
-    request: RunConfig,
-    before: RunConfig | None,
-    out: Path,
-    explicit_flags: frozenset[str],
-    *,
-    overwrite: bool,
-    began: float | None,
-    callbacks: "Sequence[Callback]",
-) -> "tuple[Task[Any], TrainingResult | None]":
     from chainrule.training import train
     from chainrule.training._callbacks import make_tracker
     from chainrule.training._computation import computing
@@ -145,6 +116,25 @@ def _train(
                 callbacks=[*callbacks, *([make_tracker(run.training.track)] if run.training.track else [])],
             )  # fmt: skip
     return run, result if process_group.first else None
+
+
+def _check_packages(task: type[Task[Any]], config: RunConfig) -> None:
+    for package in task.NEEDS:
+        if find_spec(package) is None:
+            raise ValueError(f"training requires the package {package}: pip install {package}")
+    if config.training.track is not None:
+        from chainrule.training._callbacks import check_tracker
+
+        check_tracker(config.training.track)
+
+
+def _announce(source: Path | str | None) -> None:
+    """Announce the data at once: importing torch takes a second or more."""
+    if os.environ.get("RANK", "0") == "0":  # of several processes, the first
+        name = "the text built into Python" if source is None else printable(str(source))
+        if source is not None and Path(source).is_relative_to(gettempdir()):
+            name = Path(name).name  # of data in memory, which were written to a file
+        print(f"reading {name} …", file=sys.stderr, flush=True)
 
 
 def training_options(config: RunConfig) -> "TrainingOptions":

@@ -3,11 +3,11 @@
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from secrets import token_hex
 from typing import Any, ClassVar, Self, TypeVar
 
 from chainrule._typed_json import field_types, read_fields
@@ -51,16 +51,15 @@ def _replace(path: Path, content: bytes) -> None:
     if _is_device(path):
         path.write_bytes(content)
         return
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    temporary = path.with_name(f".{path.name}.{token_hex(4)}")  # not of `tempfile`, whose files are private
     try:
-        with os.fdopen(descriptor, "wb") as file:
+        with temporary.open("xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        Path(temporary).chmod(0o666 & ~umask())  # what open() would have given it; a temporary file is private
-        Path(temporary).replace(path)
+        temporary.replace(path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
     _flush_to_disk(path.parent)  # the rename itself must survive a power cut
 
@@ -101,13 +100,6 @@ def parse_json(text: bytes) -> Any:
         return json.loads(text)
     except RecursionError:
         raise ValueError("nested too deeply") from None
-
-
-def umask() -> int:
-    """Return the permissions that the process leaves out of new files."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 @contextmanager

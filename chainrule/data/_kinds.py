@@ -1,9 +1,9 @@
 """The kind of data that a path names, by its ending or, for a folder or an archive, by the names of the files in it."""
 
-from itertools import islice
+from collections import Counter
 from pathlib import Path
 
-from chainrule.data._members import ARCHIVES, TARS, file_names, is_visible
+from chainrule.data._members import ARCHIVES, TARS, file_names
 from chainrule.data._packed import open_unpacked, plain_name
 
 TABLES = (".csv", ".tsv", ".parquet")
@@ -33,16 +33,38 @@ def _has_texts(path: Path) -> bool:
         return False
 
 
+def kind_of(path: str | Path) -> str | None:
+    """Return table, image, sound, music or tag, whichever a path names; None if its names do not tell.
+
+    Images are a folder or archive with an image, an image, an array or an idx file; sounds and music a file, or a
+    folder or archive mostly of them.
+    """
+    file, _ = file_and_array(path)
+    name = file.name.lower()
+    if is_table(path):
+        return "table"
+    if file.is_dir() or (name.endswith(ARCHIVES) and file.is_file()):
+        return _kind_within(file)
+    endings = {"image": (".npz", ".npy", *IMAGES), "sound": SOUNDS, "music": MIDI}
+    if "-idx" in name:
+        return "image"
+    tagged = "tag" if plain_name(path).endswith((".conllu", ".conll")) else None
+    return next((kind for kind in endings if name.endswith(endings[kind])), tagged)
+
+
+def _kind_within(path: Path) -> str | None:
+    counts, tar = Counter[str](), path.is_file() and path.name.lower().endswith(TARS)
+    for number, name in enumerate(file_names(path)):
+        ending = Path(name).suffix.lower()
+        if ending in IMAGES and not (tar and number):
+            return "image"  # of a .tar archive the first tells: its list takes long to read
+        counts["sound" if ending in SOUNDS else "music" if ending in MIDI else ""] += 1
+    return next((kind for kind in ("sound", "music") if 2 * counts[kind] > counts.total()), None)
+
+
 def is_images(path: str | Path) -> bool:
-    """Return whether a path names images: a folder or archive with images, an image, an array or an idx file."""
-    path, _ = file_and_array(path)
-    name = path.name.lower()
-    if path.is_dir() or (name.endswith(ARCHIVES) and path.is_file()):
-        names = file_names(path)  # of a .tar archive the first tells: its list takes long to read
-        if path.is_file() and name.endswith(TARS):
-            names = islice(names, 1)
-        return any(is_visible(name, IMAGES) for name in names)
-    return name.endswith((".npz", ".npy", *IMAGES)) or "-idx" in name
+    """Return whether a path names images; see `kind_of`."""
+    return kind_of(path) == "image"
 
 
 def file_and_array(path: str | Path) -> tuple[Path, str | None]:
@@ -61,26 +83,3 @@ def check_path(path: str | Path) -> None:
         from chainrule.data._text import no_such_file
 
         raise no_such_file(path, "file or folder")
-
-
-def is_sounds(path: str | Path) -> bool:
-    """Return whether a path holds sounds: a sound file, or a folder or an archive mostly of sounds."""
-    return _are_mostly(path, SOUNDS)
-
-
-def is_music(path: str | Path) -> bool:
-    """Return whether a path holds music: a MIDI file, or a folder or an archive mostly of MIDI files."""
-    return _are_mostly(path, MIDI)
-
-
-def _are_mostly(path: str | Path, endings: tuple[str, ...]) -> bool:
-    if str(path).lower().endswith(endings):
-        return True
-    names = list(file_names(Path(path)))
-    found = sum(name.lower().endswith(endings) for name in names)
-    return found > len(names) - found
-
-
-def is_tagged(path: str | Path) -> bool:
-    """Return whether the name of a file says that it holds words with labels."""
-    return plain_name(path).endswith((".conllu", ".conll"))

@@ -16,7 +16,7 @@ from chainrule._app.tasks.task import Task
 from chainrule._app.tasks.text.task import TextTask
 from chainrule._printing import one_line
 from chainrule.data import BPEVocabulary, CharVocabulary, Vocabulary, WordVocabulary
-from chainrule.data._atomic import umask, write_json, write_text
+from chainrule.data._atomic import write_json, write_text
 from chainrule.data._vocabulary import EOS, UNKNOWN
 from chainrule.interchange._causal_lm import causal_lm, misfit
 from chainrule.interchange._graphs import write_graphs
@@ -251,10 +251,10 @@ def _new_folder(out: Path) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as parent:
         folder = Path(parent) / out.name
         folder.mkdir()
-        folder.chmod(0o777 & ~umask())
+        mode = folder.stat().st_mode  # what the umask gives
         yield folder
         for file in folder.rglob("*"):  # safetensors makes its files private
-            file.chmod((0o777 if file.is_dir() else 0o666) & ~umask())
+            file.chmod(mode if file.is_dir() else mode & 0o666)
         if out.exists():
             out.rmdir()
         folder.rename(out)

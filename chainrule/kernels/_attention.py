@@ -1,13 +1,15 @@
 """Causal attention with its cache written in place, and over a bounded past as bands of scores."""
 
-import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from chainrule.state import State
+
+if TYPE_CHECKING:
+    from chainrule.layers._causal_attention import CausalAttention
 
 ROOM = 128  # elements, at least, until the cache moves to a new buffer
 
@@ -17,11 +19,6 @@ class Rotary(NamedTuple):
 
     rotations: Callable[[Tensor, int, Tensor], Tensor]
     rotate: Callable[[Tensor, Tensor], Tensor]
-
-
-def _fixed_linear(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
-    weight, bias = weight.detach(), None if bias is None else bias.detach()
-    return lambda x: nn.functional.linear(x.detach(), weight, bias)
 
 
 class CausalAttentionSteps:
@@ -34,30 +31,12 @@ class CausalAttentionSteps:
     is copied once or twice in its life.
     """
 
-    def __init__(
-        self,
-        in_weight: Tensor,
-        in_bias: Tensor | None,
-        out_weight: Tensor,
-        out_bias: Tensor | None,
-        *,
-        num_heads: int,
-        num_kv_heads: int,
-        window: int,
-        slopes: Tensor | None,
-        rotary: Rotary | None,
-    ):
-        self.heads, self.groups, self.window, self.rotary = num_heads, num_kv_heads, window, rotary
-        self.head_size = out_weight.shape[0] // num_heads
-        # Queries come divided by √d.
-        scale = torch.ones(len(in_weight), dtype=in_weight.dtype, device=in_weight.device)
-        scale[: num_heads * self.head_size] = 1 / math.sqrt(self.head_size)
-        with torch.no_grad():
-            in_bias = None if in_bias is None else in_bias * scale
-            self.project = _fixed_linear(in_weight * scale.unsqueeze(1), in_bias)
-        self.output = _fixed_linear(out_weight, out_bias)
-        self.slopes = None if slopes is None else slopes.to(in_weight).view(num_kv_heads, -1, 1)
-        self.like = out_weight
+    def __init__(self, layer: "CausalAttention", rotary: Rotary | None):
+        self.heads, self.groups, self.window, self.rotary = layer.num_heads, layer.num_kv_heads, layer.window, rotary
+        self.head_size, slopes = layer.head_size, layer.slopes()
+        self.like, bias = layer.out_proj.weight.detach(), layer.out_proj.bias
+        self.project, self.output = layer.scaled_projection(), (self.like, None if bias is None else bias.detach())
+        self.slopes = None if slopes is None else slopes.to(self.like).view(self.groups, -1, 1)
         self._last: State = None
         self._end = 0  # the first slot behind the last state
         self._buffer: _Buffer
@@ -68,10 +47,11 @@ class CausalAttentionSteps:
         buffer = self._buffer
         self._end = end = self._end + 1
         length = min(self.window - 1, end)
-        read = self._read(self.project(x_t), max(end - self.window, 0), end)
+        heads = nn.functional.linear(x_t.detach(), *self.project)
+        read = self._read(heads, max(end - self.window, 0), end)
         keys, values = (cache.narrow(2, end - length, length) for cache in (buffer.keys, buffer.values))
         self._last = {"keys": keys, "values": values, "count": buffer.counts[end]}
-        return self.output(read), self._last
+        return nn.functional.linear(read, *self.output), self._last
 
     def _read(self, heads: Tensor, begin: int, end: int) -> Tensor:
         """Write the last element of a cache, and read it: (B, (H + 2G)d) to (B, D)."""

@@ -18,14 +18,10 @@ _LOADING = 0.6
 
 
 def first_compiled(saved: float, count: int | None) -> int | None:
-    """Return the element of one sequence from which compiled loops draw; `None` for none.
+    """Return the element from which compiled loops draw, which save seconds for each; `None` for none.
 
     If the number of elements is open, it is the one at which the loops would have paid for loading. The request
     decides, not what is loaded, so that equal requests give equal bits.
-
-    Args:
-        saved: seconds that the loops save for an element.
-        count: elements to draw, if it is known.
 
     >>> first_compiled(2e-3, 200), first_compiled(2e-3, 1000), first_compiled(2e-3, None), first_compiled(0, None)
     (None, 0, 300, None)

@@ -201,7 +201,7 @@ def transformer_scores(
     weights, biases = array(weight), array(bias)
     (layers, groups, held, size), kind = cached[0].shape, weights.dtype
     cache = np.empty((2, layers, groups, window, size), kind)
-    cache[:, :, :, np.arange(count - held, count) % window] = cached
+    cache[:, :, :, np.arange(count - held, count) % window] = cached  # what holds nothing goes where nobody reads yet
     heads, hidden, units = blocks.project.shape[1], blocks.first.shape[1], blocks.second.shape[2]
     scratch = [np.empty(width, kind) for width in (weights.shape[1], heads, hidden, units, window)]
     x, scores = np.empty(weights.shape[1], kind), np.empty_like(biases)

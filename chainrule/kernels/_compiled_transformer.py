@@ -117,19 +117,9 @@ def _add_branch(weight: Any, bias: Any, y: Any, x: Any) -> None:
 @kept
 @compiled_sums
 def transform(
-    x: Any,
-    vector: Any,
-    turns: Any,
-    slot: int,
-    held: int,
-    cache: Any,
-    w: Any,
-    y: Any,
-    heads: Any,
-    hidden: Any,
-    units: Any,
-    scores: Any,
-) -> None:
+    x: Any, vector: Any, turns: Any, slot: int, held: int, cache: Any, w: Any,
+    y: Any, heads: Any, hidden: Any, units: Any, scores: Any,
+) -> None:  # fmt: skip
     """Compute the output of all blocks.
 
     Args:

@@ -5,19 +5,42 @@ code after a change of those. Here the folder bears a digest of all files of the
 """
 
 import hashlib
+import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
 from numba import config, njit
+from numba.core import event
 from numba.misc.appdirs import AppDirs
+
+from chainrule._printing import is_watched
 
 # Arrays belong to whoever calls from Python, for as long as the call lasts: counting references to them in between
 # took three quarters of the time.
 compiled = njit(_nrt=False)
 # Of numbers: a product and a sum may fuse, and sums may be taken in the order of vectors. NaN and infinities stay.
 compiled_sums = njit(_nrt=False, error_model="numpy", fastmath={"contract", "reassoc", "nsz"})
+
+
+class _Notice(event.Listener):
+    """A line where somebody waits for the first loop of the package to be compiled."""
+
+    def on_start(self, event: Any) -> None:
+        if is_watched() and event.data["dispatcher"].py_func.__module__.startswith("chainrule."):
+            _tell()
+
+    def on_end(self, event: Any) -> None: ...
+
+
+@cache
+def _tell() -> None:
+    print("compiling fast loops for this processor, once: about 10 s", file=sys.stderr)
+
+
+event.register("numba:compile", _Notice())
 
 
 def kept(function: Any) -> Any:
@@ -36,12 +59,6 @@ def kept(function: Any) -> Any:
 def folder(package: Path) -> Path | None:
     """Return the folder of the code of a package's files: the first that can be written, None where none can."""
     return next(filter(_is_writable, _folders(package)), None)
-
-
-def is_kept(package: Path) -> bool:
-    """Return whether there is machine code of a package's files."""
-    chosen = folder(package)
-    return chosen is not None and any(chosen.rglob("*.nbc"))
 
 
 def _folders(package: Path) -> Iterator[Path]:

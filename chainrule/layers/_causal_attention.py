@@ -76,7 +76,7 @@ class CausalAttention(MultiHeadAttention, SequenceLayer):
         x, real = self._checked(x, lengths)
         queries, keys, values, even, state = self._read(x, state)
         if even and enabled() and x.shape[1] >= _BANDED * self.window:
-            heads = banded_attention(queries, keys, values, self.window, self._slopes())
+            heads = banded_attention(queries, keys, values, self.window, self.slopes())
         else:
             mask = self._mask(queries, keys, even, state)
             heads = scaled_dot_product(queries, keys, values, mask, causal=mask is None and x.shape[1] > 1)
@@ -94,19 +94,17 @@ class CausalAttention(MultiHeadAttention, SequenceLayer):
     def prepare(self) -> LayerStep:
         if not may_prepare(self):
             return stepping(self)
-        return CausalAttentionSteps(
-            self.in_proj_weight,
-            self.in_proj_bias,
-            self.out_proj.weight,
-            self.out_proj.bias,
-            num_heads=self.num_heads,
-            num_kv_heads=self.num_kv_heads,
-            window=self.window,
-            slopes=self._slopes(),
-            rotary=Rotary(rotations, rotate) if self.position == "rotary" else None,
-        )
+        return CausalAttentionSteps(self, Rotary(rotations, rotate) if self.position == "rotary" else None)
 
-    def _slopes(self) -> Tensor | None:
+    def scaled_projection(self) -> tuple[Tensor, Tensor | None]:
+        """Return the weights and biases of queries, divided by √d, keys and values, without gradients."""
+        scale = torch.ones_like(self.in_proj_weight[:, :1].detach())
+        scale[: self.model_size] = self.head_size**-0.5
+        bias = self.in_proj_bias
+        return self.in_proj_weight.detach() * scale, None if bias is None else bias.detach() * scale.squeeze(1)
+
+    def slopes(self) -> Tensor | None:
+        """Return ALiBi's slope of each head, (H,); `None` for other positions."""
         alibi = self.position == "alibi"
         return distance_slopes(self.num_heads, self.in_proj_weight.device) if alibi else None
 
@@ -151,7 +149,7 @@ class CausalAttention(MultiHeadAttention, SequenceLayer):
         if not even:  # the cache of a row that has read less begins with slots that hold nothing
             held = torch.arange(-cached, time, device=queries.device) >= -state["count"].unsqueeze(1)
             mask = mask & held[:, None, None]
-        if (slopes := self._slopes()) is not None:
+        if (slopes := self.slopes()) is not None:
             slopes = slopes.to(queries).view(-1, 1, 1)
             return (-slopes * distances(time, cached, queries.device)).masked_fill(~mask, -torch.inf)
         return mask

@@ -201,8 +201,8 @@ def compiled_blocks(
     if 2 * len(mixers) * mixer.num_kv_heads * window * size > LOOK_UP_LIMIT:
         return None
     norms = [norm for block in stack.layers for norm in (block.norm1, block.norm2)]
-    scale = like.new_ones(len(like))
-    scale[: mixer.model_size] = size**-0.5
+    projections, biases = zip(*(part.scaled_projection() for part in mixers), strict=True)
+    slopes = like.new_zeros(mixer.num_heads) if (own := mixer.slopes()) is None else own.to(like)
 
     def stacked(parts: Iterable[Tensor | None], width: int) -> Any:
         return loops.array(torch.stack([like.new_zeros(width) if part is None else part for part in parts]))
@@ -217,17 +217,14 @@ def compiled_blocks(
     weights = loops.transformer.Weights(
         stacked(map(shifted, [*norms, stack.norm] if norm_first else norms), 0),
         isinstance(norms[0], nn.LayerNorm), norm_first, norms[0].eps,
-        stacked((part.in_proj_weight * scale.unsqueeze(1) for part in mixers), 0),
-        stacked((None if part.in_proj_bias is None else part.in_proj_bias * scale for part in mixers), len(like)),
+        stacked(projections, 0), stacked(biases, len(like)),
         *linears([part.out_proj for part in mixers]),
-        loops.array((like.new_zeros(mixer.num_heads) if (slopes := mixer._slopes()) is None else slopes).to(like)),
-        loops.transformer.ACTIVATIONS[networks[0].activation],
+        loops.array(slopes), loops.transformer.ACTIVATIONS[networks[0].activation],
         *linears([part.linear1 for part in networks]),
         *linears([part.linear2 for part in networks]),
     )  # fmt: skip
     caches, count = state["blocks"], int(state["blocks"][0]["count"])
-    empty = max(caches[0]["keys"].shape[2] - count, 0)  # slots at the beginning that hold nothing
-    cached = [loops.array(torch.cat([cache[name] for cache in caches])[:, :, empty:]) for name in ("keys", "values")]
+    cached = [loops.array(torch.cat([cache[name] for cache in caches])) for name in ("keys", "values")]
 
     def places(start: int) -> tuple[Any, Any]:
         stop = start + _AHEAD

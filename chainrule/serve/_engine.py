@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from secrets import randbelow
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,6 +25,7 @@ from chainrule._app.tasks.run_directory import VOCABULARY
 from chainrule._app.tasks.text.sampler import Decoder, cover_log_probs
 from chainrule._app.tasks.text.sampling import begin_prompt, fitting_prompt
 from chainrule._base import AutoregressiveModel
+from chainrule.data import Vocabulary
 from chainrule.data._corpus import load_vocabulary
 from chainrule.data._vocabulary import Beginning
 from chainrule.heads import Categorical
@@ -34,9 +35,6 @@ from chainrule.serve._guard import Busy, Limits
 from chainrule.serve._stream import Held, Request, Stream, Token
 from chainrule.state import State, concatenate, expand, select
 
-if TYPE_CHECKING:
-    from chainrule.data import Vocabulary
-
 _CHUNK = 128  # symbols of a prompt read between two steps
 _PAUSE = 0.05  # seconds between two deliveries: each wakes the thread of the server, and holds up the next step
 
@@ -44,7 +42,7 @@ _PAUSE = 0.05  # seconds between two deliveries: each wakes the thread of the se
 class _Row:
     """A text that is being drawn."""
 
-    def __init__(self, stream: Stream, vocabulary: "Vocabulary", eos: int | None, before: Sequence[int]):
+    def __init__(self, stream: Stream, vocabulary: Vocabulary, eos: int | None, before: Sequence[int]):
         self.stream, self.request, self.eos = stream, stream.request, eos
         seed = randbelow(1 << 31) if self.request.seed is None else self.request.seed
         self.generator = torch.Generator().manual_seed(seed)

@@ -5,14 +5,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
+
+import numpy as np
+import torch
 
 from chainrule._app.results import Result
-
-if TYPE_CHECKING:
-    from chainrule._app.run import Run
-    from chainrule._app.tasks.forecast.task import ForecastTask
-    from chainrule._app.tasks.table.task import TableTask
+from chainrule._app.run import Run
+from chainrule._app.tasks.forecast.prediction import draw_paths
+from chainrule._app.tasks.forecast.task import ForecastTask
+from chainrule._app.tasks.output import channels_last
+from chainrule._app.tasks.table.task import TableTask
+from chainrule._app.tasks.table.verbs import complete_block, nats_of
+from chainrule._app.tasks.translate.prediction import translator_of
+from chainrule.data._images import Reading
+from chainrule.data._tables.cell_column import MISSING
+from chainrule.data._tables.prepare import PartialRow
+from chainrule.metrics import quantiles_of_samples
 
 _PARTICLES = 64  # of each completion where known columns come after unknown ones
 _SHOWN_CATEGORIES = 1000  # of a column, in the form
@@ -22,15 +31,15 @@ _MOST_SERIES = 40  # that are drawn
 _LEAST_PAST = 60
 
 
-def _table(run: "Run") -> "TableTask":
+def _table(run: Run) -> TableTask:
     return cast("TableTask", run._task)
 
 
-def _series(run: "Run") -> "ForecastTask":
+def _series(run: Run) -> ForecastTask:
     return cast("ForecastTask", run._task)
 
 
-def about_table(run: "Run") -> dict[str, Any]:
+def about_table(run: Run) -> dict[str, Any]:
     """Return the columns, in the order of the model."""
     return {"columns": [_column(column) for column in _table(run).schema.kept]}
 
@@ -44,17 +53,13 @@ def _column(column: Any) -> dict[str, Any]:
     return about | ({} if low is None else {"low": low, "high": high})
 
 
-def complete_row(run: "Run", cells: Mapping[str, str], n: int, seed: int) -> dict[str, Any]:
+def complete_row(run: Run, cells: Mapping[str, str], n: int, seed: int) -> dict[str, Any]:
     """Draw the missing cells of a row, n times.
 
     Returns:
         `columns`: for each missing column its distribution over the draws; `rows`: the first completions; `effective`:
         the fewest draws that any completion rests on, None where every draw is exact.
     """
-    import torch
-
-    from chainrule._app.tasks.table.verbs import complete_block
-
     task = _table(run)
     row = _partial(task, cells)
     generator = torch.Generator().manual_seed(seed)
@@ -74,9 +79,6 @@ def summarised(columns: Sequence[Any], rows: Sequence[Sequence[str]], which: Ite
 
 
 def _partial(task: Any, cells: Mapping[str, str]) -> Any:
-    from chainrule.data._tables.cell_column import MISSING
-    from chainrule.data._tables.prepare import PartialRow
-
     schema_columns = task.schema.kept
     if unknown := cells.keys() - {column.name for column in schema_columns}:
         raise ValueError(f"cells: there is no column {min(unknown)!r}")
@@ -101,8 +103,6 @@ def _distribution(column: Any, cells: Sequence[str]) -> dict[str, Any]:
         return about | {"shares": [[name, count / len(cells)] for name, count in counts]}
     if not numbers:
         return about | {"missing": missing, "bins": [], "low": 0, "high": 0, "mean": None}
-    import numpy as np
-
     low, high = min(numbers), max(numbers)
     if column.kind != "real":  # every bin holds the same number of integers
         width = (high - low) // _BINS + 1
@@ -117,15 +117,11 @@ def _distribution(column: Any, cells: Sequence[str]) -> dict[str, Any]:
     return about | {"bins": bins, "edges": ends, "mean": mean, "quantiles": quantiles, "missing": missing}
 
 
-def score_row(run: "Run", cells: Mapping[str, str]) -> dict[str, Any]:
+def score_row(run: Run, cells: Mapping[str, str]) -> dict[str, Any]:
     """Return the exact log-probability of a whole row, and the nats of each of its cells given those before it.
 
     Columns of real numbers count by density, so that their nats may be negative.
     """
-    import torch
-
-    from chainrule._app.tasks.table.verbs import nats_of
-
     task = _table(run)
     schema_columns = task.schema.kept
     numbers = [column.encode(cells.get(column.name, "")) for column in schema_columns]
@@ -134,7 +130,7 @@ def score_row(run: "Run", cells: Mapping[str, str]) -> dict[str, Any]:
     return {"nats": sum(nats), "columns": each}
 
 
-def sample_row(run: "Run", seed: int) -> dict[str, Any]:
+def sample_row(run: Run, seed: int) -> dict[str, Any]:
     """Draw one row from the model."""
     names = [column.name for column in _table(run).schema.kept]
     drawn = _table(run).sample(1, _table(run).Sampling(), seed=seed, device="cpu")
@@ -146,7 +142,7 @@ def first(result: Result) -> dict[str, Any]:
     return next(iter(result.records()))
 
 
-def tag_sentence(run: "Run", text: str) -> dict[str, Any]:
+def tag_sentence(run: Run, text: str) -> dict[str, Any]:
     """Words, tags, the probability of each, and spans where tags mark them; of each line a sentence."""
     lines = [line for line in text.splitlines() if line.strip()]
     keys = ("words", "tags", "nats", "probabilities", "spans")
@@ -155,7 +151,7 @@ def tag_sentence(run: "Run", text: str) -> dict[str, Any]:
     return {"sentences": [{key: row[key] for key in keys if key in row} for row in run.tag(lines)]}
 
 
-def classify_text(run: "Run", text: str) -> dict[str, Any]:
+def classify_text(run: Run, text: str) -> dict[str, Any]:
     """Labels with their probabilities, likeliest first, and the weight of each word where the model has attention."""
     row = first(run.classify([" ".join(text.split())]))
     return {"labels": ranked(row["probabilities"]), "tokens": row["tokens"], "attention": row["attention"]}
@@ -166,10 +162,8 @@ def ranked(probabilities: Mapping[str, float]) -> list[list[Any]]:
     return [[name, value] for name, value in sorted(probabilities.items(), key=lambda item: -item[1])]
 
 
-def translate_text(run: "Run", text: str, beam: int) -> dict[str, Any]:
+def translate_text(run: Run, text: str, beam: int) -> dict[str, Any]:
     """Translations of lines, each with its nats and, where the model has attention, its alignment."""
-    from chainrule._app.tasks.translate.prediction import translator_of
-
     lines = [" ".join(line.split()) for line in text.splitlines() if line.strip()]
     if not lines:
         return {"sentences": []}
@@ -189,33 +183,26 @@ def translate_text(run: "Run", text: str, beam: int) -> dict[str, Any]:
     return {"sentences": sentences}
 
 
-def read_upload(run: "Run", content: bytes) -> Any:
+def read_upload(run: Run, content: bytes) -> Any:
     """Read an image file of any size and convert it like the run's images, (C, H, W) of 8 bits."""
-    from chainrule.data._images import Reading
-
     channels, height, width = cast(Any, run._task).shape
     reading = Reading((height, width), "grey" if channels == 1 else "rgb")
     return reading.image(BytesIO(content), "the file")[0]
 
 
-def classify_image(run: "Run", content: bytes) -> dict[str, Any]:
+def classify_image(run: Run, content: bytes) -> dict[str, Any]:
     """Labels of an image file with their probabilities, likeliest first."""
-    from chainrule._app.tasks.output import channels_last
-
     row = first(run.classify(channels_last(read_upload(run, content))[None]))
     return {"labels": ranked(row["probabilities"])}
 
 
-def caption_image(run: "Run", content: bytes) -> dict[str, Any]:
+def caption_image(run: Run, content: bytes) -> dict[str, Any]:
     """Return the caption of an image file."""
-    from chainrule._app.tasks.output import channels_last
-    from chainrule.data._images import Reading
-
     pixels, _ = Reading(None, "rgb").image(BytesIO(content), "the file")
     return {"caption": first(run.caption([channels_last(pixels)]))["caption"]}
 
 
-def about_series(run: "Run") -> dict[str, Any]:
+def about_series(run: Run) -> dict[str, Any]:
     """Return the columns that a pasted series needs, and whether the run's own rows are there."""
     task = _series(run)
     schema = task.schema
@@ -224,11 +211,8 @@ def about_series(run: "Run") -> dict[str, Any]:
     return {"horizon": task.data.horizon, "columns": names, "targets": list(schema.targets), "own": task.is_prepared()}
 
 
-def forecast_own(run: "Run", back: int, paths: int, seed: int) -> dict[str, Any]:
+def forecast_own(run: Run, back: int, paths: int, seed: int) -> dict[str, Any]:
     """Return a forecast of the run's own rows from a number of rows before their end, with what came."""
-    from chainrule._app.tasks.forecast.prediction import draw_paths
-    from chainrule.metrics import quantiles_of_samples
-
     task = _series(run)
     series, horizon = task.series(), task.data.horizon
     longest = int((series.spans[:, 1] - series.spans[:, 0]).max())
@@ -259,7 +243,7 @@ def forecast_own(run: "Run", back: int, paths: int, seed: int) -> dict[str, Any]
     }
 
 
-def forecast_text(run: "Run", text: str, paths: int, seed: int) -> dict[str, Any]:
+def forecast_text(run: Run, text: str, paths: int, seed: int) -> dict[str, Any]:
     """Return a forecast of what follows a pasted file of comma-separated values."""
     with TemporaryDirectory(prefix="chainrule-") as folder:
         file = Path(folder) / "series.csv"

@@ -4,19 +4,22 @@ from base64 import b64decode, b64encode
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from time import monotonic
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from chainrule._app.run import Run
+from chainrule._app.tasks.image.task import ImageTask
+from chainrule._modes import device_of
+from chainrule.data._images import brightness
+from chainrule.heads._adapter import head_of
+from chainrule.heads._categorical import check_filters
 from chainrule.serve._state import ServerState
 
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-    from torch import Tensor
-
-    from chainrule._app.run import Run
-    from chainrule._app.tasks.image.task import ImageTask
-
-    Bytes = npt.NDArray[np.uint8]
+Bytes = npt.NDArray[np.uint8]
 
 _SECONDS = 0.03  # of drawing between two messages
 _EXAMPLES = 64  # held-out images to begin from
@@ -34,12 +37,12 @@ class Drawing:
     known: str  # a byte for each of its pixels, (H, W) in base64: 1 where it is kept
 
 
-def task_of(run: "Run") -> "ImageTask":
+def task_of(run: Run) -> ImageTask:
     """Return the task of a run of images."""
     return cast("ImageTask", run._task)
 
 
-def about_images(run: "Run") -> dict[str, Any]:
+def about_images(run: Run) -> dict[str, Any]:
     """Facts about the images of a run that the page needs."""
     task = task_of(run)
     channels, height, width = task.shape
@@ -48,7 +51,7 @@ def about_images(run: "Run") -> dict[str, Any]:
     return {"channels": channels, "height": height, "width": width, "labels": labels, "examples": examples}
 
 
-async def stream_images(state: ServerState, run: "Run", drawing: Drawing) -> AsyncGenerator[dict[str, Any], None]:
+async def stream_images(state: ServerState, run: Run, drawing: Drawing) -> AsyncGenerator[dict[str, Any], None]:
     """Images as they are drawn, in raster order, channels last.
 
     Yields:
@@ -65,12 +68,7 @@ async def stream_images(state: ServerState, run: "Run", drawing: Drawing) -> Asy
 class _Draw:
     """Images that are being drawn, a few elements at a time."""
 
-    def __init__(self, run: "Run", drawing: Drawing):
-        import torch
-
-        from chainrule._modes import device_of
-        from chainrule.heads._categorical import check_filters
-
+    def __init__(self, run: Run, drawing: Drawing):
         self._task, self._model, self._temperature = task_of(run), cast(Any, run.model), drawing.temperature
         check_filters(drawing.temperature, None, None)
         classes = self._task.conditions
@@ -85,10 +83,8 @@ class _Draw:
             self._state = self._model.initial_state(self._n, context)
         self._last: Tensor | None = None
 
-    def some(self) -> "Bytes":
+    def some(self) -> Bytes:
         """Draw for a moment; the next elements of each image, (n, m) of 8 bits."""
-        import torch
-
         drawn: list[Tensor] = []
         until = monotonic() + _SECONDS
         with torch.no_grad():
@@ -105,9 +101,7 @@ class _Draw:
                 self.place += 1
         return _bright(self._task, torch.stack(drawn, 1))
 
-    def _drawn(self, conditional: Any) -> "Tensor":
-        from chainrule.heads._adapter import head_of
-
+    def _drawn(self, conditional: Any) -> Tensor:
         drawn: Tensor = head_of(conditional).filtered(self._temperature).sample(generator=self._generator)
         return drawn
 
@@ -116,11 +110,8 @@ class _Draw:
         return int(self._known.int().cumprod(0).sum())
 
 
-def _given(task: Any, model: Any, drawing: Drawing) -> "tuple[Tensor, Tensor]":
+def _given(task: Any, model: Any, drawing: Drawing) -> tuple[Tensor, Tensor]:
     """Return the levels of the image in visiting order, (T,), and which are known."""
-    import numpy as np
-    import torch
-
     channels, height, width = task.shape
     if not drawing.pixels:
         return torch.zeros(model.sequence_length).long(), torch.zeros(model.sequence_length, dtype=torch.bool)
@@ -133,9 +124,7 @@ def _given(task: Any, model: Any, drawing: Drawing) -> "tuple[Tensor, Tensor]":
     return model.to_sequence(levels[None])[0], model.to_sequence(known_mask[None])[0]
 
 
-def _decoded(text: str, shape: tuple[int, ...]) -> "Bytes":
-    import numpy as np
-
+def _decoded(text: str, shape: tuple[int, ...]) -> Bytes:
     try:
         values = np.frombuffer(b64decode(text, validate=True), np.uint8)
         return values.reshape(shape)
@@ -143,17 +132,13 @@ def _decoded(text: str, shape: tuple[int, ...]) -> "Bytes":
         raise ValueError(f"expected base64 of {'×'.join(map(str, shape))} bytes") from None
 
 
-def _bright(task: Any, levels: "Tensor") -> "Bytes":
+def _bright(task: Any, levels: Tensor) -> Bytes:
     """Levels as 8 bits, black to white."""
-    import numpy as np
-
-    from chainrule.data._images import brightness
-
     image: Bytes = np.ascontiguousarray(brightness(levels.cpu().numpy().astype(np.uint8), task.reduction.levels))
     return image
 
 
-def example_image(run: "Run", number: int) -> dict[str, Any]:
+def example_image(run: Run, number: int) -> dict[str, Any]:
     """Return a held-out image as 8 bits, (C, H, W) in base64, and the number of its label."""
     task = task_of(run)
     count = about_images(run)["examples"]

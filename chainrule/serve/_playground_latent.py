@@ -4,15 +4,18 @@ from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import torch
+from torch import Tensor
+
+from chainrule._app.run import Run
+from chainrule._app.tasks.image.codes import shown
+from chainrule._app.tasks.table.inspection import decoded_draws
+from chainrule._app.tasks.text.codes import decoded_lines, text_of
+from chainrule._modes import device_of
 from chainrule.serve._playground_answers import summarised
 from chainrule.serve._playground_images import example_image
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from chainrule._app.run import Run
 
 _SLIDERS = 12  # latent dimensions that can be moved
 _REACH = 3.0  # standard deviations of the prior
@@ -33,10 +36,8 @@ class _Latent:
 
 
 @lru_cache(maxsize=16)
-def _latent(run: "Run") -> _Latent:
+def _latent(run: Run) -> _Latent:
     """Return the dimensions that the model uses, most used first; all of them where no held-out rows tell."""
-    import torch
-
     from chainrule._latent import LatentModel
     from chainrule.diagnostics import active_units
 
@@ -53,7 +54,7 @@ def _latent(run: "Run") -> _Latent:
     return _Latent(dimensions, low, high, centre, rows[:_EXAMPLES], codes[:_EXAMPLES])
 
 
-def about_latent(run: "Run") -> dict[str, Any]:
+def about_latent(run: Run) -> dict[str, Any]:
     """Return the sliders (the latent dimension of each, and its range), the central code, and what can be encoded."""
     latent = _latent(run)
     return {
@@ -65,17 +66,13 @@ def about_latent(run: "Run") -> dict[str, Any]:
     }
 
 
-def decode(run: "Run", code: Sequence[float], seed: int) -> dict[str, Any]:
+def decode(run: Run, code: Sequence[float], seed: int) -> dict[str, Any]:
     """Return what a code decodes to.
 
     Returns:
         `pixels` of 8 bits, (C, H, W) in base64; the likeliest `text`, symbol by symbol; or of draws of a row the
         distribution of each of its `columns`, and the first `rows`.
     """
-    import torch
-
-    from chainrule._modes import device_of
-
     model: Any = run.model
     task: Any = run._task
     if len(code) != model.latent_size:
@@ -84,23 +81,17 @@ def decode(run: "Run", code: Sequence[float], seed: int) -> dict[str, Any]:
     generator = torch.Generator(device_of(model)).manual_seed(seed)
     match run.task:
         case "image":
-            from chainrule._app.tasks.image.codes import shown
-
             with torch.no_grad():
                 drawn = model.from_codes(z, generator=generator)
             return {"pixels": b64encode(shown(task, drawn)[0].tobytes()).decode()}
         case "text":
-            from chainrule._app.tasks.text.codes import decoded_lines
-
             return {"text": decoded_lines(task, model, z)[0]}
-    from chainrule._app.tasks.table.inspection import decoded_draws
-
     drawn = decoded_draws(task, model, z, _DRAWS, generator)[:, 0]
     columns, rows = task.schema.kept, [*task.schema.decode(drawn.cpu().numpy())]
     return summarised(columns, rows, range(len(columns)))
 
 
-def encode_example(run: "Run", number: int) -> dict[str, Any]:
+def encode_example(run: Run, number: int) -> dict[str, Any]:
     """Return the code of a held-out row, and the row itself: an image, a `text`, or a `row`."""
     latent = _latent(run)
     task: Any = run._task
@@ -111,8 +102,6 @@ def encode_example(run: "Run", number: int) -> dict[str, Any]:
         case "image":
             own = example_image(run, number)
         case "text":
-            from chainrule._app.tasks.text.codes import text_of
-
             own = {"text": text_of(task, latent.rows[number].tolist())[0]}
         case _:
             (cells,) = task.schema.decode(latent.rows[number : number + 1].numpy())
@@ -120,6 +109,6 @@ def encode_example(run: "Run", number: int) -> dict[str, Any]:
     return own | {"code": latent.codes[number].tolist()}
 
 
-def encode_text(run: "Run", text: str) -> dict[str, Any]:
+def encode_text(run: Run, text: str) -> dict[str, Any]:
     """Return the code of a line."""
     return {"code": run.embed([text])["code"][0].tolist()}

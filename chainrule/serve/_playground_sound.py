@@ -4,18 +4,18 @@ from base64 import b64decode, b64encode
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from time import monotonic
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from chainrule._app.run import Run
+from chainrule._app.tasks.sound.task import SoundTask
+from chainrule._modes import device_of
+from chainrule.models import WaveNet
 from chainrule.serve._state import ServerState
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-    from torch import Tensor
-
-    from chainrule._app.run import Run
-    from chainrule._app.tasks.sound.task import SoundTask
-    from chainrule.models import WaveNet
 
 _SECONDS = 0.1  # of drawing between two messages
 _READ = 1 << 14  # samples of a prompt that are read at once
@@ -36,12 +36,12 @@ class SoundRequest:
     seed: int  # of the draws
 
 
-def task_of(run: "Run") -> "SoundTask":
+def task_of(run: Run) -> SoundTask:
     """Return the task of a run of sounds."""
     return cast("SoundTask", run._task)
 
 
-def about_sounds(run: "Run") -> dict[str, Any]:
+def about_sounds(run: Run) -> dict[str, Any]:
     """Return facts about the sounds of a run that the page needs."""
     task = task_of(run)
     is_stream = task.facts.sequences == "stream"
@@ -50,10 +50,8 @@ def about_sounds(run: "Run") -> dict[str, Any]:
     return {"rate": task.rate, "labels": task.labels, "seconds": seconds, "longest": _LONGEST, "examples": examples}
 
 
-def example_sound(run: "Run", number: int) -> dict[str, Any]:
+def example_sound(run: Run, number: int) -> dict[str, Any]:
     """Return the beginning of a held-out sound, 16-bit samples in base64, and the number of its label."""
-    import numpy as np
-
     task, count = task_of(run), about_sounds(run)["examples"]
     if not 0 <= number < count:
         raise ValueError(f"number: expected a whole number from 0 to {count - 1}, got {number}")
@@ -65,12 +63,12 @@ def example_sound(run: "Run", number: int) -> dict[str, Any]:
     return {"samples": _written(task.levels.decode(levels)), "label": label}
 
 
-def _written(amplitudes: "npt.NDArray[np.float32]") -> str:
+def _written(amplitudes: npt.NDArray[np.float32]) -> str:
     """16-bit samples in base64."""
     return b64encode((amplitudes * 32768).round().clip(-32768, 32767).astype("<i2").tobytes()).decode()
 
 
-async def stream_sound(state: ServerState, run: "Run", request: SoundRequest) -> AsyncGenerator[dict[str, Any], None]:
+async def stream_sound(state: ServerState, run: Run, request: SoundRequest) -> AsyncGenerator[dict[str, Any], None]:
     """Yield pieces of a sound as it is read and drawn.
 
     Yields:
@@ -85,12 +83,7 @@ async def stream_sound(state: ServerState, run: "Run", request: SoundRequest) ->
 class _Sound:
     """A sound that is being read and drawn, some samples at a time."""
 
-    def __init__(self, run: "Run", request: SoundRequest):
-        import numpy as np
-        import torch
-
-        from chainrule._modes import device_of
-
+    def __init__(self, run: Run, request: SoundRequest):
         task, model = task_of(run), cast("WaveNet", run.model)
         labels = task.labels
         if (request.label is not None) != bool(labels) or not 0 <= (request.label or 0) < len(labels or "_"):
@@ -123,11 +116,9 @@ class _Sound:
 
     def piece(self) -> dict[str, Any] | None:
         """Read or draw for a moment; None at the end."""
-        import torch
-
         if not (self._parts or self._left):
             return None
-        is_drawn, until, draws = not self._parts, monotonic() + _SECONDS, list["Tensor"]()
+        is_drawn, until, draws = not self._parts, monotonic() + _SECONDS, list[Tensor]()
         while is_drawn and self._left and (not draws or monotonic() < until):
             draws.append(next(self._drawn))
             self._left -= 1

@@ -6,19 +6,19 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from math import exp
 from secrets import token_urlsafe
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
+import torch
+
+from chainrule._app.run import Run
+from chainrule._app.tasks.text.scoring import ended_lines
+from chainrule._app.tasks.text.task import TextTask
+from chainrule._base import AutoregressiveModel
+from chainrule.data import Vocabulary
+from chainrule.layers import CausalAttention
 from chainrule.serve._engine import Engine
 from chainrule.serve._stream import Request, Token
 from chainrule.state import State, leaves
-
-if TYPE_CHECKING:
-    import torch
-
-    from chainrule._app.run import Run
-    from chainrule._app.tasks.text.task import TextTask
-    from chainrule._base import AutoregressiveModel
-    from chainrule.data import Vocabulary
 
 ALTERNATIVES = 10
 _STATE_BYTES = 256 << 20  # of all sessions
@@ -130,8 +130,6 @@ async def stream_text(
 
 async def read_text(engine: Engine, text: str) -> AsyncGenerator[dict[str, Any], None]:
     """Records of the symbols of a text as the model reads it; of a run on lines, each line from its own beginning."""
-    from chainrule._app.tasks.text.scoring import ended_lines
-
     parts = ended_lines(text) if engine.run._task.data.reading == "lines" else [text]
     for part in parts:
         request = Request(engine.encode(part), 0, alternatives=ALTERNATIVES, score_prompt=True)
@@ -154,20 +152,19 @@ def token_record(engine: Engine, token: Token) -> dict[str, Any]:
     }
 
 
-def vocabulary_of(run: "Run") -> "Vocabulary":
+def vocabulary_of(run: Run) -> Vocabulary:
     """Return the vocabulary of a run of texts."""
     return cast("TextTask", run._task).vocabulary
 
 
-def about_text(run: "Run") -> dict[str, Any]:
+def about_text(run: Run) -> dict[str, Any]:
     """Facts about a run of texts that the page needs."""
     data = run._task.data
     return {"level": data.level, "reading": data.reading, "symbols": len(vocabulary_of(run)), "inside": insides(run)}
 
 
-def insides(run: "Run") -> dict[str, Any]:
+def insides(run: Run) -> dict[str, Any]:
     """Return the parts of a model of texts whose activations can be shown: gates of units, or heads of attention."""
-    from chainrule.layers import CausalAttention
     from chainrule.models import RecurrentLM, TransformerLM
     from chainrule.models._model_mean import first_part
 
@@ -181,14 +178,12 @@ def insides(run: "Run") -> dict[str, Any]:
     return {}
 
 
-def gates_of(run: "Run", symbols: Sequence[int], layer: int, unit: int) -> dict[str, Any]:
+def gates_of(run: Run, symbols: Sequence[int], layer: int, unit: int) -> dict[str, Any]:
     """Return one unit's activity after each symbol: its gates, its cell and its output.
 
     Returns:
         `values`: lists over the symbols, by name; `suggested`: the units whose output varies most over this text.
     """
-    import torch
-
     from chainrule.diagnostics._subject import replay, subject_of
 
     parts = insides(run)
@@ -205,14 +200,12 @@ def gates_of(run: "Run", symbols: Sequence[int], layer: int, unit: int) -> dict[
     return {"values": values, "suggested": suggested}
 
 
-def attention_of(run: "Run", symbols: Sequence[int], layer: int, head: int) -> dict[str, Any]:
+def attention_of(run: Run, symbols: Sequence[int], layer: int, head: int) -> dict[str, Any]:
     """Attention of one head over a text.
 
     Returns:
         `weights`: for each symbol, how much its prediction attended to the start and to each symbol before it.
     """
-    import torch
-
     from chainrule.diagnostics._mixer_views import mixer_views
     from chainrule.models._model_mean import first_part
 
@@ -231,5 +224,5 @@ def _check(value: int, count: int, name: str) -> None:
         raise ValueError(f"{name}: expected a whole number from 0 to {count - 1}, got {value}")
 
 
-def _rounded(values: "torch.Tensor") -> list[float]:
+def _rounded(values: torch.Tensor) -> list[float]:
     return [round(value, 4) for value in values.double().tolist()]

@@ -14,6 +14,7 @@ from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
+import numpy as np
 from fastapi import APIRouter, HTTPException, Request
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, create_model
@@ -63,8 +64,6 @@ def bytes_of(value: str, name: str) -> bytes:
 
 def image_of(value: Any, name: str) -> Any:
     """Return an image (H, W) or (H, W, 3) of 8 bits: lists of numbers, or a PNG or JPEG file in base64."""
-    import numpy as np
-
     if not isinstance(value, str):
         array = _numbers(value, name, 2, 3)
         if array.size and not (array.min() >= 0 and array.max() <= 255 and (array == np.floor(array)).all()):
@@ -83,8 +82,6 @@ def image_of(value: Any, name: str) -> Any:
 
 def _numbers(value: Any, name: str, *dimensions: int) -> Any:
     """Nested lists of numbers as an array."""
-    import numpy as np
-
     try:
         array = np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):

@@ -2,7 +2,9 @@ import os
 
 import pytest
 
+from chainrule._app.tasks.bundle import read_bundle, write_bundle
 from chainrule.data._atomic import replacing, write_text
+from chainrule.interchange._exporting import _new_folder
 
 
 def test_an_error_names_the_file_that_was_to_be_written_and_leaves_nothing(tmp_path):
@@ -28,3 +30,20 @@ def test_a_device_or_pipe_is_written_to_and_stays(tmp_path):
         assert pipe.is_fifo()
     finally:
         os.close(reader)
+
+
+def test_permissions_are_those_of_the_umask_which_stays(tmp_path, monkeypatch):
+    """The umask was set to be read; files that other threads made meanwhile were open to everybody."""
+    before = os.umask(0o027)
+    monkeypatch.setattr(os, "umask", None)
+    try:
+        write_text(tmp_path / "file", "text")
+        with _new_folder(tmp_path / "folder") as folder:
+            (folder / "private").touch(0o600)
+        write_bundle(tmp_path / "copy", read_bundle(tmp_path / "folder"))
+    finally:
+        monkeypatch.undo()
+        os.umask(before)
+    modes = [(tmp_path / name).stat().st_mode & 0o777 for name in ("file", "folder", "folder/private", "copy")]
+    assert modes == [0o640, 0o750, 0o640, 0o750]
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]

@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("numba")
-from numba import config
+from numba import config, njit
 
-from chainrule.kernels._machine_code import folder, is_kept
+from chainrule.kernels import _machine_code
+from chainrule.kernels._machine_code import folder
 
 
 @pytest.fixture
@@ -23,11 +24,8 @@ def package(tmp_path, monkeypatch):
 def test_code_is_kept_beside_that_of_python_until_a_file_changes(package):
     chosen = folder(package)
     assert chosen.parent == package / "__pycache__"
-    (chosen / "loop.nbc").touch()
-    assert is_kept(package)
     (package / "one.py").write_text("2")
     assert folder(package) != chosen
-    assert not is_kept(package)
 
 
 def test_a_package_that_cannot_be_written_keeps_its_code_with_the_user(package):
@@ -38,4 +36,15 @@ def test_a_package_that_cannot_be_written_keeps_its_code_with_the_user(package):
 def test_without_a_folder_nothing_is_kept(package, monkeypatch):
     monkeypatch.setattr(config, "CACHE_DIR", str(package / "one.py" / "below a file"))
     assert folder(package) is None
-    assert not is_kept(package)
+
+
+@pytest.mark.parametrize("watched", [True, False])
+def test_somebody_who_waits_for_a_compilation_is_told_once(monkeypatch, capsys, watched):
+    """Seconds passed without a word when images were first drawn."""
+    monkeypatch.setattr(_machine_code, "is_watched", lambda: watched)
+    _machine_code._tell.cache_clear()
+    for module in ("somebody.else", "chainrule.kernels._loops", "chainrule.kernels._loops"):
+        function = njit(lambda x: x + 1)
+        function.py_func.__module__ = module
+        function(1.0)
+    assert capsys.readouterr().err.count("compiling fast loops for this processor, once") == watched

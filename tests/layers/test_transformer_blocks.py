@@ -155,15 +155,3 @@ def test_bad_arguments_are_named():
         EncoderBlock(8, 2, norm="batch")
     with pytest.raises(ValueError, match="dropout: expected a number"):
         EncoderBlock(8, 2, dropout=1.0)
-
-
-@pytest.mark.parametrize("activation", ["gelu", "relu", "swiglu"])
-@pytest.mark.parametrize(
-    ("dtype", "tolerance"), [(torch.float64, 1e-14), (torch.float32, 1e-5), (torch.bfloat16, 0.05)]
-)
-def test_a_prepared_feed_forward_network_is_the_network(activation, dtype, tolerance):
-    layer = FeedForward(12, activation=activation).to(dtype)
-    prepared = layer.prepare()
-    for rows in (1, 3):
-        x = 4 * torch.randn(rows, 12).to(dtype)
-        torch.testing.assert_close(prepared(x), layer(x).detach(), rtol=tolerance, atol=tolerance)

@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from chainrule._app.cli.signature import joined_help, verb_for
+from chainrule._app.cli.signature import verb_for
 from chainrule._app.tasks import open_run
 from chainrule._app.tasks.capabilities import Compresses
-from chainrule._app.tasks.display import Switch, Verb, dump_json, progress_bars, quoted, size_of
+from chainrule._app.tasks.display import Switch, dump_json, progress_bars, quoted, size_of
 from chainrule._app.tasks.task import Task
 from chainrule._printing import one_line
 from chainrule.data._atomic import write_bytes
@@ -160,12 +160,7 @@ def export(run: Task[Any], /, *, to: Literal["hub", "onnx", "torch-export"], out
         print(line)
 
 
-def import_verb(task: type[Task[Any]]) -> Verb:
-    """Make a run of a language model that another program trained: nanogpt, torch-rnn or huggingface."""
-    import_.__doc__ = joined_help(import_.__doc__ or "", "")  # paragraphs in a line each, as in all verbs
-    return import_
-
-
+@verb_for(Task)
 def import_(
     kind: Literal["nanogpt", "torch-rnn", "huggingface"],
     file: Path,
@@ -177,7 +172,7 @@ def import_(
     overwrite: Switch = False,
     json: Switch = False,
 ) -> None:
-    """Make a run of a language model that another program trained.
+    """Make a run of a language model that another program trained: nanogpt, torch-rnn or huggingface.
 
     The run has exactly the conditionals of the imported model; sample, score and the other verbs work as usual.
     Nothing in a checkpoint is executed.
@@ -210,12 +205,7 @@ def import_(
 _NEEDED = ("fastapi", "uvicorn", "prometheus_client")
 
 
-def serve_verb(task: type[Task[Any]]) -> Verb:
-    """Serve runs: a page to play with in a browser, OpenAI-compatible completions, and every capability as JSON."""
-    serve.__doc__ = joined_help(serve.__doc__ or "", "")  # paragraphs in a line each, as in all verbs
-    return serve
-
-
+@verb_for(Task)
 def serve(
     *runs: Path,
     port: int = 8000,

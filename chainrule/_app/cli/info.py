@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from chainrule._app.cli.render import show, show_report
-from chainrule._app.cli.signature import Seed, joined_help, verb_for
+from chainrule._app.cli.signature import Seed, verb_for
 from chainrule._app.inputs import inputs_of
 from chainrule._app.listing import runs as list_runs
 from chainrule._app.results import Column, Result
 from chainrule._app.tasks import open_run
 from chainrule._app.tasks.capabilities import Checks, Scores
-from chainrule._app.tasks.display import Switch, Verb, counted, dump_json, format_duration, resume_command, size_of
+from chainrule._app.tasks.display import Switch, counted, dump_json, format_duration, resume_command, size_of
 from chainrule._app.tasks.likelihood_record import LikelihoodRecord, why_not_ranked
 from chainrule._app.tasks.output import checked_page
 from chainrule._app.tasks.run_directory import METRICS, TRAINING_PAGE, WEIGHTS, bytes_on_disk
@@ -154,11 +154,7 @@ def check(run: Checks, /, *, seed: Seed = 0, json: Switch = False) -> int:
     return 0 if report.ok else 1
 
 
-def runs_verb(task: type[Task[Any]]) -> Verb:
-    """List runs, of any tasks."""
-    return runs
-
-
+@verb_for(Task)
 def runs(folder: Path = Path("runs"), /, *, json: Switch = False, csv: Switch = False) -> None:
     """List the runs of a folder: task, model, data, size, minutes, best figure, state.
 
@@ -170,19 +166,11 @@ def runs(folder: Path = Path("runs"), /, *, json: Switch = False, csv: Switch = 
     show(list_runs(folder), json=json, csv=csv)
 
 
-runs_verb.__doc__ = runs.__doc__
-
-
 _DATA = 12  # characters of a digest
 Line = tuple[dict[str, Any], LikelihoodRecord | None]
 
 
-def compare_verb(task: type[Task[Any]]) -> Verb:
-    """Compare runs: size, time, likelihood and how it was measured; rank them where that is allowed."""
-    compare.__doc__ = joined_help(compare.__doc__ or "", "")  # paragraphs in a line each, as in all verbs
-    return compare
-
-
+@verb_for(Task)
 def compare(*runs: Path, data: Path | None = None, json: Switch = False, device: str = "auto") -> None:
     """Compare runs: size, time trained, likelihood in the same units, and how it was measured.
 

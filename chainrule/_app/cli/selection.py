@@ -13,8 +13,8 @@ from pathlib import Path
 from shlex import quote
 from typing import Any, cast
 
-from chainrule._app.cli.exchange import compress, decompress, export, import_verb, serve_verb
-from chainrule._app.cli.info import check, compare_verb, info, report, runs_verb
+from chainrule._app.cli.exchange import compress, decompress, export, import_, serve
+from chainrule._app.cli.info import check, compare, info, report, runs
 from chainrule._app.cli.train import train_verb
 from chainrule._app.cli.verbs import embed, evaluate, inspect, interpolate, predict, reconstruct, sample, score
 from chainrule._app.tasks import TASK_VERBS, TASKS, recognise, task_class, unrecognised
@@ -33,9 +33,9 @@ VERBS: dict[str, Callable[[type[Task[Any]]], Verb | None]] = {
     "check": check,
     "info": info,
     "report": report,
-    "runs": runs_verb,
-    "compare": compare_verb,
-    "serve": serve_verb,
+    "runs": runs,
+    "compare": compare,
+    "serve": serve,
     "embed": embed,
     "reconstruct": reconstruct,
     "interpolate": interpolate,
@@ -43,7 +43,7 @@ VERBS: dict[str, Callable[[type[Task[Any]]], Verb | None]] = {
     "compress": compress,
     "decompress": decompress,
     "export": export,
-    "import": import_verb,
+    "import": import_,
 }
 """All verbs except predictions, which are named after their tasks."""
 RUN_BY_FLAG = ("compress", "decompress")  # verbs that also work without a run: --run names it

@@ -14,6 +14,7 @@ from cyclopts import Group, Parameter
 
 from chainrule._app.inputs import inputs_of
 from chainrule._app.tasks import TASKS
+from chainrule._app.tasks.capabilities import OPTIONS, Inspects
 from chainrule._app.tasks.config import MOST_SEED, options_class
 from chainrule._app.tasks.display import Switch, Verb
 from chainrule._app.tasks.model import argument_help
@@ -133,20 +134,20 @@ class VerbTemplate:
 
     body: Callable[..., int | None]
     ability: type  # capability that a task needs for the verb
-    options: str  # task attribute with the options class; empty without options
-    out: str  # task attribute that tells if --out is a flag; empty if it always is
 
     def __call__(self, task: type[Task[Any]]) -> Verb | None:
         """Return the verb for a task; None if the task lacks the capability."""
         if not issubclass(task, self.ability):
             return None
         optional = "run" in (self.body.__kwdefaults__ or {})
-        types: dict[str, Any] = {"run": Path | None if optional else _RUN}
-        if self.out and not getattr(task, self.out):
+        types: dict[str, Any] = {}
+        if "run" in self.body.__annotations__:
+            types["run"] = Path | None if optional else _RUN
+        if issubclass(task, Inspects) and self.ability is Inspects and not task.writes_page:
             types["out"] = Annotated[Path | None, Parameter(parse=False)]
-        if not self.options:
+        if self.ability not in OPTIONS:
             return with_types(self.body, types)
-        options = getattr(task, self.options)
+        options = getattr(task, OPTIONS[self.ability])
         types["options"] = as_flags(options) if fields(options) else Annotated[Any, Parameter(parse=False)]
         verb = with_types(self.body, types, options=described(options)())
         verb.__doc__ = joined_help(options.__doc__ or "", self.body.__doc__ or "")
@@ -198,6 +199,6 @@ def _spare_sources(run: Task[Any], out: Path | None) -> None:
             raise ValueError(f"--out {out}: the run was trained on this file: give another name")
 
 
-def verb_for(ability: type, options: str = "", out: str = "") -> Callable[[Callable[..., int | None]], VerbTemplate]:
+def verb_for(ability: type) -> Callable[[Callable[..., int | None]], VerbTemplate]:
     """Decorate a function as a `VerbTemplate`."""
-    return lambda body: VerbTemplate(body, ability, options, out)
+    return lambda body: VerbTemplate(body, ability)

@@ -30,7 +30,7 @@ from chainrule._app.tasks.task import Task
 _MOST = 1 << 20
 
 
-@verb_for(Samples, "Sampling")
+@verb_for(Samples)
 def sample(
     run: Samples,
     /,
@@ -66,7 +66,7 @@ def sample(
     say(pieces.notes())
 
 
-@verb_for(Scores, "Scoring")
+@verb_for(Scores)
 def score(
     run: Scores,
     data: Input,
@@ -97,7 +97,7 @@ def score(
     show(result, json=json, csv=csv, ranked=sort, top=top, out=out)
 
 
-@verb_for(Evaluates, "Evaluation")
+@verb_for(Evaluates)
 def evaluate(
     run: Evaluates, data: Input | None = None, /, *, options: Any, json: Switch = False, device: Device = "auto"
 ) -> None:
@@ -110,7 +110,7 @@ def evaluate(
     show(run.evaluate(data, options, device=device), json=json)
 
 
-@verb_for(Embeds, "Embedding")
+@verb_for(Embeds)
 def embed(
     run: Embeds, data: Input, /, *, options: Any, out: Path | None = None, json: Switch = False, device: Device = "auto"
 ) -> None:
@@ -125,7 +125,7 @@ def embed(
     show(run.embed(data, options, device=device), json=json, out=out)
 
 
-@verb_for(Inspects, "Inspection", out="writes_page")
+@verb_for(Inspects)
 def inspect(
     run: Inspects,
     data: Input | None = None,
@@ -154,7 +154,7 @@ def inspect(
     show_report(report, page, json=json)
 
 
-@verb_for(Reconstructs, "Reconstruction")
+@verb_for(Reconstructs)
 def reconstruct(
     run: Reconstructs,
     data: Input,
@@ -178,7 +178,7 @@ def reconstruct(
     show(run.reconstruct(data, options, seed=seed, device=device), json=json, out=out)
 
 
-@verb_for(Interpolates, "Interpolation")
+@verb_for(Interpolates)
 def interpolate(
     run: Interpolates,
     first: str,
@@ -204,7 +204,7 @@ def interpolate(
     show(run.interpolate((first, last), options, seed=seed, device=device), json=json, out=out)
 
 
-@verb_for(Predicts, "Prediction")
+@verb_for(Predicts)
 def predict(
     run: Predicts,
     file: Input,

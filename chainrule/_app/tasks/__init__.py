@@ -10,7 +10,7 @@ from chainrule._app.tasks.run_directory import CONFIG, read_config
 from chainrule._lazy import attach
 from chainrule._printing import one_line
 from chainrule.data._gather import paths_of
-from chainrule.data._kinds import is_images, is_music, is_sounds, is_table, is_tagged
+from chainrule.data._kinds import kind_of
 
 if TYPE_CHECKING:
     from chainrule._app.tasks.caption.task import CaptionTask as CaptionTask
@@ -50,8 +50,6 @@ TASK_VERBS = {
     "forecast": "Forecast what comes after the last row of a file.",
 }
 """The line about each verb that is named after a task."""
-RECOGNISED = {"table": is_table, "image": is_images, "sound": is_sounds, "music": is_music, "tag": is_tagged}
-"""Tasks recognised by the data's names; the first match wins."""
 
 
 def task_class(name: str) -> "type[Task[Any]]":
@@ -62,8 +60,7 @@ def task_class(name: str) -> "type[Task[Any]]":
 
 def recognise(path: Path) -> str | None:
     """Recognise the task by a file name or a folder's content; None if neither tells."""
-    first = Path(paths_of(str(path))[0])
-    return next((name for name, is_its in RECOGNISED.items() if is_its(first)), None)
+    return kind_of(paths_of(str(path))[0])
 
 
 def unrecognised(folder: Path | str) -> ValueError:

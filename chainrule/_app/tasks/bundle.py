@@ -1,13 +1,12 @@
 """A file or a folder as one string of bytes, and back."""
 
-import shutil
 import tempfile
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from chainrule.data._atomic import umask, write_bytes
+from chainrule.data._atomic import write_bytes
 from chainrule.data._text import refuse_stdin
 
 
@@ -101,18 +100,14 @@ def write_bundle(path: Path, bundle: Bundle) -> None:
     if "folder" not in bundle.described:
         write_bytes(path, bundle.data)
         return
-    partial = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
-    try:
-        for (name, _), content in zip(
-            bundle.described["files"], cut(bundle.data, bundle.described["files"]), strict=True
-        ):
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as parent:
+        partial = Path(parent) / path.name
+        partial.mkdir()
+        files = bundle.described["files"]
+        for (name, _), content in zip(files, cut(bundle.data, files), strict=True):
             target = partial / name
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(content)
         for name in bundle.described.get("folders", []):
             (partial / name).mkdir(parents=True, exist_ok=True)
-        partial.chmod(0o777 & ~umask())
         partial.rename(path)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise

@@ -1,7 +1,7 @@
 """Models with a latent code, in any task: bounds of their likelihood, use of the code, a page about it."""
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import sqrt
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -16,7 +16,8 @@ from chainrule._app.tasks.task import M, Task
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from chainrule._app.pages.page import Content, Table
+    from chainrule._app.pages.code_page import Exhibit, Labels
+    from chainrule._app.pages.page import Table
     from chainrule._latent import CodeModel, LatentModel
     from chainrule.diagnostics import LatentUse
     from chainrule.training._validation import Findings, Observe
@@ -124,17 +125,27 @@ REACH = 2.5  # standard deviations of the prior
 
 def code_report(
     run: Task[Any],
+    model: "CodeModel",
     use: "LatentUse",
-    sections: "list[Content]",
+    noun: str,
+    *,
+    pairs: "tuple[str, Exhibit]",
+    error: "tuple[str, Exhibit]",
+    traversals: "tuple[str, Mapping[int, Exhibit]]",
+    labels: "Labels | None" = None,
     facts: dict[str, Any],
     lines: Iterable[str] = (),
-    *,
-    about: str,
+    read: str,
     command: str,
 ) -> Report:
-    """Build the report of a model with a latent code."""
+    """Build the report of a model with a latent code; `read` describes the rows, and `noun` names one."""
+    from chainrule._app.pages.code_page import code_sections
     from chainrule._app.pages.page import Page
 
+    parameters = sum(weight.numel() for weight in model.parameters())
+    about = f"{run.config.model} with {counted(parameters, 'parameter')}, {model.latent_size} dimensions; {read}"
+    how, strips = traversals
+    sections = code_sections(use, noun, pairs, error, (traversal_words(use, noun, how), strips), labels)
     figures: dict[str, Any] = {
         **facts,
         "collapsed": use.collapsed,
@@ -150,12 +161,6 @@ def code_report(
     return page_report(run, Page(f"The code of {run.path}", about, sections, command), figures, [*report_lines, *lines])
 
 
-def about_code(run: Task[Any], model: "CodeModel", read: str) -> str:
-    """Describe the model, and the rows that were read."""
-    parameters = sum(weight.numel() for weight in model.parameters())
-    return f"{run.config.model} with {counted(parameters, 'parameter')}, {model.latent_size} dimensions; {read}"
-
-
 def traversals_of(use: "LatentUse") -> "Iterator[tuple[int, list[str], Tensor]]":
     """Yield each active dimension with STEPS values, and codes (STEPS, L) in which the others are at their means."""
     centre = use.codes.mean(0)
@@ -169,7 +174,7 @@ def traversals_of(use: "LatentUse") -> "Iterator[tuple[int, list[str], Tensor]]"
         yield index, [f"{round(value, 2) + 0.0:+.2f}" for value in values.tolist()], codes  # no -0.00
 
 
-def traversal_words(use: "LatentUse", noun: str, how: str = "") -> str:
+def traversal_words(use: "LatentUse", noun: str, how: str) -> str:
     """Explain the traversals; `how` tells how an input is decoded."""
     if not use.ranked:
         return "No dimension is active, so no traversals are shown."

@@ -3,7 +3,6 @@
 import hashlib
 import lzma
 import math
-import sys
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -285,8 +284,6 @@ def _codec(run: Task[Any]) -> FileCodec:
 def _adaptive(data: bytes, header: dict[str, Any], progress: ProgressOf, *, verify: bool) -> Compressed:
     from chainrule.coding import adaptive
 
-    if not adaptive.is_compiled():
-        print("compiling the adaptive model once, which takes about ten seconds", file=sys.stderr)
     part = adaptive.compress(data, _added(progress(len(data), "writing")))
     if verify and _read_adaptive(part, len(data), progress) != data:
         raise ValueError("verification: the decoded data differ: nothing is written")

@@ -98,6 +98,7 @@ class Tally:
     nats: float = 0.0
     elements: int = 0
     standard_error: float | None = None  # standard error of nats estimated by sampling
+    bytes: int = 0  # size of the original text; 0 for other data
 
     def add(self, nats: float, elements: int) -> None:
         self.rows, self.nats, self.elements = self.rows + 1, self.nats + nats, self.elements + elements
@@ -111,23 +112,20 @@ class Tally:
         unit: str,
         empty: str,
         rank: str = "nats",
-        notes: Callable[[], Iterable[str]] = tuple,
+        **others: Any,
     ) -> Result:
-        """Build the result of scoring; `rows` call `add`, and `unit` names one row."""
+        """Build the result of scoring; `rows` call `add`, `unit` names one row, and `others` are options of Result."""
 
         def some() -> Iterator[Sequence[Any]]:
             yield from rows
-            if not self.rows:
+            if not self.elements:
                 raise ValueError(empty)
 
         def likelihood() -> LikelihoodRecord:
-            return LikelihoodRecord(basis, self.nats, self.elements, "", self.standard_error)
+            return LikelihoodRecord(basis, self.nats, self.elements, "", self.standard_error, self.bytes or None)
 
-        about = {"measured": basis}
-        return Result(
-            columns, some(), about=about, summary=lambda: self.figures(unit, basis), notes=notes, rank=rank,
-            main=rank, likelihood=likelihood,
-        )  # fmt: skip
+        about: dict[str, Any] = {"about": {"measured": basis}, "rank": rank, "main": rank, "likelihood": likelihood}
+        return Result(columns, some(), **about | {"summary": lambda: self.figures(unit, basis)} | others)
 
     def figures(self, unit: str, basis: Basis) -> dict[str, Any]:
         from chainrule.training import bits

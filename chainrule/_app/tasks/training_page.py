@@ -119,12 +119,9 @@ def _curves(
         yield clipping_plot(norms)
     timings = [record for record in read_timings(run.path / TIMINGS) if "training_elements_per_second" in record]
     if timings:
-        series = ("", [record["step"] for record in timings], *_column(timings, "training_elements_per_second"))
-        yield _figure("speed", "Throughput", f"{run.basis.unit}s per second", [(*series, BLUE, "o-")])
-
-
-def _column(records: Sequence[dict[str, Any]], name: str) -> tuple[list[float]]:
-    return ([float(record[name]) for record in records],)
+        points = [(record["step"], float(record["training_elements_per_second"])) for record in timings]
+        series = ("", *map(list, zip(*points, strict=True)), BLUE, "o-")
+        yield _figure("speed", "Throughput", f"{run.basis.unit}s per second", [series])
 
 
 def _averaged(records: Sequence[dict[str, Any]], name: str) -> tuple[list[float], list[float]]:

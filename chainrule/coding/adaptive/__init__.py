@@ -20,7 +20,6 @@ loops when they are first used.
 """
 
 from collections.abc import Callable
-from pathlib import Path
 from types import ModuleType
 
 import numpy as np
@@ -81,14 +80,6 @@ def code_length(data: bytes) -> float:
     text = np.frombuffer(data, np.uint8)
     ones = _compiled().probabilities(text) / 65536
     return float(-np.log2(np.where(np.unpackbits(text), ones, 1 - ones)).sum())
-
-
-def is_compiled() -> bool:
-    """Return true if compiled code is cached; otherwise the first use takes about ten seconds."""
-    _compiled()
-    from chainrule.kernels._machine_code import is_kept
-
-    return is_kept(Path(__file__).parent)
 
 
 def _compiled() -> ModuleType:

@@ -319,7 +319,7 @@ def _fitted_schema(
         formats = {name: dates for name, dates in (formats | finer).items() if dates is not None}
         facts, count = _counted(file, formats, fraction, seed)
     if count < 2:
-        raise ValueError(f"{path}: expected at least two rows to train on, got {count}: give more rows")
+        raise ValueError(f"{path}: expected at least two rows to train on, got {count} with a value: give more rows")
     schema = TableSchema.fit(facts, file.header, types, min_count)
     kept_names = {column.name for column in schema.kept}
     if all(column.constant for column in facts if column.name in kept_names):

@@ -102,9 +102,9 @@ class ConllFile:
                 raise ValueError(f"{self.name}: column: expected one of {', '.join(CONLLU[2:])}, got {name!r}")
             return CONLLU.index(name)
         alone = self.width == 1
-        if column is None or (alone and not tagged):
-            if alone and tagged:
-                raise ValueError(f"{self.name} line {self._first_line()}: expected a word and its tag, got one column")
+        if alone and tagged:
+            raise ValueError(f"{self.name} line {self._first_line()}: expected a word and its tag, got one column")
+        if column is None or alone:
             return 1 if alone else self.width - 1 - (self._word == self.width - 1)
         first = 2 if self._word == 0 else 1
         if not column.isdigit() or not first <= int(column) <= self.width + (not tagged):

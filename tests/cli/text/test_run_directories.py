@@ -100,13 +100,6 @@ def test_train_and_info_give_figures_that_compare_between_levels(command, here):
     assert "of the symbols <unk>" in command("info", "run").out
 
 
-def test_subwords_go_by_both_names(command, here):
-    asked = ["log.txt", *TINY, "--steps", 1, "--out", "run", "--vocabulary-size", 270]
-    assert command("train", *asked, "--level", "subword").status == 0
-    assert json.loads((here / "run" / "config.json").read_text())["data"]["level"] == "bpe"
-    assert command("train", "--resume", "--out", "run", "--level", "bpe").status == 0
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["new", "overwrite"])
 def test_a_kill_at_any_moment_of_preparing_leaves_the_old_run_the_new_one_or_a_free_directory(here, how):

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from sound_files import tone, wav_bytes, write
 
+from chainrule._app.tasks import recognise
+from chainrule.data import _kinds
 from chainrule.data import _members as members
-from chainrule.data._kinds import is_sounds
+from chainrule.data._kinds import kind_of
 from chainrule.data._sounds import Collection, Labelling, read_sound
 from chainrule.data._sounds.prepare import label_number, ordered
 
@@ -73,12 +75,20 @@ def test_what_holds_no_sound_is_named(tmp_path):
 def test_sounds_are_told_from_other_data(tmp_path):
     write(tmp_path / "sounds" / "1.wav", tone(9))
     (tmp_path / "sounds" / "labels.csv").write_text("x")
-    assert not is_sounds(tmp_path / "sounds")
+    assert kind_of(tmp_path / "sounds") is None
     write(tmp_path / "sounds" / "2.wav", tone(9))
-    assert is_sounds(tmp_path / "sounds")
-    assert is_sounds(tmp_path / "new.flac")
-    assert is_sounds(archive(tmp_path / "a.tar.gz"))
-    assert not is_sounds(tmp_path / "missing")
+    assert kind_of(tmp_path / "sounds") == "sound"
+    assert kind_of(tmp_path / "new.flac") == "sound"
+    assert kind_of(archive(tmp_path / "a.tar.gz")) == "sound"
+    assert kind_of(tmp_path / "missing") is None
+
+
+def test_a_folder_is_listed_once_to_tell_its_kind(tmp_path, monkeypatch):
+    """It was listed for images, for sounds and for music."""
+    listed = []
+    monkeypatch.setattr(_kinds, "file_names", lambda path: (listed.append(path), ["a.mid", "b.MID", "c.txt"])[1])
+    assert recognise(tmp_path) == "music"
+    assert listed == [tmp_path]
 
 
 @pytest.mark.parametrize(

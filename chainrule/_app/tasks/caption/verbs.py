@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _COMPARED = 300  # held-out images whose captions are compared at each validation
 _SHOWN = 2
+_TOGETHER = 64  # images captioned in one batch
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ def caption(run: "CaptionTask", images: list[str], options: CaptionOptions, *, d
         model,
         pixels,
         vocabulary,
-        beam=options.beam,
+        beam_size=options.beam,
         n_best=options.n_best,
         max_length=options.max_length or run.data.max_length,
         length_penalty=options.length_penalty,
@@ -132,7 +133,7 @@ def evaluate_captioner(run: "CaptionTask", data: str | None, options: CaptionEva
         model,
         (store.image(name) for name in shown_names),
         vocabulary,
-        beam=options.beam,
+        beam_size=options.beam,
         max_length=run.data.max_length,
         length_penalty=options.length_penalty,
     )
@@ -205,7 +206,9 @@ def inspect_captioner(run: "CaptionTask", file: str | None, options: CaptionerIn
 
     images = _images(run, file, options.rows)
     model, vocabulary = run.model(), run.vocabulary
-    results = search(model, [pixels for _, pixels, _ in images], vocabulary, beam=1, max_length=run.data.max_length)
+    results = search(
+        model, [pixels for _, pixels, _ in images], vocabulary, beam_size=1, max_length=run.data.max_length
+    )
     examples = []
     for (name, pixels, people), decoded in zip(images, results, strict=True):
         symbols = decoded.sequences[0]
@@ -235,30 +238,14 @@ def _images(run: "CaptionTask", file: str | None, rows: int) -> "list[tuple[str,
 
 
 def search(
-    model: "Captioner",
-    images: "Iterable[np.ndarray]",
-    vocabulary: "WordVocabulary",
-    *,
-    beam: int,
-    n_best: int = 1,
-    max_length: int,
-    length_penalty: float = 0.0,
-    batch_size: int = 64,
+    model: "Captioner", images: "Iterable[np.ndarray]", vocabulary: "WordVocabulary", **options: Any
 ) -> "Iterator[Decoded]":
-    """Search the most probable captions of each image (3, S, S), in order."""
+    """Search the most probable captions of each image (3, S, S), in order, with options of `beam_search`."""
     from chainrule.decoding import beam_search
 
     device = modes.device_of(model)
-    for block in in_blocks(images, batch_size):
-        yield from beam_search(
-            model,
-            torch.from_numpy(np.stack(block)).to(device),
-            beam_size=beam,
-            n_best=n_best,
-            max_length=max_length,
-            eos=vocabulary.eos,
-            length_penalty=length_penalty,
-        )
+    for block in in_blocks(images, _TOGETHER):
+        yield from beam_search(model, torch.from_numpy(np.stack(block)).to(device), eos=vocabulary.eos, **options)
 
 
 def words_of(result: "Decoded", vocabulary: "WordVocabulary") -> list[str]:
@@ -283,7 +270,7 @@ def caption_metric(run: "CaptionTask") -> "ValidationMetric":
 
     def answer(model: "TrainableModel", rows: "Rows") -> Sequence[str]:
         images = (valid.images[row] for row in rows)
-        results = search(cast("Captioner", model), images, vocabulary, beam=1, max_length=run.data.max_length)
+        results = search(cast("Captioner", model), images, vocabulary, beam_size=1, max_length=run.data.max_length)
         return [words_of(each, vocabulary)[0] for each in results]
 
     def compare(rows: "Rows", captions: Sequence[str], step: int) -> "MetricValue":

@@ -1,6 +1,6 @@
 """Inside a trained classifier of images: where it looked, and how far attention reaches."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -71,7 +71,7 @@ def inspect_classifier(
         "attention": distances, "wrong": [_values(image) for image in mistakes],
         "right": [_values(image) for image in answers],
     }  # fmt: skip
-    lines = [*parts_table(parts), accuracy, f"maps: {method}", *sharpness, *_attention_lines(distances)]
+    lines = [*parts_table(parts), accuracy, f"maps: {method}", *sharpness]
     return page_report(run, content, figures, lines, about=described)
 
 
@@ -110,14 +110,6 @@ def _sharpness(kind: str, images: "Sequence[LabelledImage]") -> str:
 
     share = half_share(torch.stack([image.looked for image in images])).mean()
     return f"Half of a map's weight lies on {share:.0%} of its area, averaged over the {kind} answers below."
-
-
-def _attention_lines(distances: Sequence[Sequence[float]]) -> Iterator[str]:
-    if not distances:
-        yield "attention: none; every position reads its neighbours, a wider area with each stage"
-    for number, heads in enumerate(distances, 1):
-        each = ", ".join(f"{distance:.1f}" for distance in heads)
-        yield f"attention of block {number}: {each} pixels away on average, one number per head"
 
 
 def _values(image: "LabelledImage") -> dict[str, object]:

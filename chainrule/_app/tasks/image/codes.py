@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from chainrule._app.heavy import modes, np, torch
 from chainrule._app.results import Column, Report, Result
-from chainrule._app.tasks.codes import STEPS, about_code, code_report, traversal_words, traversals_of
+from chainrule._app.tasks.codes import STEPS, code_report, traversals_of
 from chainrule._app.tasks.config import CheckedOptions, within
 from chainrule._app.tasks.display import counted
 from chainrule._app.tasks.image.image_data import ImageFiles
@@ -168,7 +168,6 @@ def preview_images(run: "ImageTask", model: "CodeModel", step: int) -> "Pixels":
 
 
 def inspect_codes(run: "ImageTask", options: "ImageInspection", *, seed: int) -> Report:
-    from chainrule._app.pages.code_page import code_sections
     from chainrule.diagnostics import active_units
 
     if options.pixel is not None:
@@ -178,24 +177,24 @@ def inspect_codes(run: "ImageTask", options: "ImageInspection", *, seed: int) ->
     use = active_units(model, x)
     generator = torch.Generator().manual_seed(seed)
     pairs, error, mean = _rebuilt(run, model, x, generator)
-    count = f"{len(x):,} held-out image{'s' * (len(x) > 1)}"
     error_words = (
         f"The mean over {min(len(x), _REBUILT)} held-out images, black for 0 and white for {float(error.max()):.3g}, "
         f"of values from 0 to 1; {mean:.6f} on average."
     )
-    sections = code_sections(
+    return code_report(
+        run,
+        model,
         use,
         "image",
-        ("Held-out images, each with its reconstruction to the right.", pairs),
-        (error_words, bright(error)),
-        (traversal_words(use, "image"), _traversals(run, model, use, generator)),
-        _labels(run, len(x)),
+        pairs=("Held-out images, each with its reconstruction to the right.", pairs),
+        error=(error_words, bright(error)),
+        traversals=("", _traversals(run, model, use, generator)),
+        labels=_labels(run, len(x)),
+        facts={"images": len(x), "mean_squared_error": mean},
+        lines=[f"mean squared error of reconstructions: {mean:.6f} of values from 0 to 1"],
+        read=f"{run.facts.name}, {run.reduction}; {counted(len(x), 'held-out image')}",
+        command=inspect_again(run, seed=seed),
     )
-    facts = {"images": len(x), "mean_squared_error": mean}
-    lines = [f"mean squared error of reconstructions: {mean:.6f} of values from 0 to 1"]
-    about = about_code(run, model, f"{run.facts.name}, {run.reduction}; {count}")
-    command = inspect_again(run, seed=seed)
-    return code_report(run, use, sections, facts, lines, about=about, command=command)
 
 
 def _rebuilt(

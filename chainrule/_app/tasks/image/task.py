@@ -167,7 +167,7 @@ class ImageTask(CodedTask["ImageModel"], ImageDataTask["ImageModel"], Generates,
                 images = codes.preview_images(self, trained, step)
             else:
                 sampler = verbs.Sampler(self, trained)
-                images = sampler.sketches(_PREVIEWED, sampler.labels_in_turn(_PREVIEWED), step, seconds)
+                images = sampler.sketches(_PREVIEWED, sampler.labels(_PREVIEWED), step, seconds)
             drawn = png(grid(images))
             write_bytes(self.path / SAMPLES, drawn)
             count = max(1, _LINE // (min(self.shape[2], 32) + 2))

@@ -12,7 +12,7 @@ from chainrule._app.tasks.codes import MOST_SAMPLES, BoundMeter, refuse_samples
 from chainrule._app.tasks.config import CheckedOptions, within
 from chainrule._app.tasks.display import Switch
 from chainrule._app.tasks.image.image_data import ImageFiles
-from chainrule._app.tasks.likelihood_record import Basis, Tally
+from chainrule._app.tasks.likelihood_record import Tally
 from chainrule._app.tasks.output import channels_last
 from chainrule.data import _images
 from chainrule.data._text import no_such_file, refuse_stdin
@@ -21,10 +21,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from chainrule._app.tasks.image.task import ImageTask
-    from chainrule._latent import LatentModel
     from chainrule.data._images import ImageSource
     from chainrule.data._images.source import Pixels
-    from chainrule.models import Autoencoder, ImageModel
+    from chainrule.models import ImageModel
 
 
 @dataclass(frozen=True)
@@ -108,93 +107,53 @@ class ImageScoring(CheckedOptions, ImageFiles):
 
 def score_images(run: "ImageTask", data: str, options: ImageScoring, *, device: str) -> Result:
     """Score images by their likelihood, by a bound, or by the reconstruction error."""
+    from chainrule._latent import LatentModel
+
     if not run.has_code:
         refuse_samples(options.samples, run.config.model)
-        return _by_likelihood(run, source_of(run, data, skip_bad=options.skip_bad), device)
-    from chainrule._latent import LatentModel
-    from chainrule.models import Autoencoder
-
     if run.config.model == "autoencoder" and options.samples is not None:
         raise ValueError("--samples: an autoencoder has no likelihood to bound: leave it out")
-    source = source_of(run, data, skip_bad=options.skip_bad)
-    model = run.code_model(device, "score")
+    source, basis = source_of(run, data, skip_bad=options.skip_bad), run.basis
+    if is_binary_already(run, source):
+        basis = replace(basis, base_measure="2 levels")
+    model: Any = run.model(device)
+    total: Tally
+    columns: Sequence[Column]
     if isinstance(model, LatentModel):
-        return _by_bounds(run, model, source, options.samples)
-    assert isinstance(model, Autoencoder)
-    return _by_errors(run, model, source)
+        total, columns = BoundMeter(model, options.samples), BoundMeter.COLUMNS
+        basis = replace(basis, samples=total.samples)
+    else:
+        total, columns = Tally(), _ERRORS if run.has_code else _LIKELIHOODS
+
+    def rows() -> Iterator[Sequence[Any]]:
+        for images in named_images(run, source):
+            figures: Iterator[tuple[float, ...]] = _measured(run, model, total, images)
+            if isinstance(total, BoundMeter):
+                figures = total.measure(images.x)
+            for name, label, of_image in zip(images.names, images.labels, figures, strict=True):
+                yield name, label, *of_image
+
+    named = [Column("image"), Column("label", shown=bool(run.classes)), *columns]
+    about = {"measured": basis, "values": protocol(run, source)}
+    empty = "DATA: expected at least one image to score, got none"
+    return total.result(named, rows(), basis=basis, unit="image", empty=empty, rank=columns[0].name, about=about)
 
 
-def _by_likelihood(run: "ImageTask", source: "ImageSource", device: str) -> Result:
+_LIKELIHOODS = (Column("nats", 2), Column("bits_per_dimension", 4, heading="bits/dim"))
+_ERRORS = (Column("squared_error", 4), Column("mean_squared_error", 6))
+
+
+def _measured(run: "ImageTask", model: Any, total: Tally, images: NamedImages) -> Iterator[tuple[float, float]]:
+    """Yield the nats of each image, or the error of an autoencoder, in all and by dimension."""
     from chainrule.training import bits
 
-    size, total, model = run.dimensions, Tally(), run.model(device)
-    model_device = modes.device_of(model)
-
-    def rows() -> Iterator[Sequence[Any]]:
-        for images in named_images(run, source):
-            context = None if images.context is None else images.context.to(model_device)
-            with torch.no_grad():
-                image_nats = -model.log_prob(images.x.to(model_device), context).cpu().double()
-            for (name, label), nats in zip(_named(images), image_nats.tolist(), strict=True):
-                total.add(nats, size)
-                yield name, label, nats, bits(nats) / size
-
-    columns = [*_columns(run), Column("nats", 2), Column("bits_per_dimension", 4, heading="bits/dim")]
-    return _scored(run, source, total, columns, rows(), basis_of(run, source))
-
-
-def _by_bounds(run: "ImageTask", model: "LatentModel", source: "ImageSource", samples: int | None) -> Result:
-    total = BoundMeter(model, samples)
-
-    def rows() -> Iterator[Sequence[Any]]:
-        for images in named_images(run, source):
-            for named, measured in zip(_named(images), total.measure(images.x), strict=True):
-                yield *named, *measured
-
-    basis = replace(basis_of(run, source), samples=total.samples)
-    return _scored(run, source, total, [*_columns(run), *BoundMeter.COLUMNS], rows(), basis, "nats_at_most")
-
-
-def _by_errors(run: "ImageTask", model: "Autoencoder", source: "ImageSource") -> Result:
-    model_device, size, total = modes.device_of(model), run.dimensions, Tally()
-
-    def rows() -> Iterator[Sequence[Any]]:
-        for images in named_images(run, source):
-            with torch.no_grad():
-                errors = model.squared_error(images.x.to(model_device)).cpu().double().tolist()
-            for (name, label), error in zip(_named(images), errors, strict=True):
-                total.add(error, size)
-                yield name, label, error, error / size
-
-    columns = [*_columns(run), Column("squared_error", 4), Column("mean_squared_error", 6)]
-    return _scored(run, source, total, columns, rows(), basis_of(run, source), rank="squared_error")
-
-
-def _columns(run: "ImageTask") -> list[Column]:
-    return [Column("image"), Column("label", shown=bool(run.classes))]
-
-
-def _scored(
-    run: "ImageTask",
-    source: "ImageSource",
-    total: Tally,
-    columns: list[Column],
-    rows: Iterator[Sequence[Any]],
-    basis: Basis,
-    rank: str = "nats",
-) -> Result:
-    empty = "DATA: expected at least one image to score, got none"
-    result = total.result(columns, rows, basis=basis, unit="image", empty=empty, rank=rank)
-    result.about["values"] = protocol(run, source)
-    return result
-
-
-def _named(images: NamedImages) -> Iterator[tuple[str, str | None]]:
-    return zip(images.names, images.labels, strict=True)
-
-
-def basis_of(run: "ImageTask", source: "ImageSource") -> Basis:
-    return replace(run.basis, base_measure="2 levels") if is_binary_already(run, source) else run.basis
+    x, context = images.x.to(modes.device_of(model)), images.context
+    context = None if context is None else context.to(x.device)
+    with torch.no_grad():
+        values = model.squared_error(x) if run.has_code else -model.log_prob(x, context)
+    for value in values.cpu().double().tolist():
+        total.add(value, run.dimensions)
+        yield value, (value if run.has_code else bits(value)) / run.dimensions
 
 
 def protocol(run: "ImageTask", source: "ImageSource") -> str:
@@ -250,7 +209,7 @@ def sample_images(run: "ImageTask", n: int, options: ImageSampling, *, seed: int
     check_filters(options.temperature, None, None)
     first_rows = None if options.complete is None else _first_rows(run, options.complete, options.keep_rows)
     sampler = Sampler(run, run.model(device), options.temperature)
-    labels = sampler.label(options.label, n)
+    labels = sampler.labels(n, options.label)
     names = None if labels is None or run.classes is None else [run.classes[label] for label in labels]
     return _result(run, sampler.images(n, labels, seed, first_rows), names, seed)
 
@@ -294,16 +253,11 @@ class Sampler:
     def __init__(self, run: "ImageTask", model: "ImageModel", temperature: float = 1.0):
         self.run, self.model, self.temperature = run, model, temperature
 
-    def labels_in_turn(self, n: int) -> "Tensor | None":
-        """Return all labels in turn, (n,); None without labels."""
-        classes = self.run.classes
-        return None if classes is None else torch.arange(n) % len(classes)
-
-    def label(self, name: str | None, n: int) -> "Tensor | None":
-        """Return the named label n times; all labels in turn if none is named."""
+    def labels(self, n: int, name: str | None = None) -> "Tensor | None":
+        """Return the named label n times, all labels in turn if none is named; None without labels."""
         classes = self.run.classes
         if name is None:
-            return self.labels_in_turn(n)
+            return None if classes is None else torch.arange(n) % len(classes)
         if classes is None:
             raise ValueError(f"--label {name}: this model was trained without labels: leave it out")
         if name not in classes:

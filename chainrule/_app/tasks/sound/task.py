@@ -261,14 +261,14 @@ class SoundTask(Task["WaveNet"], Generates):
         return Basis("sample", f"{facts.levels:,} {facts.law} levels at {self.rate:,} Hz", given=condition)
 
     def checked_rows(self) -> CheckedRows:
+        from chainrule.data._batches import padded
+
         sounds = self.sounds()
         starts, stops = sounds.valid.line_bounds(np.arange(min(_CHECKED_ROWS, sounds.valid.line_count)))
         lengths = np.minimum(stops - starts, _CHECKED_SAMPLES)
-        x = np.full((len(starts), lengths.max()), sounds.levels.silence)
-        for padded, row in zip(x, sounds.valid.rows(starts, starts + lengths), strict=True):
-            padded[: len(row)] = row
+        x = padded(sounds.valid.rows(starts, starts + lengths), int(lengths.max()))
         context = None if sounds.valid_labels is None else torch.from_numpy(sounds.valid_labels[: len(x)])
-        return CheckedRows(self.model(), torch.from_numpy(x), context, torch.from_numpy(lengths))
+        return CheckedRows(self.model(), x, context, torch.from_numpy(lengths))
 
     def codec(self) -> FileCodec:
         from chainrule._app.tasks.sound.compression import SoundCodec

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from chainrule._app.heavy import torch
 from chainrule._app.results import Report
-from chainrule._app.tasks.codes import about_code, code_report, error_words, errors, traversal_words, traversals_of
+from chainrule._app.tasks.codes import code_report, error_words, errors, traversals_of
 from chainrule._app.tasks.config import CheckedOptions, within
 from chainrule._app.tasks.display import aligned, counted
 from chainrule._app.tasks.output import inspect_again
@@ -95,7 +95,6 @@ def _table(columns: list[dict[str, Any]]) -> Iterable[str]:
 
 
 def inspect_codes(run: "TableTask", file: str | None, options: TableInspection, *, seed: int) -> Report:
-    from chainrule._app.pages.code_page import code_sections
     from chainrule.diagnostics import active_units
 
     model = run.code_model("cpu", "inspect")
@@ -111,26 +110,29 @@ def inspect_codes(run: "TableTask", file: str | None, options: TableInspection, 
         f"median over {_DRAWS} draws."
     )
     density = "Real columns have a density, whose nats may be negative."
-    sections = code_sections(
-        use,
-        "row",
-        (pairs_words, _pairs(run, model, x[:_PAIRS], generator)),
-        (f"{error_words('each column', 'row')} {density}", errors("column", names, own, other)),
-        (traversal_words(use, "row", " Constant columns are omitted."), _traversals(run, model, use, generator)),
-        _labels(run, x),
-    )
     nats = {
         "own_code": dict(zip(names, own.tolist(), strict=True)),
         "another": dict(zip(names, other.tolist(), strict=True)),
     }
-    lines = [f"{name}: {a:.3f} nats, {b:.3f} with another code" for name, a, b in zip(names, own, other, strict=True)]
     read = f"{len(x):,} held-out rows"
     if file is not None:
         read = f"{counted(len(x), 'row')} of {run.source_names.get(file, file)}"
-    about = about_code(run, model, f"{run.facts.source.name}; {read}")
-    command = inspect_again(run, file, rows=options.rows, seed=seed)
-    figures = {"rows": len(x), "column_nats": nats}
-    return code_report(run, use, sections, figures, lines, about=about, command=command)
+    return code_report(
+        run,
+        model,
+        use,
+        "row",
+        pairs=(pairs_words, _pairs(run, model, x[:_PAIRS], generator)),
+        error=(f"{error_words('each column', 'row')} {density}", errors("column", names, own, other)),
+        traversals=(" Constant columns are omitted.", _traversals(run, model, use, generator)),
+        labels=_labels(run, x),
+        facts={"rows": len(x), "column_nats": nats},
+        lines=[
+            f"{name}: {a:.3f} nats, {b:.3f} with another code" for name, a, b in zip(names, own, other, strict=True)
+        ],
+        read=f"{run.facts.source.name}; {read}",
+        command=inspect_again(run, file, rows=options.rows, seed=seed),
+    )
 
 
 def _pairs(run: "TableTask", model: "TableVAE", x: "Tensor", generator: "torch.Generator") -> "Table":

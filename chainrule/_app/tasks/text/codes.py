@@ -8,18 +8,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from chainrule._app.pages.code_page import code_sections
 from chainrule._app.pages.page import Table
 from chainrule._app.results import Column, Form, Report, Result
-from chainrule._app.tasks.codes import (
-    BoundMeter,
-    about_code,
-    code_report,
-    error_words,
-    errors,
-    traversal_words,
-    traversals_of,
-)
+from chainrule._app.tasks.codes import BoundMeter, code_report, error_words, errors, traversals_of
 from chainrule._app.tasks.display import flag
 from chainrule._app.tasks.output import inspect_again
 from chainrule._app.tasks.text.inspection import TextInspection
@@ -62,11 +53,12 @@ def score_by_bounds(run: "TextTask", data: str | Sequence[str], options: TextSco
                 for (line, text, ids), measured in zip(lines, bounds.measure(x, lengths), strict=True):
                     nats, elements = measured[0], len(ids)
                     unseen = 0 if unknown is None else int((ids == unknown).sum())
-                    total.add(nats, elements, unseen, size_of_text(text))
+                    total.read(nats, elements, unseen, size_of_text(text))
                     if per == "line":
                         line_text, excess = text.removesuffix("\n"), surprise(nats, elements, expected)
                         row = (*measured, excess, elements, bits(nats) / elements)
                         yield (line, *row, line_text) if isinstance(data, str) else (data[line - 1], *row)
+            total.standard_error = bounds.standard_error
 
         def summary() -> dict[str, Any]:
             figures = {"nats_at_most": total.nats, "elements": total.elements} | total.text_figures()
@@ -74,7 +66,7 @@ def score_by_bounds(run: "TextTask", data: str | Sequence[str], options: TextSco
                 f"{name}_at_most" if name.startswith("bits") else name: value for name, value in figures.items()
             }
 
-        return total.result(
+        return total.scored(
             columns if per == "line" else (),
             rows(),
             basis,
@@ -83,7 +75,6 @@ def score_by_bounds(run: "TextTask", data: str | Sequence[str], options: TextSco
             rank={"excess": "excess", "bits": "bits_per_element_at_most", "nats": "nats_at_most"}[options.by],
             form=form,
             views={name: partial(result, name) for name in ("line", "file")},
-            error=lambda: bounds.standard_error,
         )
 
     return scored_per(options.per, data, result)
@@ -150,27 +141,25 @@ def inspect_codes(run: "TextTask", data: str | None, options: TextInspection, *,
         for index, values, at in traversals_of(use)
     }
     how = "the decoder's most probable symbol at each step"
-    sections = code_sections(
+    rebuilt = list(zip(texts, decoded_lines(run, model, codes), strict=True))
+    return code_report(
+        run,
+        model,
         use,
         "line",
-        (
-            f"Held-out lines, each with {how} from its code.",
-            Table(["line", "rebuilt"], list(zip(texts, decoded_lines(run, model, codes), strict=True))),
-        ),
-        (
+        pairs=(f"Held-out lines, each with {how} from its code.", Table(["line", "rebuilt"], rebuilt)),
+        error=(
             error_words("a symbol at each position, those before it given,", "line"),
             errors("position", ranges, own, other),
         ),
-        (traversal_words(use, "line", f" A line is {how}."), strips),
-        None,
+        traversals=(f" A line is {how}.", strips),
+        facts={
+            "rows": len(x),
+            "position_nats": {"positions": ranges, "own_code": own.tolist(), "another": other.tolist()},
+        },
+        read=f"{run.facts.source.name}, {len(x):,} held-out lines",
+        command=inspect_again(run, seed=seed),
     )
-    facts = {
-        "rows": len(x),
-        "position_nats": {"positions": ranges, "own_code": own.tolist(), "another": other.tolist()},
-    }
-    about = about_code(run, model, f"{run.facts.source.name}, {len(x):,} held-out lines")
-    command = inspect_again(run, seed=seed)
-    return code_report(run, use, sections, facts, about=about, command=command)
 
 
 def decoded_lines(run: "TextTask", model: SentenceVAE, z: Tensor) -> list[str]:

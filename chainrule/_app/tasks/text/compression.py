@@ -8,13 +8,13 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from chainrule._app.tasks.capabilities import EncodedFiles, FileCodec
 from chainrule.coding._batches import CodedBatch, RowLayout
 from chainrule.coding._container import unpacked
 from chainrule.data import WordVocabulary
+from chainrule.data._batches import padded
 from chainrule.data._vocabulary import REPLACEMENT
 
 if TYPE_CHECKING:
@@ -63,7 +63,11 @@ class TextCodec(FileCodec):
         for start in range(0, count, size):
             left = length * (count - start) if self.eos is not None else symbols
             lengths = np.clip(left - length * np.arange(size), 0, length)
-            x = None if elements is None else torch.from_numpy(_padded(elements[start : start + size], size))
+            x = None
+            if elements is not None:
+                chosen = elements[start : start + size]
+                none = np.zeros(0, dtype=np.int64)
+                x = padded([*chosen, *[none] * (size - len(chosen))], max(map(len, chosen)))
             batches.append(CodedBatch(x, lengths))
         coders = min(max(symbols // SYMBOLS_OF_A_PART, 1), size)
         return RowLayout(size, length, batches, coders, self.eos)
@@ -85,13 +89,6 @@ class TextCodec(FileCodec):
             return _bytes(self.vocabulary, ids, {}, repeat(REPLACEMENT))
         extra = json.loads(unpacked(side, most)) if side else {}
         return _bytes(self.vocabulary, ids, extra, iter(extra.get("unknown", ())))
-
-
-def _padded(rows: "Sequence[Ids]", count: int) -> "Ids":
-    padded = np.zeros((count, max(map(len, rows))), dtype=np.int64)
-    for index, row in zip(padded, rows, strict=False):
-        index[: len(row)] = row
-    return padded
 
 
 def _symbols(vocabulary: "Vocabulary", data: bytes) -> "tuple[Ids, dict[str, Any]]":

@@ -16,8 +16,8 @@ PLANNED = ("batch_size", "optimiser", "learning_rate", "weight_decay", "kneser_n
 class TextData(CheckedOptions):
     """Options for turning a text into symbols and holding out a part."""
 
-    level: Literal["char", "byte", "word", "bpe", "subword"] = "char"
-    """Unit of one symbol; subword means bpe."""
+    level: Literal["char", "byte", "word", "bpe"] = "char"
+    """Unit of one symbol; bpe: pieces of words."""
     reading: Literal["stream", "lines"] = "stream"
     """One continuous stream, or one example per line; a sentence-vae reads lines."""
     validation_fraction: float | None = within(None, 1e-6, 0.9)
@@ -30,11 +30,6 @@ class TextData(CheckedOptions):
     """Make punctuation marks separate words; samples join them again (word)."""
     text_column: str | None = None
     """Column of the texts in JSON Lines or Parquet; text by default."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.level == "subword":
-            object.__setattr__(self, "level", "bpe")
 
 
 @dataclass(frozen=True)

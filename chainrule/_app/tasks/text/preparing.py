@@ -28,6 +28,7 @@ from chainrule.data import (
     read_text,
     stream_evaluation,
 )
+from chainrule.data._batches import padded
 from chainrule.data._corpus_batches import line_evaluation
 from chainrule.data._text import fingerprint, name_of
 from chainrule.layers import KneserNey
@@ -54,8 +55,8 @@ HeldOut = Callable[[], Iterable[Batch]]
 
 def prepared(run: "TextTask", vocabulary: "Vocabulary | None" = None) -> Corpus:
     """Encode the text of a run, with the vocabulary of another run if passed."""
-    data, sources = run.data, run.config.sources
-    assert data.validation_fraction is not None  # settled before
+    options, sources = asdict(run.data), run.config.sources
+    del options["text_column"]  # of the file that was unpacked
     with progress_bars() as begin:
         bars: dict[tuple[str, int], tuple[int, Callable[[int], None]]] = {}  # one per file and stage
 
@@ -67,16 +68,11 @@ def prepared(run: "TextTask", vocabulary: "Vocabulary | None" = None) -> Corpus:
         corpus = prepare_corpus(
             sources["source"],
             run.path / DATA,
-            level=data.level,
-            reading=data.reading,
             validation=sources["validation"],
-            validation_fraction=data.validation_fraction,
-            vocabulary_size=data.vocabulary_size,
-            min_count=data.min_count,
-            split_punctuation=data.split_punctuation,
             tokenizer=sources["tokenizer"],
             vocabulary=vocabulary,
             progress=progress,
+            **options,
         )
     if not (run.path / VOCABULARY).exists():
         corpus.vocabulary.save(run.path / VOCABULARY)
@@ -153,10 +149,7 @@ def _lines_window(lines: "Iterable[Ids]", rows: int, steps: int, name: str) -> W
     if not chosen_lines:
         raise ValueError(f"{name}: {_too_short(1)} in every line")
     lengths = [len(line) for line in chosen_lines]
-    x = np.zeros((len(lengths), max(lengths)), dtype=np.int64)
-    for row, line in zip(x, chosen_lines, strict=True):
-        row[: len(line)] = line
-    return torch.from_numpy(x), torch.tensor(lengths)
+    return padded(chosen_lines, max(lengths)), torch.tensor(lengths)
 
 
 def _lines(tokens: "Tokens") -> "Iterator[Ids]":

@@ -1,19 +1,20 @@
 """Surprise of a text to a trained model: a row a line, an element or the whole file."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 from chainrule._app.results import Column, Form, Result
 from chainrule._app.tasks.codes import MOST_SAMPLES, refuse_samples
 from chainrule._app.tasks.config import CheckedOptions, within
 from chainrule._app.tasks.display import Switch
-from chainrule._app.tasks.likelihood_record import Basis, LikelihoodRecord
-from chainrule.data._text import name_of
+from chainrule._app.tasks.likelihood_record import Basis, Tally
+from chainrule.data._text import name_of, open_bytes
 
 if TYPE_CHECKING:
     from chainrule._app.tasks.text.scoring import Scored
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 Per = Literal["line", "element", "file"]
 By = Literal["excess", "bits", "nats"]
-_BEGINNING = 1 << 14  # symbols of the training text whose line ends are looked at
+_BEGINNING = 1 << 14  # symbols of the training text, and bytes of another, whose line ends are compared
 _NATS, _BITS, _EXCESS = Column("nats", 2), Column("bits_per_element", 3, heading="bits/elem"), Column("excess", 2)
 _HIDDEN = tuple(Column(name, shown=False) for name in ("bits_per_character", "bits_per_byte", "unknown_share"))
 _OF_LINES = (
@@ -103,30 +104,30 @@ class _Scorer:
             columns = _OF_TEXTS
         elif in_memory and per == "element":
             columns = (Column("index"), *_OF_ELEMENTS[1:])
-        total, notes = Row(), list[str]()
+        total = Row()
 
         def rows() -> Iterator[Sequence[Any]]:
-            for row in _rows(self._scored(notes), vocabulary, per, keep_empty=in_memory):
-                total.add(row.nats, row.elements, row.unknown, (row.characters, row.bytes))
+            for row in _rows(self._scored(), vocabulary, per, keep_empty=in_memory):
+                total.read(row.nats, row.elements, row.unknown, (row.characters, row.bytes))
                 values = row.values(self.expected) | {"line": row.line, "index": row.line - 1}
                 if in_memory and per == "line":
                     values["text"] = self.data[row.line - 1]
                 if columns:
                     yield [values[column.name] for column in columns]
 
-        return total.result(
+        return total.scored(
             columns,
             rows(),
             self.run.basis,
             self.data,
-            summary=lambda: total.figures() | total.text_figures(),
-            notes=lambda: notes,
+            summary=lambda: total.symbol_figures() | total.text_figures(),
+            notes=lambda: _line_end_notes(self.run, self.data) if isinstance(self.data, str) else (),
             rank=BY[self.options.by] if columns else "",
             form=form,
             views={name: partial(self.result, name) for name in ("line", "element", "file")},
         )
 
-    def _scored(self, notes: list[str]) -> "Iterator[Scored]":
+    def _scored(self) -> "Iterator[Scored]":
         from chainrule._app.tasks.text import scoring
         from chainrule.training import DynamicEvaluator
         from chainrule.training._dynamic_evaluation import RATE
@@ -140,34 +141,28 @@ class _Scorer:
             yield from scoring.score_lines(self.model, vocabulary, lines if in_lines else texts, evaluator)
         elif in_lines:
             with closing(scoring.read_pieces(self.data, strict=strict)) as pieces:
-                noticed = _note_line_ends(run, self.data, pieces, lambda piece: piece[1], notes)
-                yield from scoring.score_lines(self.model, vocabulary, scoring.whole_lines(noticed), evaluator)
+                yield from scoring.score_lines(self.model, vocabulary, scoring.whole_lines(pieces), evaluator)
         else:
             with closing(scoring.read_stream(self.data, strict=strict)) as chunks:
-                text = _note_line_ends(run, self.data, chunks, lambda chunk: chunk, notes)
-                yield from scoring.score_stream(self.model, vocabulary, text, evaluator)
+                yield from scoring.score_stream(self.model, vocabulary, chunks, evaluator)
 
 
 @dataclass
-class Row:
+class Row(Tally):
     """Surprise of a line, an element, or all of the text."""
 
     line: int = 0
     text: str = ""
-    nats: float = 0.0
-    elements: int = 0
     unknown: int = 0
     characters: int = 0
-    bytes: int = 0
 
-    def add(self, nats: float, elements: int, unknown: int, text: tuple[int, int]) -> None:
-        self.nats += nats
-        self.elements += elements
+    def read(self, nats: float, elements: int, unknown: int, text: tuple[int, int]) -> None:
+        self.add(nats, elements)
         self.unknown += unknown
         self.characters += text[0]
         self.bytes += text[1]
 
-    def figures(self) -> dict[str, Any]:
+    def symbol_figures(self) -> dict[str, Any]:
         """Return nats, bits and perplexity; the latter two are None without elements."""
         from chainrule.training import Evaluation
 
@@ -191,68 +186,38 @@ class Row:
         """Return the figures of a row, its excess over `expected` nats per element, and its text."""
         text = self.text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
         excess = surprise(self.nats, self.elements, expected) if self.elements else None
-        return self.figures() | self.text_figures() | {"excess": excess, "text": text}
+        return self.symbol_figures() | self.text_figures() | {"excess": excess, "text": text}
 
-    def result(
-        self, columns: Sequence[Column], rows: Iterable[Sequence[Any]], basis: Basis, data: str | Sequence[str], *,
-        summary: Callable[[], Mapping[str, Any]], notes: Callable[[], Iterable[str]] = tuple, rank: str, form: Form,
-        views: Mapping[str, Callable[[], Result]], error: Callable[[], float | None] = lambda: None,
-    ) -> Result:  # fmt: skip
-        """Build the result of scoring; `rows` call `add` as they are made."""
-
-        def some() -> Iterator[Sequence[Any]]:
-            yield from rows
-            if not self.elements:
-                name = data if isinstance(data, str) else "data"
-                raise ValueError(f"{name}: expected at least one symbol to score, got an empty text")
-
-        def likelihood() -> LikelihoodRecord:
-            return LikelihoodRecord(basis, self.nats, self.elements, "", error(), self.bytes)
-
-        about = {"measured": basis}
-        return Result(
-            columns, some(), about=about, summary=summary, notes=notes, rank=rank, form=form, likelihood=likelihood,
-            views=views,
-        )  # fmt: skip
+    def scored(
+        self, columns: Sequence[Column], rows: Iterable[Sequence[Any]], basis: Basis, data: Any, **others: Any
+    ) -> Result:
+        """Build the result of scoring a file, or texts in memory; `rows` call `read`."""
+        empty = f"{data if isinstance(data, str) else 'data'}: expected at least one symbol to score, got an empty text"
+        return self.result(columns, rows, basis=basis, unit="line", empty=empty, main="", **others)
 
 
 BY: dict[By, str] = {"excess": "excess", "bits": "bits_per_element", "nats": "nats"}
 
 
-Piece = TypeVar("Piece")
-
-
-def _note_line_ends(
-    run: "TextTask", file: str, pieces: Iterable[Piece], text_of: Callable[[Piece], str], notes: list[str]
-) -> Iterator[Piece]:
-    """Pass pieces of a file through; note if its line ends differ from the training text's."""
-    own: bool | None = None
-    for piece in pieces:
-        text = text_of(piece)
-        if own is None and "\n" in text:
-            own = "\r\n" in text
-            trained = _trained_on_crlf(run)
-            if trained is not None and own != trained:
-                names = ("LF", "CR LF")
-                notes.append(
-                    f"{name_of(file)}: lines end in {names[own]}, but in {names[trained]} in the training text: every "
-                    "line end is surprising; convert the file for figures of its text alone"
-                )
-        yield piece
-
-
-def _trained_on_crlf(run: "TextTask") -> bool | None:
-    """Tell if lines of the training text end in CR LF; None if unknown."""
+def _line_end_notes(run: "TextTask", file: str) -> Iterator[str]:
+    """Note line ends of another kind than in the training text; those of words are white space like any other."""
     from chainrule._app.tasks.text.preparing import corpus_of
 
-    if run.data.level == "word":
-        return None  # carriage returns are white space between words
+    if run.data.level == "word" or not Path(file).is_file():
+        return
     try:
-        text = corpus_of(run).train
+        trained = corpus_of(run).train
     except (FileNotFoundError, ValueError):
-        return None
-    beginning = run.vocabulary.decode(text.slice(0, min(len(text), _BEGINNING)))
-    return "\r\n" in beginning if "\n" in beginning else None
+        return
+    with open_bytes(file) as content:
+        own = content.read(_BEGINNING)
+    beginning = run.vocabulary.decode(trained.slice(0, min(len(trained), _BEGINNING)))
+    kinds = ("CR LF" if b"\r\n" in own else "LF", "CR LF" if "\r\n" in beginning else "LF")
+    if b"\n" in own and "\n" in beginning and kinds[0] != kinds[1]:
+        yield (
+            f"{name_of(file)}: lines end in {kinds[0]}, but in {kinds[1]} in the training text: every line end is "
+            "surprising; convert the file for figures of its text alone"
+        )
 
 
 def expected_nats(run: "TextTask") -> float:
@@ -270,14 +235,16 @@ def _rows(scored: "Iterable[Scored]", vocabulary: "Vocabulary", per: Per, *, kee
         for piece in scored:
             size = size_of_text(piece.text)  # counted with the first element of its piece
             for symbol, nats in zip(piece.ids.tolist(), piece.nats.tolist(), strict=True):
-                yield Row(piece.line, vocabulary.token(symbol), nats, 1, int(symbol == vocabulary.unknown), *size)
+                row = Row(line=piece.line, text=vocabulary.token(symbol))
+                row.read(nats, 1, int(symbol == vocabulary.unknown), size)
+                yield row
                 size = 0, 0
         return
     for line, pieces in groupby(scored, key=lambda piece: piece.line):
-        row, texts = Row(line), list[str]()
+        row, texts = Row(line=line), list[str]()
         for piece in pieces:
             unknown = 0 if vocabulary.unknown is None else int((piece.ids == vocabulary.unknown).sum())
-            row.add(float(piece.nats.sum()), len(piece.ids), unknown, size_of_text(piece.text))
+            row.read(float(piece.nats.sum()), len(piece.ids), unknown, size_of_text(piece.text))
             if per == "line":
                 texts.append(piece.text)
         row.text = "".join(texts).removesuffix("\n")

@@ -47,20 +47,10 @@ class Decoder:
 
 
 class Sampler:
-    """Sampler of texts from a model, its vocabulary and filters."""
+    """Sampler of texts from a model, its vocabulary and filters: temperature, top_k and top_p."""
 
-    def __init__(
-        self,
-        model: AutoregressiveModel,
-        vocabulary: Vocabulary,
-        *,
-        eos: int | None = None,
-        temperature: float = 1.0,
-        top_k: int | None = None,
-        top_p: float | None = None,
-    ):
-        self.model, self.vocabulary, self.eos = model, vocabulary, eos
-        self.temperature, self.top_k, self.top_p = temperature, top_k, top_p
+    def __init__(self, model: AutoregressiveModel, vocabulary: Vocabulary, *, eos: int | None = None, **filters: Any):
+        self.model, self.vocabulary, self.eos, self.filters = model, vocabulary, eos, filters
         self.device = next(model.parameters()).device
 
     def stream(self, prompt: Beginning, length: int, seed: int) -> Iterator[str]:
@@ -83,11 +73,9 @@ class Sampler:
                     len(rows),
                     length=prefix.shape[1] + length - bool(size),
                     prefix=prefix if prefix.numel() else None,
-                    temperature=self.temperature,
-                    top_k=self.top_k,
-                    top_p=self.top_p,
                     eos=self.eos,
                     generator=generator,
+                    **self.filters,
                 )
             for row, symbols in zip(rows, drawn[:, prefix.shape[1] :].tolist(), strict=True):
                 ended = self.eos is not None and self.eos in symbols
@@ -101,20 +89,12 @@ class Sampler:
         if not prompt.covers:
             return [()] * n
         scores = cover_log_probs(self.model, prompt)
-        chosen = Categorical(logits=scores).filtered(self.temperature, self.top_k, self.top_p)
+        chosen = Categorical(logits=scores).filtered(**self.filters)
         return [tuple(prompt.covers[index]) for index in chosen.sample((n,), generator=generator).tolist()]
 
     def _symbols(self, prompt: Ids, length: int, generator: torch.Generator) -> Iterator[int]:
-        stream = self.model.stream(
-            1,
-            prefix=torch.from_numpy(prompt) if len(prompt) else None,
-            temperature=self.temperature,
-            top_k=self.top_k,
-            top_p=self.top_p,
-            count=length,
-            generator=generator,
-        )
-        for drawn in stream:
+        prefix = torch.from_numpy(prompt) if len(prompt) else None
+        for drawn in self.model.stream(1, prefix=prefix, count=length, generator=generator, **self.filters):
             symbol = int(drawn)
             if symbol == self.eos:
                 return

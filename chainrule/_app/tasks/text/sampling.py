@@ -97,18 +97,13 @@ def _prompted(run: "TextTask", options: TextSampling, device: str) -> _Prompted:
     from chainrule._app.tasks.text.sampler import Sampler
     from chainrule.heads._categorical import check_filters
 
-    check_filters(options.temperature, options.top_k, options.top_p)
+    filters: dict[str, Any] = {"temperature": options.temperature, "top_k": options.top_k, "top_p": options.top_p}
+    check_filters(**filters)
     vocabulary, model = run.vocabulary, run.model(device)
     beginning, prompt = begin_prompt(vocabulary, options.prompt)
     beginning, notice = fitting_prompt(model, beginning, options.length)
-    sampler = Sampler(
-        model,
-        vocabulary,
-        eos=vocabulary.eos if run.data.reading == "lines" else None,
-        temperature=options.temperature,
-        top_k=options.top_k,
-        top_p=options.top_p,
-    )
+    ends = vocabulary.eos if run.data.reading == "lines" else None
+    sampler = Sampler(model, vocabulary, eos=ends, **filters)
     return _Prompted(sampler, prompt, beginning, notice)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 import torch
@@ -26,37 +26,22 @@ _COMPARED = 2000  # first held-out pairs: enough to distinguish epochs
 
 
 def translations(
-    model: TranslationModel,
-    sources: Ragged,
-    *,
-    eos: int,
-    max_length: int,
-    beam_size: int = 1,
-    n_best: int = 1,
-    length_penalty: float = 0.0,
-    batch_size: int = 128,
-    exact: bool = False,
+    model: TranslationModel, sources: Ragged, *, batch_size: int = 128, exact: bool = False, **search: Any
 ) -> list[Decoded]:
-    """Search the most probable translations of each sentence, in order, in batches of similar length."""
+    """Search the most probable translations of each sentence, in order, in batches of similar length.
+
+    `search` has options of `beam_search`, whose beam is 1 by default; `exact` scores each sentence alone.
+    """
     order = np.argsort(sources.lengths, kind="stable")
     results: dict[int, Decoded] = {}
+    search = {"beam_size": 1, "length_penalty": 0.0} | search
+    scoring = {name: search[name] for name in ("eos", "length_penalty")}
     for first in range(0, len(order), batch_size):
         chosen = order[first : first + batch_size]
-        decoded = beam_search(
-            model,
-            source_context(sources, chosen),
-            beam_size=beam_size,
-            max_length=max_length,
-            eos=eos,
-            length_penalty=length_penalty,
-            n_best=n_best,
-        )
+        decoded = beam_search(model, source_context(sources, chosen), **search)
         if exact:
             contexts = (_on_device(source_context(sources, chosen[[row]]), model) for row in range(len(chosen)))
-            decoded = [
-                rescored(model, context, row, eos=eos, length_penalty=length_penalty)
-                for context, row in zip(contexts, decoded, strict=True)
-            ]
+            decoded = [rescored(model, context, row, **scoring) for context, row in zip(contexts, decoded, strict=True)]
         results.update(zip(chosen.tolist(), decoded, strict=True))
     return [results[index] for index in range(len(order))]
 
@@ -76,30 +61,12 @@ class Translator:
     target_vocabulary: Vocabulary  # includes <eos>
     max_length: int  # maximum symbols of a translation, including <eos>
 
-    def search(
-        self,
-        sources: Sequence[str],
-        *,
-        beam_size: int = 1,
-        n_best: int = 1,
-        length_penalty: float = 0.0,
-        exact: bool = False,
-    ) -> "list[list[Translation]]":
-        """Return the n best translations of each sentence; `exact` scores each alone."""
-        eos = self.target_vocabulary.eos
-        assert eos is not None
+    def search(self, sources: Sequence[str], *, exact: bool = False, **search: Any) -> "list[list[Translation]]":
+        """Return the n best translations of each sentence; the options are those of `translations`."""
         filled = [index for index, source in enumerate(sources) if source.strip()]
         numbers = Ragged.of([self.source_vocabulary.encode(f"{sources[index]}\n") for index in filled])
-        results = translations(
-            self.model,
-            numbers,
-            eos=eos,
-            max_length=self.max_length,
-            beam_size=beam_size,
-            n_best=n_best,
-            length_penalty=length_penalty,
-            exact=exact,
-        )
+        search |= {"eos": self.target_vocabulary.eos, "max_length": self.max_length}
+        results = translations(self.model, numbers, exact=exact, **search)
         answers = [[Translation("", 0.0, 0.0, True, True)] for _ in sources]
         for index, result in zip(filled, results, strict=True):
             texts = [self._text(sources[index], sequence.tolist()) for sequence in result.sequences]
