@@ -336,7 +336,6 @@ def test_images_of_pillow_are_arrays(shape):
         (polars.DataFrame({"a": [[1], [2]]}), "expected numbers, texts, booleans or dates, got list"),
         ([{"image": np.zeros((8, 8))}], "index 0: 'image': expected numbers, texts, booleans or dates, got ndarray"),
     ],
-    ids=repr,
 )
 def test_data_of_a_wrong_kind_are_refused(data, message):
     with pytest.raises(ValueError, match=message) as caught:
