@@ -41,7 +41,7 @@ def test_a_forecast_of_few_rows_is_that_of_the_lines(command, ok, months, tmp_pa
     assert f"linear autoregression: {float(model.share):.0%} of the mean\n" in trained.err
     (best,) = [record for record in run.metrics() if record.get("best")][-1:]
     assert best["share_of_linear"] == pytest.approx(float(model.share), abs=1e-6)
-    assert f"with a linear autoregression, {float(model.share):.0%} of the mean\n" in command("info", out).out
+    assert f"linear {float(model.share):.0%} of the mean\n" in command("info", out).out
 
     without = command("train", months, *ASKED, *SAME, "--no-linear", "--out", alone)
     assert "linear" not in without.err

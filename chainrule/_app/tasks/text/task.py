@@ -231,6 +231,8 @@ class TextTask(CodedTask["AutoregressiveModel"], Generates):
     def introduce(self) -> Iterable[str]:
         facts, data = self.facts, self.data
         different = f"{len(self.vocabulary):,} different, level {data.level}"
+        if facts.tokenizer is not None:
+            different += f", of {facts.tokenizer.name}"
         if facts.imported:
             yield f"imported from {facts.source.name} ({size_of(facts.source.bytes)}): symbols, {different}"
             return
