@@ -26,7 +26,7 @@ from chainrule.data._pairs import open_pairs, read_sentences
 from chainrule.data._ragged import Ragged
 from chainrule.decoding import Decoded
 from chainrule.models import Seq2Seq
-from chainrule.training._computation import multiply_dtype
+from chainrule.training._computation import autocast, multiply_dtype
 
 
 def main() -> None:
@@ -67,10 +67,11 @@ def main() -> None:
 
 def compared(model: Seq2Seq, sources: Ragged, beam_size: int, batch: int, dtype: torch.dtype) -> dict[str, Any]:
     """Seconds both ways: the batches three times, of which the median counts, as they are so much shorter."""
-    search = {"eos": 1, "max_length": MAX_LENGTH, "beam_size": beam_size, "dtype": dtype}
-    translations(model, few(sources, 8), **search)  # warm
-    took, batched = zip(*(timed(model, sources, batch, search) for _ in range(3)), strict=True)
-    alone_took, alone = timed(model, sources, 1, search)
+    search = {"eos": 1, "max_length": MAX_LENGTH, "beam_size": beam_size}
+    with torch.no_grad(), autocast(dtype, torch.device("cpu")):
+        translations(model, few(sources, 8), **search)  # warm
+        took, batched = zip(*(timed(model, sources, batch, search) for _ in range(3)), strict=True)
+        alone_took, alone = timed(model, sources, 1, search)
     together = sorted(took)[1]
     return {
         "search": f"beam {beam_size}",
