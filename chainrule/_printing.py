@@ -52,5 +52,5 @@ def in_notebook() -> bool:
 
 
 def is_watched() -> bool:
-    """Return true if somebody sees standard error while it is written: on a terminal, or in a notebook."""
-    return sys.stderr.isatty() or in_notebook()
+    """Return true if somebody sees standard error while it is written: on a terminal. A notebook would keep it."""
+    return sys.stderr.isatty()
