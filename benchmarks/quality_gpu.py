@@ -1,10 +1,10 @@
-"""What one GPU learns in minutes from characters, words and images, by the command line.
+"""Train models of characters, words and images on one GPU for a few minutes, through the command line.
 
     python benchmarks/quality_gpu.py [--minutes 7] [--only mnist ...] [--data FOLDER] [--seed 0] [--device cuda]
 
 FOLDER (default: ../shared/data, or the environment variable CHAINRULE_DATA) holds the data sets that its README names.
-All trainings run beside each other on the one GPU, each for so many minutes of wall-clock time, so that each has only a
-part of it. Where a set has several settings, the validation part chooses; then the test part is scored once.
+All trainings share the GPU and run at the same time, each for the given minutes of wall-clock time. If a data set has
+several settings, the validation part selects one, and that run scores the test part once.
 """
 
 import argparse
@@ -122,7 +122,7 @@ def main() -> None:
 
 
 def start(job: Job, setting: str, run: Path, options: argparse.Namespace) -> subprocess.Popen[bytes]:
-    """Begin a training; what it prints goes into a file beside the run."""
+    """Start a training that logs to a file next to the run."""
     length = ["--budget", f"{60 * options.minutes:g}s", "--seed", str(options.seed), "--device", options.device]
     arguments = ["train", *job.data, *setting.split(), *length, "--out", str(run), "--overwrite"]
     print("$ chainrule", *arguments, flush=True)

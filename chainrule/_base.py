@@ -352,7 +352,7 @@ class Executor:
 
     @property
     def saved(self) -> float:
-        """Seconds, roughly, that compiled scores save for an element; 0 if there are none. The model decides."""
+        """Estimate of the seconds that compiled scores save per element, from the model alone; 0 without any."""
         return 0.0
 
     def draws(

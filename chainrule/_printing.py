@@ -1,7 +1,6 @@
 """Text of a user or a model as it may be printed: what would command a terminal is escaped, everything else stays."""
 
 import re
-import sys
 
 # What moves a terminal's cursor or changes its settings, or overrides the order of the text around it; and halves of
 # surrogate pairs, which no stream takes. Marks and joiners, such as U+200F and U+200C, are text.
@@ -40,17 +39,3 @@ def writable(text: str) -> str:
 
 def _code(match: re.Match[str]) -> str:
     return match[0].encode("unicode_escape").decode("ascii")
-
-
-def in_notebook() -> bool:
-    """Return true if this process is the kernel of a notebook."""
-    if "IPython" not in sys.modules:
-        return False
-    from IPython import get_ipython
-
-    return getattr(get_ipython(), "kernel", None) is not None
-
-
-def is_watched() -> bool:
-    """Return true if somebody sees standard error while it is written: on a terminal. A notebook would keep it."""
-    return sys.stderr.isatty()

@@ -35,7 +35,7 @@ def texts_of(data: Any) -> list[str]:
 
 
 def items_of(data: Any, name: str = "data") -> Iterator[Any]:
-    """Iterate over the items of data in memory; raise ValueError if there are none."""
+    """Iterate over the items of data in memory; raise ValueError if it is empty."""
     opened = hasattr(data, "read")
     if isinstance(data, Mapping | bytes | bytearray | Set) or not isinstance(data, Iterable) or opened:
         remedy = ": pass columns as pandas.DataFrame(data)" if isinstance(data, Mapping) else ": pass its path" * opened

@@ -3,7 +3,7 @@
 Arrays are flat, as in `chainrule.kernels._bptt`, and named as in `chainrule.kernels._recurrent`. Each loop runs some
 rows of the batch, from row `first` on: at step t those from `starts[t]` on, `counts[t]` of them. Rows do not meet, so
 that threads share them out. A row is read in short passes of one written array each, which LLVM turns into vectors.
-What is not needed twice is overwritten, as the first use of memory costs as much as the nonlinearities.
+Arrays are reused as soon as their content has been read: touching fresh memory costs as much as the nonlinearities.
 """
 
 from collections.abc import Callable
@@ -193,9 +193,8 @@ def steps(name: str) -> Steps:
         bias, h0, c0 = (part.contiguous() for part in (others[0], state[0], state[-1]))
         gates = projected.detach()
         shape = len(gates), weight_hh.shape[1]
-        h = gates.new_empty(0 if simple else shape)
-        if simple:  # the same memory, but for autograd another tensor
-            h.set_(gates)  # type: ignore[call-overload]  # torch's stub lacks it
+        # An RNN's h has the memory of its gates, but is another tensor for autograd.
+        h = torch.from_numpy(gates.numpy()) if simple else gates.new_empty(shape)
         e = h if simple else torch.empty_like(h)
         c = torch.empty_like(h) if kind == LSTM else h
         _over_rows(_forwards, sizes, kind, *laid_out(weight_hh, False), bias.view(-1), h0, c0, gates, e, h, c)

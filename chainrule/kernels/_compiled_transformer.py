@@ -68,7 +68,7 @@ def _normalise(x: Any, norm: Any, centred: bool, epsilon: float, y: Any) -> None
 
 @compiled_sums
 def _turn(x: Any, turns: Any) -> None:
-    """Turn each pair of x (N,) by its angle, of which turns (N,) hold cosine and sine."""
+    """Rotate each pair of x (N,) by its angle; turns (N,) hold the cosine and the sine of each."""
     for j in range(0, len(x), 2):
         a, b = x[j], x[j + 1]
         x[j] = a * turns[j] - b * turns[j + 1]

@@ -16,8 +16,6 @@ from numba import config, njit
 from numba.core import event
 from numba.misc.appdirs import AppDirs
 
-from chainrule._printing import is_watched
-
 # Arrays belong to whoever calls from Python, for as long as the call lasts: counting references to them in between
 # took three quarters of the time.
 compiled = njit(_nrt=False)
@@ -29,7 +27,8 @@ class _Notice(event.Listener):
     """A line where somebody waits for the first loop of the package to be compiled."""
 
     def on_start(self, event: Any) -> None:
-        if is_watched() and event.data["dispatcher"].py_func.__module__.startswith("chainrule."):
+        # On a terminal alone: the output of a notebook would keep the line.
+        if sys.stderr.isatty() and event.data["dispatcher"].py_func.__module__.startswith("chainrule."):
             _tell()
 
     def on_end(self, event: Any) -> None: ...

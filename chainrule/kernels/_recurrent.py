@@ -255,6 +255,14 @@ def _after_forward(sizes: list[int], projected: Tensor, weight_hh: Tensor, bias_
     return (h_low, last(h0, h, sizes).to(h0.dtype)), (product, n, h, h_low)
 
 
+def _mean_backward(dh: Tensor, h_prev: Tensor, z: Tensor, n: Tensor, d_z: Tensor, d_n: Tensor, d_prev: Tensor) -> None:
+    """Write the gradients of h = n + z ⊙ (h_prev − n) at the pre-activations of z and n, and at h_prev by this way."""
+    torch.mul(dh, z, out=d_prev)
+    torch.sub(h_prev, n, out=d_n).mul_(dh)
+    d_z.copy_(_sigmoid_backward(d_n, z, grad_input=d_n))
+    _tanh_backward(torch.sub(dh, d_prev, out=d_n), n, grad_input=d_n)
+
+
 def _after_backward(
     sizes: list[int], operands: list[Tensor], kept: list[Tensor], local: Tensor, dh_last: Tensor
 ) -> Any:
@@ -271,10 +279,7 @@ def _after_backward(
         running = len(local_t)
         dh_t, s, k = dh[:running], scratch[:running], carried[:running]
         dh_t.add_(local_t)  # δ_t, complete
-        torch.mul(dh_t, z, out=k)
-        torch.sub(h_prev, n_t, out=s).mul_(dh_t)
-        d_z.copy_(_sigmoid_backward(s, z, grad_input=s))
-        _tanh_backward(torch.sub(dh_t, k, out=s), n_t, grad_input=s)
+        _mean_backward(dh_t, h_prev, z, n_t, d_z, s, k)
         d_n_t.copy_(s)
         torch.mul(s, r, out=d_q)
         d_r.copy_(_sigmoid_backward(s.mul_(q), r, grad_input=s))
@@ -326,10 +331,8 @@ def _before_backward(
         running = len(local_t)
         dh_t, s, k = dh[:running], scratch[:running], carried[:running]
         dh_t.add_(local_t)  # δ_t, complete
-        torch.mul(dh_t, z, out=k)
-        torch.sub(h_prev, n_t, out=s).mul_(dh_t)
-        d_z.copy_(_sigmoid_backward(s, z, grad_input=s))
-        d_n.copy_(_tanh_backward(torch.sub(dh_t, k, out=s), n_t, grad_input=s))
+        _mean_backward(dh_t, h_prev, z, n_t, d_z, s, k)
+        d_n.copy_(s)
         candidate.into(d_n, out=s)  # at r ⊙ h_{t-1}
         k.addcmul_(s, r)
         d_r.copy_(_sigmoid_backward(s.mul_(h_prev), r, grad_input=s))
@@ -344,7 +347,6 @@ _STEPS = {
     "gru-before": Steps(_before_forward, _before_backward, lambda rz, n, *others: (rz, n)),
     **{nonlinearity: _rnn(nonlinearity) for nonlinearity in NONLINEARITIES},
 }
-
 
 KERNELS: dict[str, Callable[..., tuple[Tensor, ...]]] = {
     "LSTM": torch.lstm,

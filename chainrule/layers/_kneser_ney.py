@@ -257,9 +257,8 @@ class KneserNey(nn.Module):
         Args:
             contexts: (..., n − 1).
         """
-        if (
-            contexts.is_cuda and torch.cuda.is_current_stream_capturing()
-        ):  # what follows asks how many n-grams there are
+        if contexts.is_cuda and torch.cuda.is_current_stream_capturing():
+            # A CUDA graph must not wait for the GPU, and the code below asks it how many n-grams there are.
             symbols = torch.arange(self.vocab_size, device=contexts.device)
             return self.log_prob(contexts.unsqueeze(-2), symbols).exp()
         rows = contexts.reshape(-1, contexts.shape[-1])

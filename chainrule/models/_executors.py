@@ -76,7 +76,7 @@ _AHEAD = 64  # positions whose vectors and turns are computed together
 
 
 def saved_by(model: nn.Module, layer: nn.Module) -> float:
-    """Seconds that compiled loops save for an element: calls for each weight, and reading those of a layer faster."""
+    """Estimate the seconds that compiled loops save per element: a call per weight tensor, and faster reading."""
     return 5e-5 * len(list(model.parameters())) + 1e-10 * sum(weight.numel() for weight in layer.parameters())
 
 

@@ -26,7 +26,7 @@ class PixelCNNPP(RasterModel):
     blind spot. Both go down to half and a quarter of the resolution and back up (see `GatedPyramid`). The colours of a
     pixel are drawn one after the other from one mixture, in which each is coupled to the earlier ones
     (`chainrule.heads.PixelLogisticMixture`), so the network runs once per pixel. x is read as numbers from -1 to 1,
-    with a channel of ones that marks the inside of the image. Unlike there, no weight is normalised.
+    with ones that mark the inside of the image. There is no weight normalisation and no data-dependent initialisation.
 
     Args:
         image_shape: (C, H, W).

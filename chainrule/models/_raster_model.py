@@ -175,7 +175,7 @@ class RasterModel(ImageModel):
 
 
 SAVED = 1.2e-3
-"""Seconds, roughly, that compiled loops save for an element of an image."""
+"""Estimate of the seconds that compiled loops save per element of an image."""
 
 
 class RasterExecutor(Executor):

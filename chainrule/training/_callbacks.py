@@ -1,4 +1,4 @@
-"""Callbacks that receive the metrics of a training run; those of TensorBoard, MLflow and Weights & Biases."""
+"""Callbacks that receive the metrics of a training run, and callbacks for TensorBoard, MLflow and Weights & Biases."""
 
 import json
 import os

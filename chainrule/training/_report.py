@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from chainrule._printing import in_notebook, printable
+from chainrule._printing import printable
 from chainrule.training._callbacks import Ending
 from chainrule.training._duration import Position
 from chainrule.training._evaluate import Evaluation, bits
@@ -276,6 +276,15 @@ def _clock(seconds: float) -> str:
 _WIDTH, _HEIGHT, _MARGIN = 480.0, 200.0, 36.0
 _MOST_POINTS, _REDRAW_SECONDS = 240, 0.5
 _TRAINING, _VALIDATION = "#0072b2", "#d55e00"
+
+
+def in_notebook() -> bool:
+    """Return true if this process is the kernel of a notebook."""
+    if "IPython" not in sys.modules:
+        return False
+    from IPython import get_ipython
+
+    return getattr(get_ipython(), "kernel", None) is not None
 
 
 class LiveCurve(Display):

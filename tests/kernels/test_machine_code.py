@@ -1,5 +1,6 @@
 """Where machine code is kept between runs of the program."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -41,7 +42,7 @@ def test_without_a_folder_nothing_is_kept(package, monkeypatch):
 @pytest.mark.parametrize("watched", [True, False])
 def test_somebody_who_waits_for_a_compilation_is_told_once(monkeypatch, capsys, watched):
     """Seconds passed without a word when images were first drawn."""
-    monkeypatch.setattr(_machine_code, "is_watched", lambda: watched)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: watched)
     _machine_code._tell.cache_clear()
     for module in ("somebody.else", "chainrule.kernels._loops", "chainrule.kernels._loops"):
         function = njit(lambda x: x + 1)

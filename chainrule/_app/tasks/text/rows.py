@@ -200,7 +200,7 @@ BY: dict[By, str] = {"excess": "excess", "bits": "bits_per_element", "nats": "na
 
 
 def _line_end_notes(run: "TextTask", file: str) -> Iterator[str]:
-    """Note line ends of another kind than in the training text; those of words are white space like any other."""
+    """Report if lines end differently from the training text; for words, a line end is ordinary white space."""
     from chainrule._app.tasks.text.preparing import corpus_of
 
     if run.data.level == "word" or not Path(file).is_file():

@@ -62,7 +62,7 @@ class Translator:
     max_length: int  # maximum symbols of a translation, including <eos>
 
     def search(self, sources: Sequence[str], *, exact: bool = False, **search: Any) -> "list[list[Translation]]":
-        """Return the n best translations of each sentence; the options are those of `translations`."""
+        """Return the n best translations of each sentence; takes the options of `translations`."""
         filled = [index for index, source in enumerate(sources) if source.strip()]
         numbers = Ragged.of([self.source_vocabulary.encode(f"{sources[index]}\n") for index in filled])
         search |= {"eos": self.target_vocabulary.eos, "max_length": self.max_length}
