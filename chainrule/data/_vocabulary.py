@@ -167,11 +167,7 @@ _WINDOW = 8  # symbols decoded again with each next one: a character has at most
 
 
 def symbol_spans(vocabulary: Vocabulary, ids: npt.ArrayLike) -> tuple[str, list[tuple[int, int]]]:
-    """Return the text of symbols (T,), and the start and stop of each in it.
-
-    A byte, or a piece of a word, that goes on with a character begun before it shares that character. The space that
-    is put between words belongs to none.
-    """
+    """Return the text of symbols (T,), and the start and stop of each in it; bytes of one character share it."""
     symbols = vocabulary.check_ids(ids).tolist()
     text = vocabulary.decode(symbols)
     window: list[int] = []
@@ -255,9 +251,5 @@ class FileTokens(Tokens):
 
 
 def token_dtype(symbols: int) -> str:
-    """Return the smallest unsigned type that holds the symbols 0..V-1.
-
-    >>> token_dtype(256), token_dtype(257)
-    ('uint8', 'uint16')
-    """
+    """Return the smallest unsigned type that holds the symbols 0..V-1, such as uint16."""
     return np.min_scalar_type(symbols - 1).name

@@ -109,13 +109,9 @@ class Position:
 
 
 class Duration(ABC):
-    """Base class: the end of a run, its progress, and the times and sizes of its validations.
+    """Base class: the end of a run, its progress, and the times and sizes of its validations."""
 
-    Attributes:
-        stopped_early: true if the last validation ran out of time before the end of the data.
-    """
-
-    stopped_early = False
+    stopped_early = False  # true if the last validation ran out of time before the end of the data
 
     @abstractmethod
     def finished(self, position: Position) -> bool:
@@ -155,15 +151,7 @@ class Duration(ABC):
 
 
 class Steps(Duration):
-    """Duration in steps; it reads no clock, so that repeated runs are equal bit for bit.
-
-    If the steps were chosen for a budget and are slower than expected, the run ends with the budget.
-
-    Args:
-        total: number of steps.
-        validate_every: steps between validations.
-        most_seconds: budget, or None.
-    """
+    """Duration in steps, or at most in `most_seconds`; it reads no clock, so that repeated runs have equal bits."""
 
     def __init__(self, total: int, validate_every: int, most_seconds: float | None = None):
         self.total = total
@@ -224,11 +212,6 @@ class Seconds(Duration):
     later. A validation may take a share of the time since the previous one. If this is too short for all validation
     data, the next validation waits twice as long and scores more. The last validation and save have a reserve; the
     schedule spans the time before it. A step is taken if more than half of it fits, and the last step has progress 1.
-
-    Args:
-        budget: seconds.
-        validate_every: steps between validations, if the user set it.
-        valid_batches: validation data, whose first batch determines the estimated cost of the first validation.
     """
 
     def __init__(self, budget: float, validate_every: int | None, valid_batches: ValidationBatches):

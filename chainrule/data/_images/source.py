@@ -202,10 +202,7 @@ _WIDEST = 32  # characters that an image may take
 
 
 def block_image(images: Pixels) -> str:
-    """Images side by side in lines of shaded blocks, two rows of pixels to a line; large ones are made smaller.
-
-    images: (N, C, H, W) of 8 bits; colours are shown by their mean.
-    """
+    """Draw images (N, C, H, W) of 8 bits side by side in shaded blocks, two rows of pixels to a line."""
     grey = images.mean(1)  # (N, H, W)
     step = -(-grey.shape[2] // _WIDEST)
     cells = _means(grey, 2 * step, step)

@@ -133,10 +133,7 @@ class _WithoutLength:
 
 
 def _refuse_cut_wav(content: BinaryIO, label: str) -> int | None:
-    """Refuse a wav file that ends before its samples do: libsndfile reads what is left of it without a word.
-
-    Return the offset of the samples if the header announces no samples, else None.
-    """
+    """Refuse a wav file that ends before its samples do, which libsndfile would read without a word."""
     start = content.tell()
     size = content.seek(0, 2)
     content.seek(start)
