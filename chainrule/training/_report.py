@@ -264,7 +264,10 @@ def _validation_line(step: int, evaluation: Evaluation, verdict: MetricResult | 
 
 
 def _clock(seconds: float) -> str:
-    """Write seconds as 1:01 or 1:02:03."""
+    """
+    >>> _clock(61), _clock(3723)
+    ('1:01', '1:02:03')
+    """
     minutes, second = divmod(max(0, round(seconds)), 60)
     hour, minute = divmod(minutes, 60)
     return f"{hour}:{minute:02}:{second:02}" if hour else f"{minute}:{second:02}"
