@@ -185,31 +185,7 @@ def symbol_spans(vocabulary: Vocabulary, ids: npt.ArrayLike) -> tuple[str, list[
     return text, spans
 
 
-class Tokens(ABC):
-    """A sequence of symbols, and the lines in it where the corpus is read by lines."""
-
-    line_count: int
-
-    @abstractmethod
-    def __len__(self) -> int:
-        """Return the number of symbols."""
-
-    @abstractmethod
-    def rows(self, starts: Ids, stops: Ids) -> list[npt.NDArray[np.integer]]:
-        """Return the symbols from each start up to its stop, in the smallest type that holds them."""
-
-    @abstractmethod
-    def line_bounds(self, lines: Ids) -> tuple[Ids, Ids]:
-        """Start and end of each of the given lines, `<eos>` included."""
-
-    def slice(self, start: int, stop: int) -> Ids:
-        """Return the symbols from `start` up to `stop`, int64; `ValueError` where they are not all there."""
-        if not 0 <= start <= stop <= len(self):
-            raise ValueError(f"slice: expected 0 <= start <= stop <= {len(self)}, got {start} and {stop}")
-        return self.rows(np.array([start]), np.array([stop]))[0].astype(np.int64)
-
-
-class FileTokens(Tokens):
+class Tokens:
     """Symbols in a file of raw little-endian unsigned integers, memory-mapped for each read alone.
 
     `name` is the array of symbols below `symbols`, `lines` the offsets (line_count + 1,) where lines start, if any.
@@ -229,7 +205,14 @@ class FileTokens(Tokens):
     def __len__(self) -> int:
         return self._count
 
+    def slice(self, start: int, stop: int) -> Ids:
+        """Return the symbols from `start` up to `stop`, int64; `ValueError` where they are not all there."""
+        if not 0 <= start <= stop <= len(self):
+            raise ValueError(f"slice: expected 0 <= start <= stop <= {len(self)}, got {start} and {stop}")
+        return self.rows(np.array([start]), np.array([stop]))[0].astype(np.int64)
+
     def rows(self, starts: Ids, stops: Ids) -> list[npt.NDArray[np.integer]]:
+        """Return the symbols from each start up to its stop, in the smallest type that holds them."""
         if not self._count:
             return [np.zeros(0, dtype=self._dtype) for _ in starts]
         ids = np.asarray(np.memmap(self._path, dtype=self._dtype, mode="r", shape=(self._count,)))
@@ -241,6 +224,7 @@ class FileTokens(Tokens):
         return rows
 
     def line_bounds(self, lines: Ids) -> tuple[Ids, Ids]:
+        """Start and end of each of the given lines, `<eos>` included."""
         if self._lines is None:
             raise ValueError("this corpus is one stream: prepare it with reading='lines' to read it by lines")
         offsets = np.asarray(np.memmap(self._lines, dtype="<i8", mode="r", shape=(self.line_count + 1,)))
