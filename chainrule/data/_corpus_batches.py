@@ -170,11 +170,7 @@ class LineBatches:
 
 
 def line_evaluation(tokens: Tokens, batch_size: int, *, max_elements: int = 1 << 16) -> Iterator[Batch]:
-    """Read every line exactly once, whole and in order, at most `batch_size` in a batch.
-
-    A batch holds fewer lines where they are so long that it would exceed `max_elements` elements, padding counted; a
-    single longer line forms a separate batch.
-    """
+    """Read every line exactly once, whole and in order; long lines make smaller batches, one of a line at least."""
     check_batch_size(batch_size, (0, 1))
     check_lines(tokens, 1)
     return _line_evaluation(tokens, batch_size, max_elements)

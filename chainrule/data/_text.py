@@ -146,11 +146,7 @@ def decode_chunks(
     offset: int = 0,
     lines_before: Callable[[], int] = int,
 ) -> Iterator[str]:
-    """Decode bytes that come in chunks cut anywhere; of text, a byte order mark at the beginning is left out.
-
-    `offset` and `lines_before` tell how many bytes and lines of the file precede the first chunk; the latter may
-    be costly and is called for an error message only.
-    """
+    """Decode bytes cut anywhere, after `offset` bytes and `lines_before()` lines of the file, which errors tell."""
     pending = b""  # the beginning of a character whose end is in the next chunk: at most 3 bytes
     line = 1
     for chunk in chain(filter(None, chunks), [b""]):
@@ -196,11 +192,7 @@ def refuse_utf16(beginning: bytes, name: str) -> None:
 
 
 def name_of(path: str | Path) -> str:
-    """Return the name of a file in messages.
-
-    >>> name_of("-"), name_of("poems.txt")
-    ('standard input', 'poems.txt')
-    """
+    """Return the name of a file in messages."""
     return "standard input" if str(path) == STDIN else str(path)
 
 

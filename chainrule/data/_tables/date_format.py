@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from itertools import product
 
-from chainrule.data._tables.cell_column import MISSING, CellColumn, ListedCells, as_number
+from chainrule.data._tables.cell_column import MISSING, CellColumn, as_number
 
 _EPOCH, _TICK = datetime(1970, 1, 1), timedelta(microseconds=1)
 _DAY = 86_400_000_000
@@ -49,10 +49,7 @@ class DateFormat:
 
     @classmethod
     def find(cls, cells: Iterable[str]) -> "DateFormat | None":
-        """Return the format of all present cells, with the coarsest unit that holds each.
-
-        None if they differ, or may be read with the day or with the month first.
-        """
+        """Return the format of all present cells; None if they differ, or may have the day or the month first."""
         formats = cls.find_all(cells)
         return formats[0] if len(formats) == 1 else None
 
@@ -101,10 +98,7 @@ class DateFormat:
         return replace(self, zone=_UTC, mixed=True) if self.zone and not self.mixed else None
 
     def number(self, cell: str, *, alike: bool = False) -> int | None:
-        """Return the integer of a cell; None if it is written in another way, or lies between two integers.
-
-        Cells may have another offset from UTC than the format, unless they must be `alike`.
-        """
+        """Return the integer of a cell; None if it is written otherwise (`alike`: or with another offset)."""
         iso = self._iso(cell)
         local, zone = _split(iso) if self.zone else (iso, "")
         offset = _offset(zone)
@@ -157,15 +151,10 @@ class DateFormat:
         except (ValueError, TypeError):
             return cell
 
-    def integers(self, cells: CellColumn, *, alike: bool = False) -> ListedCells:
-        """Write the integers of a column's dates; any other text stays one, and a number becomes one."""
-        texts = cells.texts()
-        numbers = {cell: self.number(cell, alike=alike) for cell in dict.fromkeys(texts)}
-        written = {
-            cell: str(number) if number is not None else cell if as_number(cell) is None else _NO_DATE
-            for cell, number in numbers.items()
-        }
-        return ListedCells([written[cell] for cell in texts])
+    def integer(self, cell: str) -> str:
+        """Write the integer of a date; any other text stays one, and a number becomes one."""
+        number = self.number(cell, alike=True)
+        return str(number) if number is not None else cell if as_number(cell) is None else _NO_DATE
 
 
 def _split(cell: str) -> tuple[str, str]:
@@ -190,7 +179,7 @@ def find_date_formats(columns: Mapping[str, CellColumn], types: Mapping[str, str
     formats = dict[str, DateFormat | None]()
     for name, column in columns.items():
         if types.get(name, "date") == "date":
-            cells = list(dict.fromkeys(column.part(slice(_LOOKED_AT)).texts()))
+            cells = [column.different[number] for number in dict.fromkeys(column.numbers[:_LOOKED_AT].tolist())]
             dates = DateFormat.find(cells)
             if dates is None and name in types:  # a cell that differs is named later
                 dates = DateFormat.find(cells[:4])
