@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from itertools import pairwise
+from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -56,6 +57,7 @@ _LISTED_COLUMNS, _PREVIEW_WIDTH = 24, 160  # columns that are all listed; charac
 _MOST_PASSES = 100.0
 _FEW_ROWS, _DROPOUT_OF_FEW = 20, 0.5  # rows a feature; dna of MADE's paper: 84.1 nats by 0.5, 86.8 by 0.1
 _LOOKED_AT = 1024  # held-out rows whose codes are
+_LARGE = 50 << 20  # bytes of a file that takes a minute to read without polars
 
 
 @dataclass(frozen=True)
@@ -124,6 +126,12 @@ class TableTask(CodedTask["TableMADE"], Generates):
 
         data, source = self.data, self.config.sources["source"]
         assert source is not None
+        size = Path(source).stat().st_size if Path(source).is_file() else 0
+        if size > _LARGE and not _tables.reads_quickly():
+            print(
+                f"{source}: {size >> 20} MiB, read without polars, which is ten times faster: pip install polars",
+                file=sys.stderr,
+            )
 
         def fits(schema: "TableSchema") -> None:
             check_memory(
