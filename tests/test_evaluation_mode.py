@@ -12,7 +12,8 @@ from small_models import EVERY, LATENT, SEQUENCES
 from chainrule._modes import seed_torch
 from chainrule.coding import decode, encode
 from chainrule.decoding import beam_search, complete, greedy, sample_paths
-from chainrule.models import MADE, MADEEnsemble, RecurrentLM, TransformerLM
+from chainrule.models import MADE, RecurrentLM, TransformerLM
+from chainrule.models.rare import MADEEnsemble
 from chainrule.state import map_state
 
 

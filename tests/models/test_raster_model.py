@@ -8,7 +8,8 @@ import torch
 
 from chainrule.heads import Categorical
 from chainrule.kernels._raster_convolutions import RasterConvolutions
-from chainrule.models import GatedPixelCNN, MultiScalePixelCNN, PixelCNN, PixelCNNPP, PixelRNN
+from chainrule.models import GatedPixelCNN, PixelCNN, PixelCNNPP, PixelRNN
+from chainrule.models.rare import MultiScalePixelCNN
 from chainrule.state import load_state, save_state, select
 from chainrule.testing import check_causality, check_full_context, check_model, check_step_equals_forward
 

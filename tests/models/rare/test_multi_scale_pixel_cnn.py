@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from chainrule.heads import PixelLogisticMixture
-from chainrule.models import MultiScalePixelCNN
-from chainrule.models import _multi_scale_pixel_cnn as module
+from chainrule.models.rare import MultiScalePixelCNN
+from chainrule.models.rare import _multi_scale_pixel_cnn as module
 from chainrule.state import load_state, save_state, select
 from chainrule.testing import check_causality, check_full_context
 
