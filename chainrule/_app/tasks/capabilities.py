@@ -121,10 +121,6 @@ class FileCodec(ABC):
     def express(self, files: "Mapping[str, bytes]") -> EncodedFiles:
         """Encode files, by name and in order."""
 
-    def ready(self, model: Any, layout: dict[str, Any]) -> Any:
-        """Prepare the model to code such files."""
-        return model
-
     @abstractmethod
     def lay_out(self, layout: dict[str, Any], elements: Any = None) -> "RowLayout":
         """Lay out rows as `express` did; without their elements if none are passed."""
@@ -159,12 +155,23 @@ class CheckedRows:
     note: str = ""  # description of the rows
 
 
-class Checks(ABC):
+class Checks:
     """Capability to check the model on rows of its data: `chainrule check RUN`."""
 
-    @abstractmethod
+    CHECKED: ClassVar[tuple[int, int | None]] = (4, None)  # held-out rows to check, and elements of each, if not all
+
     def checked_rows(self) -> CheckedRows:
-        """Return a few rows of the run's own data."""
+        """Return the beginnings of a few held-out rows, and the model."""
+        from chainrule.state import map_state
+
+        run: Any = self
+        rows, elements = self.CHECKED
+        batch = next(iter(run.batches((0, 1))[1]()))
+        context = map_state(lambda leaf: leaf[:rows], batch.context)
+        if elements is None:
+            return CheckedRows(run.model(), batch.x[:rows], context)
+        lengths = None if batch.lengths is None else batch.lengths[:rows].clamp(max=elements)
+        return CheckedRows(run.model(), batch.x[:rows, :elements], context, lengths)
 
     def check(self, *, seed: int) -> "Contract":
         """Check the whole model, all parts of a recipe together."""
@@ -213,7 +220,7 @@ class Interpolates(ABC):
         """Return the images between two, including the ends."""
 
 
-class Generates(Scores, Samples, Inspects, Checks, Compresses, Embeds):
+class Generates(Scores, Samples, Inspects, Checks, Embeds):
     """The capabilities of a density of whole texts, rows, images or sounds."""
 
 
