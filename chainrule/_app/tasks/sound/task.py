@@ -12,7 +12,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from chainrule._app.heavy import modes, torch
-from chainrule._app.tasks.capabilities import Generates
+from chainrule._app.tasks.capabilities import FileCodec, Generates
 from chainrule._app.tasks.config import (
     Counts,
     Facts,
@@ -257,6 +257,11 @@ class SoundTask(Task["WaveNet"], Generates):
         facts = self.facts
         condition = "the label" if self.labels else ""
         return Basis("sample", f"{facts.levels:,} {facts.law} levels at {self.rate:,} Hz", given=condition)
+
+    def codec(self) -> FileCodec:
+        from chainrule._app.tasks.sound.compression import SoundCodec
+
+        return SoundCodec(self.levels, self.rate, self.labels, self.labelling)
 
 
 def _found(facts: SoundFacts) -> Iterable[str]:

@@ -7,7 +7,7 @@ from hashlib import sha256
 from json import dumps
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from chainrule._app.tasks.capabilities import CheckedRows, Compresses, FileCodec, Generates
+from chainrule._app.tasks.capabilities import CheckedRows, FileCodec, Generates
 from chainrule._app.tasks.codes import CodedTask
 from chainrule._app.tasks.config import Counts, Facts, Fingerprint, RunConfig, run_word
 from chainrule._app.tasks.display import counted, format_duration, format_passes, size_of
@@ -59,7 +59,7 @@ class TextFacts(Facts):
         return not (self.train.elements or self.valid.elements)
 
 
-class TextTask(CodedTask["AutoregressiveModel"], Generates, Compresses):
+class TextTask(CodedTask["AutoregressiveModel"], Generates):
     name = "text"
     help = "Train a model of a text."
     SOURCES: ClassVar[dict[str, Source]] = {
