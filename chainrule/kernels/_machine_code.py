@@ -16,6 +16,9 @@ from numba import config, njit
 from numba.core import event
 from numba.misc.appdirs import AppDirs
 
+if config.DISABLE_JIT:
+    raise ImportError("NUMBA_DISABLE_JIT turns numba's compiler off")
+
 # Arrays belong to whoever calls from Python, for as long as the call lasts: counting references to them in between
 # took three quarters of the time.
 compiled = njit(_nrt=False)

@@ -120,7 +120,8 @@ def gru(
 def _run(kind: str, sizes: list[int], plain: Plain, projected: Tensor, *operands: Tensor) -> tuple[Tensor, ...]:
     if not custom_gradients_work():
         return plain(projected, *operands)
-    loops = training_loops(operands[0], sizes)
+    one_type = all(part.dtype == projected.dtype for part in operands)
+    loops = training_loops(operands[0], sizes) if one_type else None
     steps = _STEPS[kind] if loops is None else loops.steps(kind)
     results: tuple[Tensor, ...] = _Recurrence.apply(steps, sizes, plain, projected, placeholder(projected), *operands)
     return results

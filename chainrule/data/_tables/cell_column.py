@@ -256,9 +256,12 @@ def as_date(cell: str) -> datetime | None:
     any other text, such as 01/02/2020, which is in January or in February.
     """
     if cell.endswith("]"):
-        cell, _, name = cell[:-1].partition("[")
-        moment, zone = as_date(cell), named_zone(name)
-        return None if moment is None or moment.tzinfo is None or zone is None else moment.astimezone(zone)
+        cell, bracket, name = cell[:-1].partition("[")
+        moment, zone = as_date(cell) if bracket else None, named_zone(name)
+        try:
+            return None if moment is None or moment.tzinfo is None or zone is None else moment.astimezone(zone)
+        except OverflowError:  # beyond the years 1 to 9999 in this zone
+            return None
     cell = _ZONE_APART.sub(lambda match: "Z" if match[1] == "UTC" else match[1], cell, count=1)
     cell = _DAY_FIRST.sub(lambda match: f"{match[3]}-{match[2]:0>2}-{match[1]:0>2}", cell, count=1)
     if month := _MONTH.fullmatch(cell):

@@ -43,7 +43,7 @@ class DateFormat:
         if self.order and (not self.unit or self.order not in _ORDERS.get(self.order[1:2], ())):
             raise ValueError(f"dates: expected a known order of day, month and year, got {self.order!r:.40}")
         known = self.unit in (0, 3_600_000_000, *_UNITS.values()) and self.time in _UNITS
-        zoned = _ZONE.fullmatch(self.zone) and self.time and _offset(self.zone) is not None
+        zoned = self.time and _offset(self.zone) is not None
         if not known or len(self.separator) != 1 or not (zoned or not self.zone) or self.mixed > (self.zone == _UTC):
             raise ValueError(f"dates: expected a format of ISO 8601, got {self}")
 
@@ -173,6 +173,8 @@ def _offset(zone: str) -> timedelta | None:
     """Return the offset of a zone from UTC, zero without a zone; None where there is no such zone."""
     if zone in ("", " UTC"):
         return timedelta(0)
+    if not _ZONE.fullmatch(zone):
+        return None
     try:
         return datetime.strptime(zone.strip(), "%z").utcoffset()
     except ValueError:
