@@ -8,8 +8,7 @@ from chainrule._base import AutoregressiveModel, Step
 from chainrule.state import State, flatten, map_state, select, share_memories
 from chainrule.testing._agreement import TOLERANCE, require_equal, rounded, trials
 from chainrule.testing._contract_check import contract_check
-from chainrule.testing._isolation import as_called
-from chainrule.testing._module_values import changed
+from chainrule.testing._isolation import as_called, changed
 from chainrule.testing._row_subjects import LabelSubject
 from chainrule.testing._sequence_subject import InVisitingOrder, SequenceSubject, Taken
 from chainrule.testing._subject import Batch, DoesNotApply, Violation, in_type, independent_copy

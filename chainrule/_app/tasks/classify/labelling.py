@@ -19,7 +19,7 @@ from chainrule.data import _labelled
 if TYPE_CHECKING:
     from chainrule._app.tasks.classify.task import ClassifyTask
     from chainrule.data._labelled import LabelledText
-    from chainrule.metrics._classification import ClassificationScores
+    from chainrule.metrics._tagging import ClassificationScores
     from chainrule.models import SequenceClassifier
 
 
