@@ -58,5 +58,6 @@ def __getattr__(name: str) -> Any:
     if name == "__version__":
         from importlib.metadata import version
 
-        return version("chainrule")
+        globals()[name] = version("chainrule")
+        return __version__
     return _get(name)
