@@ -205,7 +205,7 @@ def block_image(images: Pixels) -> str:
     """Draw images (N, C, H, W) of 8 bits side by side in shaded blocks, two rows of pixels to a line."""
     step = -(-images.shape[3] // _WIDEST)
     grey = images.mean(1, dtype=np.float32)  # (N, H, W)
-    cells = np.stack([Image.fromarray(image).reduce((step, 2 * step)) for image in grey])
+    cells = np.stack([np.asarray(Image.fromarray(image).reduce((step, 2 * step))) for image in grey])
     shades = np.minimum((cells / 256 * len(_SHADES)).astype(int), len(_SHADES) - 1)
     lines = ("  ".join("".join(_SHADES[shade] for shade in row) for row in rows) for rows in shades.transpose(1, 0, 2))
     return "\n".join(line.rstrip() for line in lines)
