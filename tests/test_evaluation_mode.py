@@ -56,6 +56,18 @@ def test_a_sample_in_training_mode_is_one_in_evaluation_mode(name):
     assert torch.equal(found, draw(7))
 
 
+IMAGES_AND_COLUMNS = ("GatedPixelCNN", "MADE", "MultiScalePixelCNN", "PixelCNN", "PixelCNNPP", "PixelRNN", "TableMADE")
+
+
+@pytest.mark.parametrize("name", IMAGES_AND_COLUMNS)
+def test_dropout_changes_likelihoods_in_training_mode_alone(name):
+    model, arguments = EVERY[name]()
+    model = thinned(model).train()
+    assert not torch.equal(model.log_prob(*arguments), model.log_prob(*arguments))
+    model.eval()
+    assert torch.equal(model.log_prob(*arguments), model.log_prob(*arguments))
+
+
 LANGUAGE_MODELS = {
     "RecurrentLM": lambda: RecurrentLM(5, hidden_size=16, num_layers=2, embedding_size=4, ngram_order=2),
     "TransformerLM": lambda: TransformerLM(5, model_size=16, num_layers=2, num_heads=2),

@@ -1,8 +1,11 @@
-"""Benchmarks and examples, which no other test runs, import names that are there."""
+"""Benchmarks and examples: what they import is there, what `make` runs needs no arguments, and the examples run."""
 
 import ast
 import importlib
 import importlib.util
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -83,6 +86,22 @@ def test_a_benchmark_has_help_and_a_line_in_the_readme(script):
     if "__main__" in text:
         assert "ArgumentParser(description=__doc__" in text
         assert script in MADE or f"`{script.name}`" in readme
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "call",
+    ["check_module.py", "demo.py 2s", "images.py 2s", "library.py 1", "long_memory.py 2 20", "melody.py music 2",
+     "sound.py 1", "tagging.py 2", "translation.py numbers 2"],
+)  # fmt: skip
+def test_an_example_runs(call, tmp_path):
+    """`make demo-images` stopped at its picture."""
+    script, *arguments = call.split()
+    command = [sys.executable, str(HOME / "examples" / script), *arguments]
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(HOME)}
+    )
+    assert not done.returncode, done.stderr
 
 
 def test_required_arguments_are_found(tmp_path):

@@ -24,6 +24,7 @@ if config.DISABLE_JIT:
 compiled = njit(_nrt=False)
 # Of numbers: a product and a sum may fuse, and sums may be taken in the order of vectors. NaN and infinities stay.
 compiled_sums = njit(_nrt=False, error_model="numpy", fastmath={"contract", "reassoc", "nsz"})
+_ROOM = 1 << 20  # bytes of machine code: on a full disk numba would raise in the middle of a draw
 
 
 class _Notice(event.Listener):
@@ -59,7 +60,7 @@ def kept(function: Any) -> Any:
 
 
 def folder(package: Path) -> Path | None:
-    """Return the folder of the code of a package's files: the first that can be written, None where none can."""
+    """Return the folder of the code of a package's files: the first with room to write it, None where none has."""
     return next(filter(_is_writable, _folders(package)), None)
 
 
@@ -76,7 +77,8 @@ def _folders(package: Path) -> Iterator[Path]:
 def _is_writable(path: Path) -> bool:
     try:
         path.mkdir(parents=True, exist_ok=True)
-        with TemporaryFile(dir=path):
-            return True
+        with TemporaryFile(dir=path) as file:
+            file.write(bytes(_ROOM))
+        return True
     except OSError:
         return False

@@ -41,6 +41,18 @@ def test_without_a_folder_nothing_is_kept(package, monkeypatch):
     assert folder(package) is None
 
 
+def test_on_a_full_disk_nothing_is_kept(package):
+    """A draw ended in numba's error, which could not write."""
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+        assert folder(package) is None
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert folder(package) is not None
+
+
 @pytest.mark.parametrize("watched", [True, False])
 def test_somebody_who_waits_for_a_compilation_is_told_once(monkeypatch, capsys, watched):
     """Seconds passed without a word when images were first drawn."""

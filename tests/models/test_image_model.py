@@ -47,12 +47,6 @@ def test_conditionals_stand_where_their_elements_stand():
     torch.testing.assert_close(conditionals.log_prob(x), expected, rtol=0, atol=1e-12)
 
 
-def test_uint8_images_are_read_as_they_are():
-    x = torch.randint(4, (2, 3, 2, 4))
-    plain = model()
-    assert torch.equal(plain.log_prob(x.to(torch.uint8)), plain.log_prob(x))
-
-
 def test_levels_are_spread_from_minus_one_to_one():
     like = torch.zeros(1)
     assert model(levels=5)._scaled(torch.arange(5), like).tolist() == [-1, -0.5, 0, 0.5, 1]
