@@ -6,7 +6,6 @@ from chainrule._lazy import attach
 
 if TYPE_CHECKING:
     from chainrule.models._attentive_decoder import AttentiveDecoder as AttentiveDecoder
-    from chainrule.models._captioner import Captioner as Captioner
     from chainrule.models._forecaster import Forecaster as Forecaster
     from chainrule.models._forecaster import LinearForecaster as LinearForecaster
     from chainrule.models._gated_pixel_cnn import GatedPixelCNN as GatedPixelCNN
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from chainrule.models._recurrent_lm import SentenceVAE as SentenceVAE
     from chainrule.models._recurrent_lm import VectorToSequence as VectorToSequence
     from chainrule.models._rnn_made import RNNMADE as RNNMADE
+    from chainrule.models._seq2seq import Captioner as Captioner
     from chainrule.models._seq2seq import Seq2Seq as Seq2Seq
     from chainrule.models._sequence_classifier import SequenceClassifier as SequenceClassifier
     from chainrule.models._sequence_classifier import SequenceRegressor as SequenceRegressor
