@@ -268,7 +268,7 @@ def prepare_table(
     ...     [column.kind for column in table.schema.columns], table.train.shape, table.valid.shape
     (['categorical', 'real'], (36, 2), (4, 2))
     """
-    check_fraction("validation_fraction", validation_fraction)
+    check_fraction(validation_fraction)
     if min_count < 1:
         raise ValueError(f"min_count: expected at least 1, got {min_count}")
     fraction = None if validation is not None else validation_fraction
