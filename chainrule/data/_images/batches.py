@@ -33,10 +33,7 @@ class Augmentation:
                 raise ValueError(f"{name}: expected a number from 0 to {largest:g}, got {value}")
 
     def __call__(self, images: Tensor, random: np.random.Generator) -> Tensor:
-        """Change images (B, C, H, W); the same `random` draws the same changes. Beyond the border is the lowest value.
-
-        Shifts alone are whole pixels, and values stay as they are; other moves are interpolated.
-        """
+        """Change images (B, C, H, W), alike for equal `random`: shifts alone by whole pixels, others interpolated."""
         if self.flip:
             mirrored = torch.from_numpy(random.random(len(images)) < 0.5).view(-1, 1, 1, 1)
             images = torch.where(mirrored, images.flip(3), images)
@@ -112,11 +109,7 @@ class RandomOperations:
         return turned @ sheared
 
     def coloured(self, images: Tensor, levels: int, random: np.random.Generator) -> Tensor:
-        """Images (B, C, H, W) brightened, their contrast changed, and with a square cut out of them.
-
-        Brightness multiplies values, contrast their distance from the image's mean; both are clamped to
-        [0, levels - 1]. The square lies anywhere and has the lowest value.
-        """
+        """Brighten images (B, C, H, W), change their contrast, and cut a square out of each, within [0, levels - 1]."""
         brightness, contrast = (
             torch.from_numpy(1 + self.amounts[name]).to(images).view(-1, 1, 1, 1) for name in ("brightness", "contrast")
         )
