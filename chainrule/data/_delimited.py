@@ -69,7 +69,7 @@ class DelimitedFile:
                 cells = self._checked(ended, cells)
                 if ended - began > 1 and any(_has_rows(cell, delimiter, width or len(cells)) for cell in cells):
                     raise self._no_row(began, ended, "every line of it looks like a row")
-                cells = list(map(str.strip, cells))
+                cells = [cell.strip() for cell in cells]
                 if any(cells) or len(cells) > 1:
                     width = len(cells)
                     yield ended, cells

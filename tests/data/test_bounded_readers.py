@@ -186,7 +186,8 @@ def open_files(path: Path) -> list[io.FileIO]:
     ]
 
 
-def test_a_table_with_a_bad_row(tmp_path):
+def test_a_table_with_a_bad_row(tmp_path, monkeypatch):
+    monkeypatch.setattr(table_file, "reads_quickly", lambda: False)
     path = tmp_path / "rows.csv"
     path.write_text(f"{ROWS}1,2,3\n{ROWS}")
     with pytest.raises(ValueError, match="line 402: expected 2 cells, got 3") as caught:
@@ -195,8 +196,9 @@ def test_a_table_with_a_bad_row(tmp_path):
     assert not open_files(path)
 
 
-def test_a_refused_table_leaves_nothing_to_the_garbage_collector(tmp_path):
+def test_a_refused_table_leaves_nothing_to_the_garbage_collector(tmp_path, monkeypatch):
     """The exception of reading ahead and the frame that waited for it kept each other, and all readers, alive."""
+    monkeypatch.setattr(table_file, "reads_quickly", lambda: False)
     path = tmp_path / "rows.csv"
     path.write_text(f"{ROWS}1,2,3\n")
     gc.disable()

@@ -50,15 +50,10 @@ def test_line_ends_far_from_the_target_are_found():
     assert len(parts(raw, 0.4, at_line_end=True)[0]) == 3_000_003
 
 
-@pytest.mark.parametrize("raw", [b"one line\n", b"one line"])
-def test_one_line_cannot_be_shared_out(raw):
-    with pytest.raises(ValueError, match="at least two lines"):
-        split_by_position(source(raw), 0.5, at_line_end=True)
-
-
-def test_one_character_cannot_be_shared_out():
-    with pytest.raises(ValueError, match="at least two characters"):
-        split_by_position(source("科".encode()), 0.5, at_line_end=False)
+@pytest.mark.parametrize(("text", "what"), [("one line\n", "lines"), ("one line", "lines"), ("科", "characters")])
+def test_one_line_or_character_cannot_be_shared_out(text, what):
+    with pytest.raises(ValueError, match=f"at least two {what}"):
+        split_by_position(source(text.encode()), 0.5, at_line_end=what == "lines")
 
 
 def test_an_error_in_the_held_out_part_tells_its_place_in_the_file():

@@ -178,7 +178,7 @@ def _labels(path: Path, array: str | None, count: int) -> ImageLabels:
     if len(labels.names) > _MOST_LABELS:
         raise ValueError(
             f"{path}{at}: expected at most {_MOST_LABELS:,} different labels, got {len(labels.names):,}: "
-            "train without them, with --no-labels"
+            "pass --no-labels to train without them"
         )
     return labels
 

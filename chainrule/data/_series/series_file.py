@@ -213,10 +213,9 @@ class SeriesFile:
         if self.date_format:
             return date.strftime(self.date_format)
         if self.monthly:
-            return date.strftime("%Y-%m")
-        daily = self.frequency is not None and self.frequency.daily
-        if daily:
-            return date.strftime("%Y-%m-%d")
+            return date.isoformat()[:7]
+        if self.frequency is not None and self.frequency.daily:
+            return date.date().isoformat()
         if self.utc_offset is not None:
             own = clock(self.utc_offset)
             date = date.replace(tzinfo=own).astimezone(self.zone or own)

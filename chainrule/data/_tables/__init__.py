@@ -17,5 +17,6 @@ if TYPE_CHECKING:
     from chainrule.data._tables.prepare import table_batches as table_batches
     from chainrule.data._tables.prepare import table_evaluation as table_evaluation
     from chainrule.data._tables.table_file import TableFile as TableFile
+    from chainrule.data._tables.table_file import reads_quickly as reads_quickly
 
 __getattr__, __dir__ = attach(__name__)

@@ -1,10 +1,14 @@
-"""Cells of a table: their text as integer, number, date or word, and blocks of rows, column by column."""
+"""Cells of a table: their text as integer, number or word, one at a time or a block of a column at once."""
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from math import isinf, nan
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -16,10 +20,11 @@ MISSING = frozenset(("", "?", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", 
 LARGEST = 2**53  # float64 holds every integer up to here
 MOST_DECIMALS = 15  # digits after the point that a float64 keeps of a number below 1
 
-_INTEGER = re.compile("0|-?[1-9][0-9]*")
-_NUMBER = re.compile(r"[+-]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
-_INFINITE = re.compile("[+-]?inf(?:inity)?", re.IGNORECASE | re.ASCII)
-_LONGEST_INTEGER = 17  # characters: a sign and the digits of LARGEST
+# Written so that the regular expressions of Python and of polars read them alike.
+INTEGER = "(?:0|-?[1-9][0-9]*)"
+NUMBER = r"[+-]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
+INFINITE = "[+-]?[iI][nN][fF](?:[iI][nN][iI][tT][yY])?"
+LONGEST_INTEGER = 17  # characters: a sign and the digits of LARGEST
 
 # 1.234,5; $5; 5 %; 3 kg; 3kg; and a minus sign that is no hyphen
 _UNIT = "kg|mg|g|t|lb|km|cm|mm|m|ms|min|s|h|kWh|kW|W|V|mV|A|mA|Hz|kHz|MHz|GHz|°C|°F|°|kB|MB|GB|TB|ml|l|dB"
@@ -29,6 +34,7 @@ _ODD_NUMBER = re.compile(
     + rf"|[€$£¥] ?{_DIGITS}|{_DIGITS} ?[€$£¥%]|{_DIGITS}(?:{_UNIT})|{_DIGITS} [^\W\d_%°µ/²³]{{1,4}}"
     + rf"|{_DIGITS} [^\W\d_]{{0,3}}[%°/²³][^\W\d_]{{0,3}}[²³]?|\N{{MINUS SIGN}}\d[\d.,]*(?:[eE][+-]?\d+)?"
 )
+_INTEGER, _NUMBER, _INFINITE = re.compile(INTEGER), re.compile(NUMBER), re.compile(INFINITE)
 
 
 def as_integer(cell: str) -> int | None:
@@ -37,7 +43,7 @@ def as_integer(cell: str) -> int | None:
     >>> as_integer("-12"), as_integer("012"), as_integer("1.0"), as_integer("9007199254740993")
     (-12, None, None, None)
     """
-    if not _INTEGER.fullmatch(cell) or len(cell) > _LONGEST_INTEGER:
+    if not _INTEGER.fullmatch(cell) or len(cell) > LONGEST_INTEGER:
         return None
     value = int(cell)
     return value if abs(value) <= LARGEST else None
@@ -95,44 +101,101 @@ def number_text(value: float, *, whole: bool, decimals: tuple[int, int] | None =
 Floats = npt.NDArray[np.float64]
 Lines = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
-MISSING_CELL, WORD, INFINITE, FRACTION, WHOLE = range(5)
 
 
-def number_kind(cell: str) -> tuple[float, int]:
-    """Return the number of a cell, NaN where it has no finite one, and its kind."""
-    if cell in MISSING:
-        return math.nan, MISSING_CELL
-    number = as_number(cell)
-    if number is None:
-        return math.nan, WORD
-    if math.isinf(number):
-        return math.nan, INFINITE
-    return number, FRACTION if as_integer(cell) is None else WHOLE
+@dataclass(frozen=True)
+class NumberCells:
+    """The numbers of a column."""
+
+    values: Floats  # (N,), NaN where a cell is no finite number
+    word: int | None  # place of the first cell that is neither missing nor a number, if there is one
+    infinite: int | None  # place of the first infinity
+    fraction: int | None  # place of the first finite number that is not spelt as an integer
 
 
-class CellColumn:
-    """N cells of a column, the different ones listed once: each is looked at once."""
+class CellColumn(ABC):
+    """N cells. Both kinds, lists of Python and columns of polars, answer alike."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """N."""
+
+    @abstractmethod
+    def cell(self, index: int) -> str:
+        """Return the text of one cell."""
+
+    @abstractmethod
+    def texts(self) -> Sequence[str]:
+        """Return the texts of all cells."""
+
+    @abstractmethod
+    def part(self, chosen: Flags | slice) -> "CellColumn":
+        """Cells of some rows."""
+
+    @abstractmethod
+    def counts(self, among: Collection[str] | None = None) -> list[tuple[str, int]]:
+        """Return each different cell and how often it occurs, in the order in which they first occur."""
+
+    @abstractmethod
+    def numbers(self, *, fraction: bool = True) -> NumberCells:
+        """Return the cells as numbers; whether one of them is no integer is looked at only where `fraction` says so."""
+
+    @abstractmethod
+    def floats(self) -> Floats:
+        """Return cells that are all finite numbers or missing as numbers, NaN where missing."""
+
+    @abstractmethod
+    def missing(self) -> Flags:
+        """(N,) which cells say that there is nothing."""
+
+    @abstractmethod
+    def codes(self, codes: Mapping[str, int], other: float) -> Floats:
+        """(N,) the code of each cell, `other` for a cell without a code."""
+
+
+class ListedCells(CellColumn):
+    """Cells as a sequence of Python."""
 
     def __init__(self, cells: Sequence[str]):
-        numbers = {cell: number for number, cell in enumerate(dict.fromkeys(cells))}
-        self.different = list(numbers)  # cells, in the order in which they first occur
-        self.numbers = np.fromiter(map(numbers.__getitem__, cells), np.int64, len(cells))  # (N,) places in `different`
+        self._cells = cells
 
     def __len__(self) -> int:
-        return len(self.numbers)
+        return len(self._cells)
 
-    def cell(self, row: int) -> str:
-        """Return the text of one cell."""
-        return self.different[self.numbers[row]]
+    def cell(self, index: int) -> str:
+        return self._cells[index]
 
-    def part(self, chosen: Flags) -> "CellColumn":
-        """Cells of some rows."""
-        if chosen.all():
-            return self
-        part = object.__new__(CellColumn)
-        used, part.numbers = np.unique(self.numbers[chosen], return_inverse=True)
-        part.different = [self.different[number] for number in used.tolist()]
-        return part
+    def texts(self) -> Sequence[str]:
+        return self._cells
+
+    def part(self, chosen: Flags | slice) -> "ListedCells":
+        if isinstance(chosen, slice):
+            return ListedCells(self._cells[chosen])
+        return ListedCells([self._cells[index] for index in np.flatnonzero(chosen).tolist()])
+
+    def counts(self, among: Collection[str] | None = None) -> list[tuple[str, int]]:
+        counted = Counter(self._cells).items()
+        return list(counted) if among is None else [(cell, count) for cell, count in counted if cell in among]
+
+    def numbers(self, *, fraction: bool = True) -> NumberCells:
+        by_cell: dict[str, tuple[float, str]] = {cell: _look_at(cell) for cell in dict.fromkeys(self._cells)}
+        seen = [by_cell[cell] for cell in self._cells]
+        first: dict[str, int] = {}
+        for index, (_, kind) in enumerate(seen):
+            first.setdefault(kind, index)
+        values = np.array([value for value, _ in seen], dtype=np.float64)
+        return NumberCells(
+            values, first.get("word"), first.get("infinite"), first.get("fraction") if fraction else None
+        )
+
+    def floats(self) -> Floats:
+        return self.numbers().values
+
+    def missing(self) -> Flags:
+        return np.array([cell in MISSING for cell in self._cells], dtype=np.bool_)
+
+    def codes(self, codes: Mapping[str, int], other: float) -> Floats:
+        return np.array([codes.get(cell, other) for cell in self._cells], dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -144,6 +207,30 @@ class Block:
 
     def __len__(self) -> int:
         return len(self.lines)
+
+    def part(self, rows: slice) -> "Block":
+        """Some rows in succession; the block itself where these are all."""
+        if rows.indices(len(self)) == (0, len(self), 1):
+            return self
+        return Block(self.lines[rows], [column.part(rows) for column in self.columns])
+
+    @classmethod
+    def of_rows(cls, rows: Sequence[tuple[int, Sequence[str]]]) -> "Block":
+        """Rows with their lines; there is at least one row."""
+        lines, cells = zip(*rows, strict=True)
+        return cls(np.array(lines, dtype=np.int64), [ListedCells(column) for column in zip(*cells, strict=True)])
+
+
+def _look_at(cell: str) -> tuple[float, str]:
+    """Return the number of a cell, NaN where it has none, and its kind."""
+    if cell in MISSING:
+        return nan, "missing"
+    number: Any = as_number(cell)
+    if number is None:
+        return nan, "word"
+    if isinf(number):
+        return nan, "infinite"
+    return number, "fraction" if as_integer(cell) is None else "integer"
 
 
 _MONTH = re.compile(r"(\d{4})[-/](\d{1,2})")
@@ -169,9 +256,12 @@ def as_date(cell: str) -> datetime | None:
     any other text, such as 01/02/2020, which is in January or in February.
     """
     if cell.endswith("]"):
-        cell, _, name = cell[:-1].partition("[")
-        moment, zone = as_date(cell), named_zone(name)
-        return None if moment is None or moment.tzinfo is None or zone is None else moment.astimezone(zone)
+        cell, bracket, name = cell[:-1].partition("[")
+        moment, zone = as_date(cell) if bracket else None, named_zone(name)
+        try:
+            return None if moment is None or moment.tzinfo is None or zone is None else moment.astimezone(zone)
+        except OverflowError:  # beyond the years 1 to 9999 in this zone
+            return None
     cell = _ZONE_APART.sub(lambda match: "Z" if match[1] == "UTC" else match[1], cell, count=1)
     cell = _DAY_FIRST.sub(lambda match: f"{match[3]}-{match[2]:0>2}-{match[1]:0>2}", cell, count=1)
     if month := _MONTH.fullmatch(cell):

@@ -11,12 +11,9 @@ import numpy.typing as npt
 
 from chainrule.data._delimited import types_flag
 from chainrule.data._tables.cell_column import (
-    FRACTION,
-    INFINITE,
     LARGEST,
     MISSING,
     MOST_DECIMALS,
-    WORD,
     CellColumn,
     Floats,
     as_integer,
@@ -24,7 +21,6 @@ from chainrule.data._tables.cell_column import (
     decimals,
     is_large_integer,
     is_odd_number,
-    number_kind,
 )
 from chainrule.data._tables.date_format import DateFormat
 from chainrule.heads._table_column import Column
@@ -64,16 +60,25 @@ class ColumnFacts:
 
     def add(self, cells: CellColumn, lines: npt.NDArray[np.int64]) -> None:
         """Take more cells, with their line numbers."""
-        texts = cells.different if self.dates is None else list(map(self.dates.integer, cells.different))
-        self._count(texts, np.bincount(cells.numbers, minlength=len(texts)).tolist())
+        given, cells = cells, cells if self.dates is None else self.dates.integers(cells, alike=True)
+        first = 0
+        while first < len(cells):
+            # At once where they repeat or are not listed any more; else in parts, so that few are listed in vain.
+            repeat = 10 * len(self._cells) < min(self._most, self.count + self.missing)
+            step = len(cells) if self._overflowed or repeat else self._most
+            self._count(cells.part(slice(first, first + step)))
+            first += step
         if self._word is not None:
             return  # no column of numbers: its moments are not asked for
-        numbers, kinds_of_texts = np.array([number_kind(text) for text in texts]).reshape(-1, 2).T
-        kinds, values = kinds_of_texts[cells.numbers], numbers[cells.numbers]
-        for name, kind in (("_word", WORD), ("_infinite", INFINITE), ("_fraction", FRACTION)):
-            if getattr(self, name) is None and len(rows := np.flatnonzero(kinds == kind)):
-                setattr(self, name, (int(lines[rows[0]]), cells.cell(rows[0])))
-        values = values[~np.isnan(values)]
+        numbers = cells.numbers(fraction=self._fraction is None)
+        for name, position in (
+            ("_word", numbers.word),
+            ("_infinite", numbers.infinite),
+            ("_fraction", numbers.fraction),
+        ):
+            if position is not None and getattr(self, name) is None:
+                setattr(self, name, (int(lines[position]), given.cell(position)))
+        values = numbers.values[~np.isnan(numbers.values)]
         if len(values):
             self.lowest, self.highest = min(self.lowest, float(values.min())), max(self.highest, float(values.max()))
             self._ascending &= bool(values[0] > self._last and (np.diff(values) > 0).all())
@@ -81,16 +86,16 @@ class ColumnFacts:
             self._waiting = np.concatenate([self._waiting, values])
             self._take(len(self._waiting) // _TOGETHER * _TOGETHER)
 
-    def _count(self, texts: Sequence[str], counts: Sequence[int]) -> None:
-        for text, count in zip(texts, counts, strict=True):
-            if text in MISSING:
+    def _count(self, cells: CellColumn) -> None:
+        self.count += len(cells)
+        for cell, count in cells.counts({*self._cells, *MISSING} if self._overflowed else None):
+            if cell in MISSING:
                 self.missing += count
-                continue
-            self.count += count
-            if text in self._cells:
-                self._cells[text] += count
+                self.count -= count
+            elif cell in self._cells:
+                self._cells[cell] += count
             elif len(self._cells) < self._most:
-                self._cells[text] = count
+                self._cells[cell] = count
             else:
                 self._overflowed = True
 

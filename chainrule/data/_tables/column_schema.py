@@ -13,6 +13,7 @@ from chainrule.data._tables.cell_column import (
     MISSING,
     MOST_DECIMALS,
     CellColumn,
+    Flags,
     Floats,
     as_integer,
     as_number,
@@ -141,16 +142,38 @@ class ColumnSchema:
                 raise self._error(f"expected an integer >= {self.numbers.low}, as in training, got {cell!r}")
         return number
 
-    def encode_cells(self, cells: CellColumn) -> tuple[Floats, int | None]:
-        """Return the numbers of cells as `encode` gives them, and the index of the first refused cell or None."""
-        values, refused = np.full(len(cells.different), math.nan), np.zeros(len(cells.different), dtype=np.bool_)
-        for number, cell in enumerate(cells.different):
-            try:
-                values[number] = self.encode(cell)
-            except ValueError:
-                refused[number] = True
-        bad = refused[cells.numbers]
-        return values[cells.numbers], int(bad.argmax()) if bad.any() else None
+    def encode_cells(self, cells: CellColumn, checked: Flags | None = None) -> tuple[Floats, int | None]:
+        """Return the numbers of cells as `encode` gives them, and the index of the first refused cell or None.
+
+        `checked` (N,) marks training rows, from which the schema was made: the column takes those.
+        """
+        if self.numbers is None:
+            other = float(self._codes.get(OTHER, math.nan))
+            missing = self._codes.get("")
+            codes = self._codes if missing is None else self._codes | dict.fromkeys(MISSING, missing)
+            values = cells.codes(codes, other)
+            return values, _first(np.isnan(values))
+        if self.dates is not None:
+            cells = self.dates.integers(cells)
+        if checked is None:
+            values = cells.numbers(fraction=False).values
+            return values, _first(self._refused(cells, values))
+        values, rest = cells.floats(), cells.part(~checked)
+        values[~checked] = rest.numbers(fraction=False).values
+        bad = _first(self._refused(rest, values[~checked]))
+        return values, None if bad is None else int(np.flatnonzero(~checked)[bad])
+
+    def _refused(self, cells: CellColumn, values: Floats) -> Flags:
+        """Return which cells a numeric column does not take."""
+        assert self.numbers is not None
+        bad = np.isnan(values)
+        if self.numbers.missing:
+            bad &= ~cells.missing()
+        if self.numbers.kind == "integer":
+            with np.errstate(invalid="ignore"):
+                bad |= (values != np.floor(values)) & ~np.isnan(values) | (np.abs(values) > LARGEST)
+                bad |= values < (-math.inf if self.numbers.low is None else self.numbers.low)
+        return bad
 
     def decode(self, value: float) -> str:
         """Return the cell of a number: inside the range and with the digits of the training rows."""
@@ -206,3 +229,7 @@ class ColumnSchema:
 def _number_kind(kind: Any) -> Any:
     """Return the kind of number in a column: dates are integers."""
     return "integer" if kind == "date" else kind
+
+
+def _first(bad: Flags) -> int | None:
+    return int(bad.argmax()) if bad.any() else None

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from itertools import product
 
-from chainrule.data._tables.cell_column import MISSING, CellColumn, as_number
+from chainrule.data._tables.cell_column import MISSING, CellColumn, ListedCells, as_number
 
 _EPOCH, _TICK = datetime(1970, 1, 1), timedelta(microseconds=1)
 _DAY = 86_400_000_000
@@ -43,7 +43,7 @@ class DateFormat:
         if self.order and (not self.unit or self.order not in _ORDERS.get(self.order[1:2], ())):
             raise ValueError(f"dates: expected a known order of day, month and year, got {self.order!r:.40}")
         known = self.unit in (0, 3_600_000_000, *_UNITS.values()) and self.time in _UNITS
-        zoned = _ZONE.fullmatch(self.zone) and self.time and _offset(self.zone) is not None
+        zoned = self.time and _offset(self.zone) is not None
         if not known or len(self.separator) != 1 or not (zoned or not self.zone) or self.mixed > (self.zone == _UTC):
             raise ValueError(f"dates: expected a format of ISO 8601, got {self}")
 
@@ -151,10 +151,15 @@ class DateFormat:
         except (ValueError, TypeError):
             return cell
 
-    def integer(self, cell: str) -> str:
-        """Write the integer of a date; any other text stays one, and a number becomes one."""
-        number = self.number(cell, alike=True)
-        return str(number) if number is not None else cell if as_number(cell) is None else _NO_DATE
+    def integers(self, cells: CellColumn, *, alike: bool = False) -> ListedCells:
+        """Write the integers of a column's dates; any other text stays one, and a number becomes one."""
+        texts = cells.texts()
+        numbers = {cell: self.number(cell, alike=alike) for cell in dict.fromkeys(texts)}
+        written = {
+            cell: str(number) if number is not None else cell if as_number(cell) is None else _NO_DATE
+            for cell, number in numbers.items()
+        }
+        return ListedCells([written[cell] for cell in texts])
 
 
 def _split(cell: str) -> tuple[str, str]:
@@ -168,6 +173,8 @@ def _offset(zone: str) -> timedelta | None:
     """Return the offset of a zone from UTC, zero without a zone; None where there is no such zone."""
     if zone in ("", " UTC"):
         return timedelta(0)
+    if not _ZONE.fullmatch(zone):
+        return None
     try:
         return datetime.strptime(zone.strip(), "%z").utcoffset()
     except ValueError:
@@ -179,7 +186,7 @@ def find_date_formats(columns: Mapping[str, CellColumn], types: Mapping[str, str
     formats = dict[str, DateFormat | None]()
     for name, column in columns.items():
         if types.get(name, "date") == "date":
-            cells = [column.different[number] for number in dict.fromkeys(column.numbers[:_LOOKED_AT].tolist())]
+            cells = list(dict.fromkeys(column.part(slice(_LOOKED_AT)).texts()))
             dates = DateFormat.find(cells)
             if dates is None and name in types:  # a cell that differs is named later
                 dates = DateFormat.find(cells[:4])

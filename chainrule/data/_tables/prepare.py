@@ -1,7 +1,8 @@
 """Prepare a table on disk: a schema from the rows to train on, then all rows as numbers, in bounded memory; batches."""
 
 import math
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import compress
@@ -17,7 +18,7 @@ from chainrule.data._atomic import Record
 from chainrule.data._batches import Batch, Batches, OneInEvery, Shuffled, check_fraction, in_order
 from chainrule.data._delimited import types_flag
 from chainrule.data._store import Store, StoreWriter
-from chainrule.data._tables.cell_column import MISSING, Block, Flags
+from chainrule.data._tables.cell_column import MISSING, Block, CellColumn, Flags, Lines
 from chainrule.data._tables.column_facts import (
     COLUMN_KINDS,
     DISTINCT,
@@ -146,20 +147,25 @@ class TableSchema(Record):
             except ValueError as error:
                 raise ValueError(f"{path} line {line}, {error}") from None
 
-    def encode_block(self, path: str | Path, block: Block, places: Sequence[int]) -> Rows:
+    def encode_block(
+        self, path: str | Path, block: Block, places: Sequence[int], pool: Executor, *, checked: Flags | None = None
+    ) -> Rows:
         """Return the numbers of a block of rows, (N, D)."""
         rows = np.empty((len(block), len(places)), dtype="<f8")
+        cells = [block.columns[index] for index in places]
+        encoded = pool.map(lambda column, own: column.encode_cells(own, checked), self.kept, cells)
         refused = []  # row and column of each cell that is
-        for number, (column, place) in enumerate(zip(self.kept, places, strict=True)):
-            rows[:, number], bad = column.encode_cells(block.columns[place])
+        for number, (values, bad) in enumerate(encoded):
+            rows[:, number] = values
             if bad is not None:
                 refused.append((bad, number))
         if refused:
             row, number = min(refused)
             try:
-                self.kept[number].encode(block.columns[places[number]].cell(row))
+                self.kept[number].encode(cells[number].cell(row))
             except ValueError as error:
                 raise ValueError(f"{path} line {block.lines[row]}, {error}") from None
+            raise AssertionError("a column refused a cell among others and took it alone")
         return rows
 
     def partial(self, path: str | Path) -> tuple[list[ColumnSchema], Generator[PartialRow, None, None]]:
@@ -267,18 +273,18 @@ def prepare_table(
     schema, columns = like or _fitted_schema(path, header, types or {}, min_count, fraction, seed)
     if check is not None:
         check(schema)
-    with StoreWriter(directory, _MANIFEST) as writer:
+    with StoreWriter(directory, _MANIFEST) as writer, ThreadPoolExecutor() as pool:
         schema.save(writer.path("schema.json"))
         train, valid = (writer.growing(f"{part}.rows", "f8", (len(schema.kept),)) for part in ("train", "valid"))
         file, places = schema.open(path)
-        for block, held_out in _shared_out(file.blocks(), fraction, seed):
-            rows = schema.encode_block(path, block, places)
+        for block, held_out in _shared_out(_ahead(file.blocks()), fraction, seed):
+            rows = schema.encode_block(path, block, places, pool, checked=~held_out if like is None else None)
             train.append(rows[~held_out])
             valid.append(rows[held_out])
         if validation is not None:
             file, places = schema.open(validation)
-            for block in file.blocks():
-                valid.append(schema.encode_block(validation, block, places))
+            for block in _ahead(file.blocks()):
+                valid.append(schema.encode_block(validation, block, places, pool))
         if not valid.rows:
             fewest = 1 if fraction is None else math.ceil(1 / fraction)
             raise ValueError(f"{validation or path}: expected at least {fewest} rows, to hold one out: give more rows")
@@ -325,11 +331,15 @@ def _counted(
     distinct = min(DISTINCT, max(_COUNTED // len(file.names), MOST_CATEGORIES + 1))
     facts = [ColumnFacts(name, str(file.path), distinct, formats.get(name)) for name in file.names]
     count = 0
-    for block, held_out in _shared_out(file.blocks(), fraction, seed):
-        lines = block.lines[~held_out]
-        count += len(lines)
-        for column, cells in zip(facts, block.columns, strict=True):
-            column.add(cells.part(~held_out), lines)
+    with ThreadPoolExecutor() as pool:  # polars leaves Python's lock to others while it works
+        for block, held_out in _shared_out(_ahead(file.blocks()), fraction, seed):
+            lines = block.lines[~held_out]
+            count += len(lines)
+
+            def add(column: ColumnFacts, cells: CellColumn, lines: Lines = lines, out: Flags = held_out) -> None:
+                column.add(cells.part(~out) if out.any() else cells, lines)
+
+            list(pool.map(add, facts, block.columns))
     return facts, count
 
 
@@ -345,14 +355,22 @@ def open_table(directory: str | Path) -> Table:
     return Table(schema, train, valid, store.manifest)
 
 
-def _shared_out(
-    blocks: Generator[Block, None, None], fraction: float | None, seed: int
-) -> Iterator[tuple[Block, Flags]]:
-    """Yield each block, and which of its rows are held out; the same ones at each call."""
+def _shared_out(blocks: Iterable[Block], fraction: float | None, seed: int) -> Iterator[tuple[Block, Flags]]:
+    """Return each block, and which of its rows are held out; the same ones at each call."""
     draw = OneInEvery(fraction, seed)
-    with closing(blocks):
-        for block in blocks:
-            yield block, draw.take(len(block))
+    return ((block, draw.take(len(block))) for block in blocks)
+
+
+def _ahead(blocks: Generator[Block, None, None]) -> Iterator[Block]:
+    """Yield the same blocks, the next one being read while one is worked on."""
+    with closing(blocks), ThreadPoolExecutor(1) as reader:
+        following = reader.submit(next, blocks, None)
+        try:
+            while (block := following.result()) is not None:
+                following = reader.submit(next, blocks, None)
+                yield block
+        finally:
+            del following  # its exception refers to this frame: together they would wait for the garbage collector
 
 
 def table_batches(rows: Rows, batch_size: int, seed: int = 0, shard: tuple[int, int] = (0, 1)) -> Batches:

@@ -5,11 +5,10 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from functools import partial
 from importlib import import_module
+from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import Any, BinaryIO
 
 from chainrule.data._delimited import (
     LARGEST_CELL,
@@ -20,13 +19,14 @@ from chainrule.data._delimited import (
     may_have_decimal_commas,
     with_point,
 )
-from chainrule.data._tables.cell_column import Block, CellColumn
+from chainrule.data._tables.cell_column import Block
 from chainrule.data._tables.first_rows import find_layout, is_header, is_units
-from chainrule.data._text import check_file
+from chainrule.data._text import LONGEST_LINE, check_file
 
 _FIRST_PARQUET_ROWS, _PARQUET_ROWS = 64, 1 << 14  # read together: more the smaller they prove
 _PARQUET_BYTES = 1 << 26  # of these
 _MOST_EQUAL_CHARACTERS = 1 << 28  # that a small Parquet file may unpack to
+_WIDEST = 1000  # columns: of more, too few rows are read together for a column at a time to be faster
 _CELLS = 1 << 16  # held as Python strings at a time
 _CHARACTERS = 1 << 24  # of these, up to the last row
 _MOST_EQUAL_CELLS = 1 << 24  # that a small Parquet file may announce: columns that repeat are packed well
@@ -96,27 +96,39 @@ class TableFile:
                 yield line, cells
 
     def blocks(self) -> Generator[Block, None, None]:
-        """Yield the same rows in blocks, of any size."""
-        lines, cells, characters = list[int](), list[str](), 0  # no list of rows: Python would trace each of them
-        with closing(self.rows()) as rows:
-            for line, row in rows:
-                lines.append(line)
-                cells += row
-                characters += sum(map(len, row))
-                if len(cells) >= _CELLS or characters >= _CHARACTERS:
-                    yield self._block(lines, cells)
-                    lines, cells, characters = [], [], 0
-        if lines:
-            yield self._block(lines, cells)
-
-    def _block(self, lines: list[int], cells: list[str]) -> Block:
-        width = len(self.names)
-        return Block(np.array(lines), [CellColumn(cells[number::width]) for number in range(width)])
+        """Yield the same rows in blocks, of any size; where polars is installed, CSV is read by it."""
+        empty: list[Block] = []  # rows of empty cells, which at the end are left out
+        for block in self._all_blocks():
+            filled = _filled(block)
+            if filled:
+                yield from empty
+                empty.clear()
+                yield block.part(slice(filled))
+            if filled < len(block):
+                empty.append(block.part(slice(filled, len(block))))
+                self._check_empty(sum(map(len, empty)), block.lines[-1])
 
     def _check_empty(self, rows: int, line: int) -> None:
         """Refuse too many rows of empty cells, which are held until one that is not empty follows."""
         if rows > MOST_EMPTY:
             raise ValueError(f"{self.path} line {line}: {MOST_EMPTY:,} rows of empty cells follow another: remove them")
+
+    def _all_blocks(self) -> Iterator[Block]:
+        if self._parquet or not 2 <= len(self.names) <= _WIDEST or not reads_quickly():
+            yield from self._listed(self.rows())
+            return
+        from chainrule.data._tables.quick_csv import quick_blocks
+
+        def exact(file: BinaryIO, before: int) -> Iterator[Block]:
+            with closing(self._lines(file, before)) as rows:
+                yield from self._listed(self._checked(rows))
+
+        with self._file.open() as file:
+            header = [file.readline(LONGEST_LINE) for _ in range(self._lines_of_header)]
+            if any(b"\r" in line.removesuffix(b"\n").removesuffix(b"\r") for line in header):
+                yield from self._listed(self.rows())  # lines end in another way
+            else:
+                yield from quick_blocks(file, self._delimiter, len(self.names), len(header), exact)
 
     def _checked(self, rows: Iterator[Row]) -> Iterator[Row]:
         for line, cells in rows:
@@ -131,8 +143,20 @@ class TableFile:
                 )
             yield line, cells
 
-    def _lines(self) -> Generator[Row, None, None]:
-        with closing(self._file.quoted_rows(self._delimiter, before=self._before)) as rows:
+    def _listed(self, rows: Iterator[Row]) -> Iterator[Block]:
+        most, block, characters = max(_CELLS // len(self.names), 1), list[Row](), 0
+        for row in rows:
+            block.append(row)
+            characters += sum(map(len, row[1]))
+            if len(block) == most or characters >= _CHARACTERS:
+                yield Block.of_rows(block)
+                block, characters = [], 0
+        if block:
+            yield Block.of_rows(block)
+
+    def _lines(self, file: BinaryIO | None = None, before: int = 0) -> Generator[Row, None, None]:
+        """Yield the rows of the file, or of a stretch of it behind the first `before` lines."""
+        with closing(self._file.quoted_rows(self._delimiter, file, before if file else self._before)) as rows:
             if may_have_decimal_commas(self._delimiter):
                 yield from ((line, list(map(with_point, cells))) for line, cells in rows)
             else:
@@ -190,6 +214,22 @@ class TableFile:
                         "shorten it"
                     )
                 yield number, cells
+
+
+def _filled(block: Block) -> int:
+    """Return the number of rows up to the last one that is not empty."""
+    rows = len(block)
+    while rows and not any(column.cell(rows - 1) for column in block.columns):
+        before = rows // 2  # cell by cell, many empty rows would take long
+        rest = block.part(slice(before, rows))
+        empty = all(sum(count for _, count in column.counts(("",))) == len(rest) for column in rest.columns)
+        rows = before if empty else rows - 1
+    return rows
+
+
+def reads_quickly() -> bool:
+    """Return whether polars is there to read CSV with."""
+    return find_spec("polars") is not None
 
 
 def _polars() -> Any:

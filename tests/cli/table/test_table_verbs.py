@@ -211,6 +211,13 @@ def test_too_many_columns_for_the_memory_are_refused_before_it_is_taken(refused,
     assert not (tmp_path / "run").exists()
 
 
+def test_a_large_file_says_that_polars_would_be_faster(command, rows, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.modules["chainrule._app.tasks.table.task"], "_LARGE", 100)
+    monkeypatch.setattr("chainrule.data._tables.table_file.find_spec", lambda name: None)
+    outcome = command("train", rows, "--out", tmp_path / "run", "--steps", 1)
+    assert "read without polars, which is ten times faster: pip install polars" in outcome.err
+
+
 def test_a_few_rows_are_not_learnt_by_heart(planned, rows, tmp_path):
     small = ("--hidden-size", 8, "--components", 1, "--batch-size", 90)
     outcome = planned(rows, "--out", tmp_path / "run", *small, "--budget", "300s")

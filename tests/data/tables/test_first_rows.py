@@ -8,7 +8,7 @@ import pytest
 from chainrule.data import prepare_table
 from chainrule.data._labelled import LabelledFile
 from chainrule.data._series import read_series
-from chainrule.data._tables import TableFile
+from chainrule.data._tables import TableFile, table_file
 
 DRAW = random.Random(0)
 NAMES = ["Luke", "Anna", "Emma", "Ben", "Zoe"]
@@ -70,6 +70,7 @@ def test_the_first_row_names_the_columns_where_they_say_so(tmp_path, before, row
     assert file.left_out() == ""
 
 
+@pytest.mark.parametrize("quick", [False, True])
 @pytest.mark.parametrize(
     ("before", "rows", "told"),
     [
@@ -87,8 +88,11 @@ def test_the_first_row_names_the_columns_where_they_say_so(tmp_path, before, row
         (["Sales", "colour,n,x", ",kg,m"], MIXED, "line 1, before the table and line 3, which gives units: left out"),
     ],
 )
-def test_lines_that_are_no_rows_are_left_out_and_told(tmp_path, before, rows, told):
+def test_lines_that_are_no_rows_are_left_out_and_told(tmp_path, monkeypatch, quick, before, rows, told):
     """They became data, or the names of columns."""
+    if quick:
+        pytest.importorskip("polars")
+    monkeypatch.setattr(table_file, "reads_quickly", lambda: quick)
     path = written(tmp_path, [*before, *rows])
     file = TableFile(path)
     assert file.header
@@ -119,8 +123,12 @@ def test_a_short_row_at_the_beginning_is_no_title(tmp_path):
         list(file.rows())
 
 
-def test_rows_of_nothing_at_the_end_are_left_out(tmp_path):
+@pytest.mark.parametrize("quick", [False, True])
+def test_rows_of_nothing_at_the_end_are_left_out(tmp_path, monkeypatch, quick):
     """Excel writes them; each was a row of missing cells."""
+    if quick:
+        pytest.importorskip("polars")
+    monkeypatch.setattr(table_file, "reads_quickly", lambda: quick)
     file = TableFile(written(tmp_path, ["a,b", "1,2", ",", "3,4", ",", ","]))
     assert [cells for _, cells in file.rows()] == [["1", "2"], ["", ""], ["3", "4"]]
     (block,) = file.blocks()
