@@ -1,6 +1,7 @@
 """Places of the columns of a table among the features that a network reads and the numbers that it gives."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -62,6 +63,11 @@ class TableLayout:
     def column(self, index: int, outputs: Tensor) -> TableColumn:
         """(B, n) outputs for a column as the distribution of its values."""
         return TableColumn(self.singles[index], outputs)
+
+    def coded_with(self, decimals: Sequence[int | None]) -> "TableLayout":
+        """Return a copy that can code columns of real numbers with `decimals` digits after the point."""
+        columns = [replace(column, decimals=digits) for column, digits in zip(self.columns, decimals, strict=True)]
+        return TableLayout(columns, self.components)
 
     def initialise(self, bias: Tensor) -> None:
         """Initialise a bias (N,): symbols by the prior of their column, components spread evenly over its numbers.

@@ -298,4 +298,4 @@ def test_a_model_that_computes_otherwise_the_second_time_is_caught_before_anythi
 
 def test_runs_of_labels_have_no_such_verb():
     assert {"compress", "decompress"} <= set(verbs_of(task_class("text")))
-    assert not {"compress", "decompress"} & set(verbs_of(task_class("table")))
+    assert not {"compress", "decompress"} & set(verbs_of(task_class("tag")))

@@ -60,6 +60,10 @@ class FileCodec(ABC):
     def express(self, files: "Mapping[str, bytes]") -> EncodedFiles:
         """Encode files, by name and in order."""
 
+    def ready(self, model: Any, layout: dict[str, Any]) -> Any:
+        """Prepare the model to code such files."""
+        return model
+
     @abstractmethod
     def lay_out(self, layout: dict[str, Any], elements: Any = None) -> "RowLayout":
         """Lay out rows as `express` did; without their elements if none are passed."""

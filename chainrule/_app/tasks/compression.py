@@ -187,7 +187,7 @@ def _with_run(
     products = rows.rows * sum(weight.numel() for weight in model.parameters())
     threads = 1 if products < _SHARED else min(usable_threads(), MOST_THREADS)
     marks = {"machine": PORTABLE if portable else machine(model), "threads": threads}
-    with _computing(model, marks) as ready:
+    with _computing(codec.ready(model, expressed.layout), marks) as ready:
         arithmetic = arithmetic_digest(ready, rows.rows, rows.length, rows.batches[0].context)
         parts = [expressed.side, *write_batches(ready, rows, progress(expressed.elements, "writing"))]
     expected = data if expressed.instead is None else expressed.instead
@@ -243,7 +243,7 @@ def _restored(
     coded_rows = codec.lay_out(layout)
     if len(parts) != 1 + coded_rows.coders or max(coded_rows.rows, coded_rows.length, len(coded_rows.batches)) > most:
         raise other
-    with _computing(model, header) as ready:
+    with _computing(codec.ready(model, layout), header) as ready:
         if (
             arithmetic_digest(ready, coded_rows.rows, coded_rows.length, coded_rows.batches[0].context)
             != header["arithmetic"]

@@ -20,6 +20,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from chainrule._app.heavy import modes, torch
+from chainrule._app.tasks.capabilities import FileCodec
 from chainrule._app.tasks.codes import CodedTask
 from chainrule._app.tasks.config import (
     Facts,
@@ -245,6 +246,11 @@ class TableTask(CodedTask["TableMADE"]):
         return {
             "nats_per_row": nats
         }, f"{bound}{nats:.4f} nats per row on the {part}held-out rows ({counted(width, 'column')})"
+
+    def codec(self) -> FileCodec:
+        from chainrule._app.tasks.table.compression import TableCodec
+
+        return TableCodec(self.schema)
 
     @property
     def basis(self) -> Basis:
