@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from chainrule._app.heavy import np, torch
 from chainrule._app.results import Report
+from chainrule._app.tasks.classify.labelling import surest_mistakes
 from chainrule._app.tasks.config import CheckedOptions, within
 from chainrule._app.tasks.display import counted
 from chainrule._app.tasks.output import inspect_again, page_report
@@ -42,7 +43,6 @@ def inspect_classifier(
 
     from chainrule._app.pages.image_page import classifier_sections
     from chainrule._app.pages.page import Page, parts_section
-    from chainrule._app.tasks.classify.validation_metric import surest_mistakes
     from chainrule.diagnostics._attention_maps import attention_distance, saliency_method
     from chainrule.diagnostics._parts import parts_of, parts_table
 

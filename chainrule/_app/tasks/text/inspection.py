@@ -45,7 +45,6 @@ class TextInspection(CheckedOptions):
 
     Args:
         data: Text to read; the held-out text by default; - is standard input.
-        seed: Seed of the input changes that measure memory.
     """
 
     rows: int = within(8, 1, 256)
@@ -169,8 +168,8 @@ def row_figures(vocabulary: "Vocabulary", x: "Tensor", bits: "Tensor", lengths: 
 
 def _model_line(run: "TextTask") -> str:
     options = run.config.options
-    layers = f"{options.num_layers} layer{'s' * (options.num_layers != 1)}"
-    return f"{run.config.model} of {layers} with {counted(options.hidden_size, 'unit')}{inspected_part(run)}"
+    size = f"{counted(options.num_layers, 'layer')} with {counted(options.hidden_size, 'unit')}"
+    return f"{run.config.model} of {size}{inspected_part(run)}"
 
 
 def inspected_part(run: "TextTask") -> str:
