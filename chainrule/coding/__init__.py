@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 from chainrule._lazy import attach
 
 if TYPE_CHECKING:
-    from chainrule.coding._batches import decode as decode
-    from chainrule.coding._batches import encode as encode
     from chainrule.coding._range_coder import DamagedError as DamagedError
+    from chainrule.coding._streams import decode as decode
+    from chainrule.coding._streams import encode as encode
 
 __getattr__, __dir__ = attach(__name__)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chainrule.coding import DamagedError, decode, encode
-from chainrule.coding._batches import _HEAD
+from chainrule.coding._streams import _HEAD
 from chainrule.heads import Categorical, Column
 from chainrule.heads._head import NotDiscreteError
 from chainrule.models import MADE, Forecaster, PixelCNNPP, RecurrentLM, TableMADE
@@ -163,7 +163,7 @@ def test_elements_outside_the_support_are_never_coded_as_others(make, x, portabl
 
 def test_other_weights_are_refused_before_what_a_head_announces_is_made(monkeypatch):
     data = encode(language_model(0), torch.randint(7, (2, 9)))
-    monkeypatch.setattr("chainrule.coding._batches.arithmetic_digest", None)
+    monkeypatch.setattr("chainrule.coding._streams.arithmetic_digest", None)
     with pytest.raises(ValueError, match="other weights"):
         decode(language_model(1), data)
 

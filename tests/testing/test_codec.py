@@ -96,9 +96,9 @@ def test_an_encoder_that_wastes_bits_is_found(x, monkeypatch):
 
 
 def test_damage_that_is_not_found_fails(x, monkeypatch):
-    monkeypatch.setattr("chainrule.coding._batches.crc32", lambda data: 0)
-    monkeypatch.setattr("chainrule.coding._batches._weights", lambda *_: bytes(8))
-    monkeypatch.setattr("chainrule.coding._batches._probed", lambda *_: bytes(4))
+    monkeypatch.setattr("chainrule.coding._streams.crc32", lambda data: 0)
+    monkeypatch.setattr("chainrule.coding._streams._weights", lambda *_: bytes(8))
+    monkeypatch.setattr("chainrule.coding._streams._probed", lambda *_: bytes(4))
     assert not check_codec(made(RecurrentLM), x).ok
 
 
