@@ -14,8 +14,8 @@ from chainrule.layers._attention import Attention
 from chainrule.layers._dilated_stack import CausalConv1d, DilatedStack
 from chainrule.layers._masked_conv2d import MaskedConv2d
 from chainrule.layers._masked_linear import MaskedLinear
-from chainrule.layers._residual_block import GATED, FeedForward
-from chainrule.layers._window_attention import WindowAttention
+from chainrule.layers._multi_head_attention import WindowAttention
+from chainrule.layers._transformer_stack import GATED, FeedForward
 from chainrule.training._computation import multiply_dtype
 
 
