@@ -3,7 +3,6 @@
 import html
 import sys
 import textwrap
-from abc import ABC, abstractmethod
 from collections import deque
 from dataclasses import dataclass
 from time import monotonic
@@ -21,8 +20,8 @@ from chainrule.training._metrics import Metrics
 from chainrule.training._validation import Findings, MetricResult, Preview
 
 
-class Display(ABC):
-    """Base class of displays; subclasses decide how often they draw."""
+class Display:
+    """Display that shows nothing; subclasses draw, and decide how often."""
 
     def step(self, step: int, progress: float, nats_per_element: float, rate: float, seconds_left: float) -> None:
         """Show the progress, nats per element of the last steps, elements per second and the remaining time."""
@@ -37,16 +36,14 @@ class Display(ABC):
         if sample:
             self.note(textwrap.indent(printable(sample), "    "), "dim")
 
-    @abstractmethod
-    def _draw(self, progress: float, figures: str) -> None: ...
+    def _draw(self, progress: float, figures: str) -> None:
+        """Show the figures of a step."""
 
-    @abstractmethod
     def note(self, text: str, style: str = "") -> None:
         """Print a line, with a style if the display supports it."""
 
     def close(self) -> None:
         """Draw the final state."""
-        return
 
 
 @dataclass(frozen=True)
@@ -188,16 +185,6 @@ class Report:
         return sum(elements for _, elements, _ in self._recent) / seconds if seconds else 0.0
 
 
-class Silent(Display):
-    """Display that shows nothing."""
-
-    def _draw(self, progress: float, figures: str) -> None:
-        pass
-
-    def note(self, text: str, style: str = "") -> None:
-        pass
-
-
 class Lines(Display):
     """Display of plain lines on standard error, without a terminal: one every ten seconds, and each validation."""
 
@@ -245,7 +232,7 @@ class Bar(Display):
 def make_display(*, enabled: bool) -> Display:
     """Choose a display: a curve in a notebook, a bar on a terminal, plain lines elsewhere."""
     if not enabled:
-        return Silent()
+        return Display()
     if in_notebook():
         return LiveCurve()
     return Bar() if sys.stderr.isatty() else Lines()
