@@ -83,7 +83,8 @@ class AutoregressiveModel(LikelihoodModel):
 
     `forward`, the likelihoods and `step` follow the mode of the model, as all modules of PyTorch: in training mode they
     have its dropout (image models and MADE step without). `sample`, `stream`, and whatever draws, searches, completes
-    or codes with the model run in evaluation mode, and restore the mode of every submodule afterwards.
+    or codes with the model run in evaluation mode, and restore the mode of every submodule afterwards. The mode belongs
+    to the model, not to a thread: call `eval()` before several threads draw from one model.
 
     Attributes:
         sequence_length: T, if every x has T elements; `None` if the length varies.

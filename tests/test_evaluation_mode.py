@@ -12,7 +12,8 @@ from small_models import EVERY, LATENT, SEQUENCES
 from chainrule._modes import evaluating, seed_torch
 from chainrule.coding import decode, encode
 from chainrule.decoding import beam_search, complete, greedy, sample_paths
-from chainrule.models import MADE, MADEEnsemble, RecurrentLM, TransformerLM
+from chainrule.models import MADE, RecurrentLM, TransformerLM
+from chainrule.models.rare import MADEEnsemble
 from chainrule.state import map_state
 
 
@@ -53,6 +54,18 @@ def test_a_sample_in_training_mode_is_one_in_evaluation_mode(name):
     model.eval()
     assert torch.equal(found, again)
     assert torch.equal(found, draw(7))
+
+
+IMAGES_AND_COLUMNS = ("GatedPixelCNN", "MADE", "MultiScalePixelCNN", "PixelCNN", "PixelCNNPP", "PixelRNN", "TableMADE")
+
+
+@pytest.mark.parametrize("name", IMAGES_AND_COLUMNS)
+def test_dropout_changes_likelihoods_in_training_mode_alone(name):
+    model, arguments = EVERY[name]()
+    model = thinned(model).train()
+    assert not torch.equal(model.log_prob(*arguments), model.log_prob(*arguments))
+    model.eval()
+    assert torch.equal(model.log_prob(*arguments), model.log_prob(*arguments))
 
 
 LANGUAGE_MODELS = {

@@ -50,11 +50,7 @@ def as_integer(cell: str) -> int | None:
 
 
 def is_large_integer(cell: str) -> bool:
-    """Return whether a cell spells an integer that a float64 may not hold.
-
-    >>> is_large_integer("9007199254740993"), is_large_integer("-12")
-    (True, False)
-    """
+    """Return whether a cell spells an integer that a float64 may not hold."""
     return as_integer(cell) is None and _INTEGER.fullmatch(cell) is not None
 
 
@@ -293,9 +289,5 @@ def is_date_like(cell: str) -> bool:
 
 
 def writes_months(cells: Iterable[str]) -> bool:
-    """Return whether all cells name months, as 2024-01.
-
-    >>> [writes_months(cells) for cells in (["2024-01", "2024-02"], ["2024-01-01", "2024-02-01"], ["2024/1"])]
-    [True, False, False]
-    """
+    """Return whether all cells name months, as 2024-01."""
     return all(re.fullmatch(r"\d{4}-\d\d", cell) for cell in cells)

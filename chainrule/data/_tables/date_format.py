@@ -49,10 +49,7 @@ class DateFormat:
 
     @classmethod
     def find(cls, cells: Iterable[str]) -> "DateFormat | None":
-        """Return the format of all present cells, with the coarsest unit that holds each.
-
-        None if they differ, or may be read with the day or with the month first.
-        """
+        """Return the format of all present cells; None if they differ, or may have the day or the month first."""
         formats = cls.find_all(cells)
         return formats[0] if len(formats) == 1 else None
 
@@ -101,10 +98,7 @@ class DateFormat:
         return replace(self, zone=_UTC, mixed=True) if self.zone and not self.mixed else None
 
     def number(self, cell: str, *, alike: bool = False) -> int | None:
-        """Return the integer of a cell; None if it is written in another way, or lies between two integers.
-
-        Cells may have another offset from UTC than the format, unless they must be `alike`.
-        """
+        """Return the integer of a cell; None if it is written otherwise (`alike`: or with another offset)."""
         iso = self._iso(cell)
         local, zone = _split(iso) if self.zone else (iso, "")
         offset = _offset(zone)
