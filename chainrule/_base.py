@@ -264,12 +264,11 @@ class AutoregressiveModel(LikelihoodModel):
             ValueError: `length` is missing, not the one that the model has, or shorter than the prefix.
         """
         known = self.sequence_length
-        if length is None and known is None:
-            raise ValueError("length: expected the number of elements to draw: this model leaves it open, got None")
-        if None not in (length, known) and length != known:
-            raise ValueError(f"length: expected {known}, the elements of every x of this model, or None, got {length}")
         length = known if length is None else length
-        assert length is not None
+        if length is None:
+            raise ValueError("length: expected the number of elements to draw: this model leaves it open, got None")
+        if known not in (None, length):
+            raise ValueError(f"length: expected {known}, the elements of every x of this model, or None, got {length}")
         prefix = None if prefix is None else prefix_rows(prefix, n)
         least = max(0 if prefix is None else prefix.shape[1], 1)
         if length < least:
