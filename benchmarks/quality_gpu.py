@@ -49,7 +49,7 @@ class Job:
 
 def shakespeare(data: Path, folder: Path) -> Job:
     task = text(data, folder)
-    settings = ["", "--batch-size 128"]
+    settings = ["", "--num-members 4"]
     return Job("tiny Shakespeare, test nats/char", 1.355, settings, task.train, task.test)
 
 
@@ -61,7 +61,8 @@ def ptb(data: Path, folder: Path) -> Job:
     def test(run: Path) -> float:
         return chainrule("score", run, parts["test"], "--per", "file")[0]["perplexity"]
 
-    settings = ["--level word --weight-decay 0.1 --num-layers 2 --hidden-size 1024 --dropout 0.6"]
+    options = "--level word --weight-decay 0.1 --num-layers 2 --hidden-size 1024 --dropout 0.6"
+    settings = [options, f"{options} --batch-size 64"]
     given = [str(parts["train"]), "--validation", str(parts["valid"])]
     return Job("Penn Treebank, words, test perplexity", 68, settings, given, test)
 

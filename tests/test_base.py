@@ -10,7 +10,6 @@ from torch.distributions import Independent, LogNormal, Normal
 from chainrule._base import AutoregressiveModel, Executor
 from chainrule._checks import length_mask
 from chainrule.heads import Categorical
-from chainrule.models import RecurrentLM
 
 
 class Counter(AutoregressiveModel):
@@ -314,13 +313,6 @@ def test_a_prepared_step_is_what_sampling_runs():
 
 def test_every_earlier_element_is_visible_unless_a_model_says_otherwise():
     assert torch.equal(Counter().visible_past(4), torch.ones(4, 4).tril(-1).bool())
-
-
-def test_sampling_in_training_mode_changes_no_gradient_and_keeps_the_mode():
-    model = RecurrentLM(3, hidden_size=4).train()
-    model.sample(1, length=3)
-    assert model.training
-    assert all(parameter.grad is None for parameter in model.parameters())
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from chainrule.data._characters import ByteVocabulary, CharVocabulary, WordVocab
 from chainrule.data._store import FORMAT, Store, StoreWriter
 from chainrule.data._subwords import BPEVocabulary, read_tokenizer
 from chainrule.data._text import Part, Progress, no_progress, open_source, split_by_position
-from chainrule.data._vocabulary import FileTokens, Ids, Tokens, Vocabulary, token_dtype
+from chainrule.data._vocabulary import Ids, Tokens, Vocabulary, token_dtype
 
 MANIFEST = "corpus.json"
 READINGS = ("stream", "lines")
@@ -166,7 +166,7 @@ def open_corpus(directory: str | Path) -> Corpus:
         _check_manifest(store.manifest, vocabulary)
         by_lines = store.manifest["options"]["reading"] == "lines"
         train, valid = (
-            FileTokens(
+            Tokens(
                 store,
                 f"{name}.tokens",
                 store.manifest[name]["elements"],
@@ -182,7 +182,8 @@ def open_corpus(directory: str | Path) -> Corpus:
 def _check_options(
     level: str, reading: str, validation_fraction: float, vocabulary_size: int | None, min_count: int
 ) -> None:
-    check_level(level)
+    if level not in LEVELS:
+        raise ValueError(f"level: expected one of {', '.join(LEVELS)}, got {level!r}")
     if reading not in READINGS:
         raise ValueError(f"reading: expected one of {', '.join(READINGS)}, got {reading!r}")
     if not 0 < validation_fraction < 1:
@@ -251,12 +252,6 @@ LEVELS: dict[str, type[Vocabulary]] = {
     "word": WordVocabulary,
     "bpe": BPEVocabulary,
 }
-
-
-def check_level(level: str) -> None:
-    """Raise a ValueError that lists the levels for any other `level`."""
-    if level not in LEVELS:
-        raise ValueError(f"level: expected one of {', '.join(LEVELS)}, got {level!r}")
 
 
 def vocabulary_from_json(content: dict[str, Any]) -> Vocabulary:

@@ -9,18 +9,24 @@ import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from pickle import UnpicklingError
 from tempfile import TemporaryFile
 from typing import Any
 
 from numba import config, njit
 from numba.core import event
+from numba.core.caching import FunctionCache
 from numba.misc.appdirs import AppDirs
+
+if config.DISABLE_JIT:
+    raise ImportError("NUMBA_DISABLE_JIT turns numba's compiler off")
 
 # Arrays belong to whoever calls from Python, for as long as the call lasts: counting references to them in between
 # took three quarters of the time.
 compiled = njit(_nrt=False)
 # Of numbers: a product and a sum may fuse, and sums may be taken in the order of vectors. NaN and infinities stay.
 compiled_sums = njit(_nrt=False, error_model="numpy", fastmath={"contract", "reassoc", "nsz"})
+_ROOM = 1 << 20  # bytes of machine code: on a full disk numba would raise in the middle of a draw
 
 
 class _Notice(event.Listener):
@@ -42,6 +48,17 @@ def _tell() -> None:
 event.register("numba:compile", _Notice())
 
 
+class _Cache(FunctionCache):
+    """numba's cache of a function; a file that a crash cut short empties it, and raises nothing."""
+
+    def load_overload(self, signature: Any, context: Any) -> Any:
+        try:
+            return super().load_overload(signature, context)
+        except (EOFError, UnpicklingError):
+            self.flush()
+            return None
+
+
 def kept(function: Any) -> Any:
     """Return a compiled function that looks for its machine code in the folder before it compiles, if there is one."""
     before = config.CACHE_DIR
@@ -49,14 +66,14 @@ def kept(function: Any) -> Any:
     if chosen is not None:
         try:
             config.CACHE_DIR = str(chosen)
-            function.enable_caching()
+            function._cache = _Cache(function.py_func)  # `enable_caching` sets a FunctionCache
         finally:
             config.CACHE_DIR = before
     return function
 
 
 def folder(package: Path) -> Path | None:
-    """Return the folder of the code of a package's files: the first that can be written, None where none can."""
+    """Return the folder of the code of a package's files: the first with room to write it, None where none has."""
     return next(filter(_is_writable, _folders(package)), None)
 
 
@@ -73,7 +90,8 @@ def _folders(package: Path) -> Iterator[Path]:
 def _is_writable(path: Path) -> bool:
     try:
         path.mkdir(parents=True, exist_ok=True)
-        with TemporaryFile(dir=path):
-            return True
+        with TemporaryFile(dir=path) as file:
+            file.write(bytes(_ROOM))
+        return True
     except OSError:
         return False

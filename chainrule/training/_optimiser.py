@@ -14,8 +14,8 @@ from chainrule.layers._attention import Attention
 from chainrule.layers._dilated_stack import CausalConv1d, DilatedStack
 from chainrule.layers._masked_conv2d import MaskedConv2d
 from chainrule.layers._masked_linear import MaskedLinear
-from chainrule.layers._residual_block import GATED, FeedForward
-from chainrule.layers._window_attention import WindowAttention
+from chainrule.layers._multi_head_attention import WindowAttention
+from chainrule.layers._transformer_stack import GATED, FeedForward
 from chainrule.training._computation import multiply_dtype
 
 
@@ -146,12 +146,6 @@ class Muon(AdamW):
     O is updated every second step, because M changes slowly. The factor :math:`0.2 \sqrt{\max(r, c)}` gives O the size
     of a step of AdamW (Liu et al. 2025), so that learning rate and weight decay mean the same for all weights. AdamW
     updates the weights that are not hidden matrices.
-
-    Args:
-        groups: parameter groups for AdamW.
-        matrices: hidden matrices, each with the rows of its blocks; see `hidden_matrices`.
-        weight_decay: weight decay of hidden matrices.
-        options: options of AdamW.
     """
 
     def __init__(
@@ -206,7 +200,8 @@ def nearly_orthogonal(matrices: Tensor, iterations: int = ITERATIONS) -> Tensor:
     The quintic Newton–Schulz iteration of Jordan et al. (2024), in bfloat16 where the device multiplies it.
     """
     tall = matrices.shape[-2] > matrices.shape[-1]
-    x = (matrices.mT if tall else matrices).to(_dtype(matrices))
+    dtype = matrices.dtype if matrices.dtype == torch.float64 else multiply_dtype("auto", matrices.device)
+    x = (matrices.mT if tall else matrices).to(dtype)
     x = x / x.norm(dim=(-2, -1), keepdim=True).clamp(min=1e-7)
     for _ in range(iterations):
         gram = x @ x.mT
@@ -267,9 +262,3 @@ def _blocks(layer: nn.Module) -> Iterator[tuple[Tensor, list[int]]]:
         yield layer.weight, [len(layer.weight) // layer.parts] * layer.parts
     elif isinstance(layer, nn.Linear | nn.Conv1d | nn.Conv2d | nn.ConvTranspose2d | CausalConv1d | MaskedLinear):
         yield layer.weight, [len(layer.weight)]
-
-
-def _dtype(matrices: Tensor) -> torch.dtype:
-    if matrices.dtype == torch.float64:
-        return matrices.dtype
-    return multiply_dtype("auto", matrices.device)

@@ -221,12 +221,8 @@ def prepare_images(
     validation_fraction: float = 0.1,
     seed: int = 0,  # of the images held out, and of every draw
 ) -> PreparedImages:
-    """Read images and write them into a directory, a few megabytes in memory at a time.
-
-    The validation set is `validation`, or the array valid of an .npz file that has train and valid, or a part
-    drawn from the seed.
-    """
-    check_fraction("validation_fraction", validation_fraction)
+    """Read images and write them into a directory, a few megabytes in memory at a time."""
+    check_fraction(validation_fraction)
     source = open_source(path, labelled=labelled, reading=reading, skip_bad=skip_bad)
     if prod(source.shape) > _LARGEST:
         remedy = "say --size" if source.kind == "folder" else "scale them"

@@ -73,7 +73,7 @@ def test_the_same_generator_draws_the_same_changes():
     assert not change(images, random(3)).equal(change(images, random(4)))
 
 
-@pytest.mark.parametrize("options", [{"shift": -1}, {"rotate": 181}, {"scale": float("nan")}, {"magnitude": 2}])
+@pytest.mark.parametrize("options", [{"shift": -1}, {"rotate": 181}, {"scale": float("nan")}])
 def test_a_number_out_of_range_is_refused(options):
     with pytest.raises(ValueError, match=next(iter(options))):
         Augmentation(**options)

@@ -5,17 +5,16 @@ data/train.*, data/valid.*        the pairs as numbers; of those held out the te
 data/pairs.json                   counts and fingerprints
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from math import log2
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from chainrule._app.heavy import np, pair_data
-from chainrule._app.tasks.capabilities import CheckedRows, Checks, Evaluates, Inspects, Predicts
+from chainrule._app.heavy import pair_data
 from chainrule._app.tasks.config import Counts, Facts, Fingerprint, OptimisationOptions, RunConfig, SplitOptions, within
-from chainrule._app.tasks.display import counted, flag, measured_part, quoted
+from chainrule._app.tasks.display import counted, flag, measured_part
 from chainrule._app.tasks.likelihood_record import Basis
 from chainrule._app.tasks.model import Model
 from chainrule._app.tasks.run_directory import DATA
@@ -24,7 +23,7 @@ from chainrule._app.tasks.task import Shard, Source, Task
 from chainrule._app.tasks.translate import prediction
 
 if TYPE_CHECKING:
-    from chainrule._app.tasks.translate.searching import TranslationModel
+    from chainrule._app.tasks.translate.prediction import TranslationModel
     from chainrule.data import Vocabulary
     from chainrule.data._pairs import Pairs
     from chainrule.training import Evaluation as Measurement
@@ -96,9 +95,6 @@ def default_dropout(passes: float | None, most: float) -> float:
     return 0.2 if passes is None else round(min(most, 0.1 * log2(max(passes / 2, 1.0))), 2)
 
 
-_CHECKED_ROWS, _CHECKED_ELEMENTS = 4, 12
-
-
 @dataclass(frozen=True)
 class PairsData(SplitOptions):
     level: Literal["word", "bpe"] = "word"
@@ -153,7 +149,7 @@ class PairsFacts(Facts):
     symbols: VocabularySizes
 
 
-class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspects):
+class TranslateTask(Task["TranslationModel"]):
     name = "translate"
     help = "Train a translator on pairs of sentences."
     SOURCES: ClassVar[dict[str, Source]] = {
@@ -189,9 +185,11 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
     }
     NEEDS: ClassVar[tuple[str, ...]] = ("sacrebleu",)
     PREPARED = f"{DATA}/pairs.json"
+    NEXT = ("chainrule translate {run} FILE", "chainrule evaluate {run} --source FILE --target FILE")
     metric_name = "bleu"
+    CHECKED = (4, 12)
     Prediction, predict = prediction.TranslationOptions, prediction.translate
-    PLOTS = prediction.PLOTS
+    plots = True
     Evaluation, evaluate = prediction.TranslationEvaluation, prediction.evaluate_translator
     Inspection, inspect = prediction.TranslatorInspection, prediction.inspect_translator
 
@@ -231,11 +229,10 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
 
     def prepare(self, old: "TranslateTask | None" = None) -> dict[str, Any]:
         sources, options = self.config.sources, asdict(self.data)
-        assert sources["source"] is not None
         del options["tokenize"]  # of the metric
         manifest = pair_data.prepare_pairs(
             self.path / DATA,
-            sources["source"],
+            self.source,
             sources["target"],
             validation_source=sources["validation"],
             validation_target=sources["validation_target"],
@@ -269,9 +266,7 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
             yield f"{side}: {counted(different, 'symbol')} at level {self.data.level}{rare}"
 
     def validation_metric(self) -> "ValidationMetric":
-        from chainrule._app.tasks.translate.searching import translation_metric
-
-        return translation_metric(self)
+        return prediction.translation_metric(self)
 
     def best(self, evaluation: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
         part = measured_part(rows, self.facts.valid.pairs)
@@ -280,24 +275,12 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
             f"BLEU {value:.2f} by greedy decoding of {part}held-out sentences (perplexity {evaluation.perplexity:.2f})",
         )
 
-    def next_steps(self) -> Sequence[str]:
-        path = quoted(self.path)
-        return [f"chainrule translate {path} FILE", f"chainrule evaluate {path} --source FILE --target FILE"]
-
     @property
     def basis(self) -> Basis:
         return Basis(
             "symbol",
             tokens=f"{self.data.level} level, {counted(self.facts.symbols.target, 'symbol')}",
             given="the source",
-        )
-
-    def checked_rows(self) -> CheckedRows:
-        held_out = self.pairs.valid
-        batch = held_out.batch(np.arange(min(_CHECKED_ROWS, len(held_out))))
-        assert batch.lengths is not None
-        return CheckedRows(
-            self.model(), batch.x[:, :_CHECKED_ELEMENTS], batch.context, batch.lengths.clamp(max=_CHECKED_ELEMENTS)
         )
 
 
