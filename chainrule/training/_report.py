@@ -78,6 +78,7 @@ class Report:
         self._pending: list[StepFigures] = []
         self._recent: deque[tuple[float, int, float]] = deque(maxlen=32)  # seconds, elements, nats
         self._mark = monotonic()
+        self._last_warning = ""
 
     def step(self, figures: StepFigures, training_seconds: float, *, now: bool = False) -> float | None:
         """Add a step's metrics, read `now` or together with later ones; return seconds per step if measured."""
@@ -133,8 +134,10 @@ class Report:
         parts = (preview, None if verdict is None else verdict.metric, findings)
         sample = "\n".join(part.text for part in parts if part is not None and part.text) or None
         self._display.validation(position.step, evaluation, verdict, best=best, sample=sample)
-        if findings is not None and findings.warning:
-            self._display.note(f"step {position.step:,}  warning: {findings.warning}")
+        warning = "" if findings is None else findings.warning
+        if warning and warning != self._last_warning:
+            self._display.note(f"step {position.step:,}  warning: {warning}")
+        self._last_warning = warning
 
     def timing(self, position: Position, *, start_up_seconds: float, validating_seconds: float) -> None:
         """Write the timings up to the end of a validation."""
