@@ -278,8 +278,9 @@ class Result:
 
     def _facts(self, *, more: bool) -> list[str]:
         """List the figures of all rows (unless there are `more`) and the facts."""
-        facts = ({} if more else self.summary) | self.about
-        return [f"{name.replace('_', ' ')}: {cell_text(value, 4)}" for name, value in facts.items()]
+        figures = {} if more else {name: cell_text(value, 4) for name, value in self.summary.items()}
+        facts = figures | {name: cell_text(value, width=None) for name, value in self.about.items()}
+        return [f"{name.replace('_', ' ')}: {text}" for name, text in facts.items()]
 
     def _head(self) -> tuple[list[Sequence[Any]], bool]:
         """Return the first rows, and whether there are more."""

@@ -15,15 +15,17 @@ from chainrule._app.tasks.capabilities import FileCodec
 from chainrule._base import AutoregressiveModel
 from chainrule.coding import DamagedError
 from chainrule.coding._batches import nothing, read_batches, write_batches
-from chainrule.coding._container import Container, unpacked, write_container
-from chainrule.coding._fingerprint import (
+from chainrule.coding._container import (
     MOST_THREADS,
     PORTABLE,
+    Container,
     arithmetic_digest,
     machine,
     model_digest,
     portable_form,
     reproducible,
+    unpacked,
+    write_container,
 )
 from chainrule.coding._range_coder import needed_package
 from chainrule.training._computation import usable_threads

@@ -65,17 +65,11 @@ class ImageClassifierTraining(OptimisationOptions):
     """Random scaling of each image: 0.1 scales by 1 / 1.1 to 1.1."""
     flip: bool = False
     """Mirror half of the images: only if that keeps labels, as for a cat and not for a digit."""
-    random_operations: int = within(0, 0, 16)
-    """Random operations per image: shifts, rotations, shears, brightness, contrast, cutout (RandAugment)."""
-    magnitude: float = within(0.3, 0.0, 1.0)
-    """Strength of random operations, as a share of the maximum."""
 
-    def augmentation(self, levels: int) -> "Augmentation":
+    def augmentation(self) -> "Augmentation":
         from chainrule.data._images.batches import Augmentation
 
-        return Augmentation(
-            self.shift, self.rotate, self.scale, self.flip, self.random_operations, self.magnitude, levels
-        )
+        return Augmentation(self.shift, self.rotate, self.scale, self.flip)
 
 
 @dataclass(frozen=True)
@@ -204,7 +198,7 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"]):
         labels, held_out = images.train_labels, images.valid_labels
         assert labels is not None
         assert held_out is not None
-        augmentation = training.augmentation(self.facts.found_levels)
+        augmentation = training.augmentation()
         batches = labelled_image_batches(images.train, labels, training.batch_size, training.seed, shard, augmentation)
         return batches, lambda: labelled_image_evaluation(images.valid, held_out, _ROWS)
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from chainrule._base import TrainableModel
     from chainrule.data import Batch
     from chainrule.data._labelled import LabelledText
-    from chainrule.metrics._classification import ClassificationScores
+    from chainrule.metrics._tagging import ClassificationScores
     from chainrule.models import SequenceClassifier
     from chainrule.training import MetricValue, ValidationMetric
     from chainrule.training._validation import Rows

@@ -245,7 +245,7 @@ class Sampler:
 
     def sketches(self, n: int, labels: "Tensor | None", seed: int, seconds: float) -> "Pixels":
         """Draw images in about `seconds`; they are black where the time ran out."""
-        from chainrule.decoding._sample_paths import draw_for
+        from chainrule.decoding._completion import draw_for
 
         generator = torch.Generator(modes.device_of(self.model)).manual_seed(seed)
         stream = self.model.stream(n, labels, temperature=self.temperature, generator=generator)

@@ -356,7 +356,7 @@ class MusicTask(Task["RNNMADE"]):
 
     def on_validation(self) -> "OnValidation":
         from chainrule.data import png
-        from chainrule.decoding._sample_paths import draw_for
+        from chainrule.decoding._completion import draw_for
         from chainrule.training._validation import Preview
 
         def preview(trained: Any, step: int, seconds: float) -> Preview:

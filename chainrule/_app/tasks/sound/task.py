@@ -217,7 +217,7 @@ class SoundTask(Task["WaveNet"]):
     def on_validation(self) -> "OnValidation":
         def preview(trained: Any, step: int, seconds: float) -> str:
             from chainrule.data import write_wav
-            from chainrule.decoding._sample_paths import draw_for
+            from chainrule.decoding._completion import draw_for
 
             device = modes.device_of(trained)
             label = None if not self.labels else torch.tensor([step % len(self.labels)], device=device)

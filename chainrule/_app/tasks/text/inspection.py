@@ -15,7 +15,7 @@ from chainrule._app.tasks.display import aligned, counted, quoted
 from chainrule._app.tasks.output import inspect_again, page_report
 from chainrule._printing import one_line
 from chainrule.data._text import name_of
-from chainrule.diagnostics._clipping import clipping
+from chainrule.diagnostics._verdict import clipping
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from chainrule._app.tasks.text.task import TextTask
     from chainrule.data import Vocabulary
     from chainrule.diagnostics import Inspection
-    from chainrule.diagnostics._clipping import Clipping
+    from chainrule.diagnostics._verdict import Clipping
 
 MOST_SYMBOLS = 1 << 16
 
