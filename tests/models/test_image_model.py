@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from chainrule.models import GatedPixelCNN, MultiScalePixelCNN, PixelCNN
+from chainrule.models import GatedPixelCNN, PixelCNN
+from chainrule.models.rare import MultiScalePixelCNN
 
 
 def model(shape=(3, 2, 4), **options):

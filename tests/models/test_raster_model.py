@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from chainrule.heads import Categorical
-from chainrule.models import GatedPixelCNN, MultiScalePixelCNN, PixelCNN, PixelCNNPP, PixelRNN
+from chainrule.models import GatedPixelCNN, PixelCNN, PixelCNNPP, PixelRNN
+from chainrule.models.rare import MultiScalePixelCNN
 from chainrule.state import load_state, save_state, select
 from chainrule.testing import check_model
 
