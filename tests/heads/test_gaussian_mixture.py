@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch.distributions import Categorical, Independent, MixtureSameFamily, Normal, kl_divergence
 
 from chainrule.heads import DiagonalNormal, GaussianMixture
-from chainrule.testing._values import integral
+from chainrule.testing._agreement import integral
 
 
 def mixture(*shape, components=3, seed=0, dtype=torch.float64):

@@ -8,8 +8,7 @@ from light import gradient_reach, positive_reach
 from torch import nn
 
 from chainrule.layers import MaskedConv2d, spatial_mask
-from chainrule.layers._masked_conv2d import PixelLogits, channel_group_of, convolution_mask
-from chainrule.layers._pixel_layers import MaskedResidualBlock
+from chainrule.layers._masked_conv2d import MaskedResidualBlock, PixelLogits, channel_group_of, convolution_mask
 
 KINDS = [
     (1, 3, 1, "A"),

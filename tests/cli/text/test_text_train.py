@@ -13,7 +13,7 @@ from tiny_runs import TINY, tree
 
 from chainrule._app.cli.main import main
 from chainrule._app.tasks import open_run
-from chainrule._app.tasks.text.sampler import Sampler
+from chainrule._app.tasks.text.sampling import Sampler
 from chainrule.training import train
 
 LOST = {"config.json", "vocabulary.json", "model.safetensors", "checkpoint.safetensors", "metrics.jsonl", "data"}
