@@ -268,7 +268,7 @@ class MaskedImageModel(RasterModel):
 
     def read_image(self, image: Tensor, above: State) -> Tensor:
         """The features of the first layer, (B, M, n, W), from the rows above and those read."""
-        features: Tensor = self.first.below(image)
+        features: Tensor = self.first(image, with_above=True)
         return features
 
     @abstractmethod
