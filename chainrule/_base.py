@@ -11,13 +11,13 @@ from torch.distributions import Distribution
 
 from chainrule._checks import check_lengths, check_prefix, fill_padding, for_rows, length_mask, prefix_rows, spread
 from chainrule._modes import device_of, drawn_in_evaluation, evaluating
-from chainrule.heads._adapter import Draw, compiled_draws, head_of, recorded_draws
+from chainrule.heads._adapter import CompiledStep, Draw, compiled_draws, head_of, recorded_draws
 from chainrule.heads._categorical import check_filters
-from chainrule.kernels._compiled import RECORDED, first_compiled
+from chainrule.kernels._compiled import FEW, RECORDED, first_compiled
 from chainrule.state import State, map_state
 
 if TYPE_CHECKING:
-    from chainrule.kernels._compiled_loops import Scores
+    from chainrule.kernels._compiled_loops import Rows
 
 Step = Callable[[Tensor | None, State], tuple[Distribution, State]]
 Context: TypeAlias = State  # condition of a sequence: a tensor, or a tree of tensors, batch first
@@ -342,9 +342,18 @@ class Executor:
     def unroll(self, x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[Distribution, State]:
         return self.model.unroll(x, state, x_prev)
 
-    def compiled_scores(self, state: State) -> "Scores | None":
-        """The scores of one endless sequence of symbols from a state on, by compiled loops; None without any."""
+    def compiled_rows(self) -> "Rows | None":
+        """The model's sequences of symbols in compiled loops; None without any."""
         return None
+
+    def compiled_step(self) -> Step | None:
+        """`step` in compiled loops for up to 16 rows, and as it is for more; None without any."""
+        rows = self.compiled_rows()
+        return None if rows is None or not rows.steps else CompiledStep(rows, self.step)
+
+    def step_for(self, count: int) -> Step:
+        """`step` for so many elements, in compiled loops where they pay for loading."""
+        return self.step if first_compiled(self.saved, count) is None else self.compiled_step() or self.step
 
     def fixed(self, state: State) -> tuple[Step, State] | None:
         """A step that keeps nothing outside its state, and the state in the shape that it keeps; None without any."""
@@ -352,7 +361,7 @@ class Executor:
 
     @property
     def saved(self) -> float:
-        """Estimate of the seconds that compiled scores save per element, from the model alone; 0 without any."""
+        """Estimate of the seconds that compiled loops save per element, from the model alone; 0 without any."""
         return 0.0
 
     def draws(
@@ -367,18 +376,20 @@ class Executor:
                 check_prefix(conditionals, prefix)
                 x_prev = prefix[:, -1]
         rest = None if (length := self.model.sequence_length) is None else length - known
-        first = first_compiled(self.saved, rest if count is None else count) if n == 1 else None
+        first = first_compiled(self.saved, rest if count is None else count) if n <= FEW else None
+        step = self.step
         for drawn in itertools.count() if rest is None else range(rest):
             if drawn == first:
                 with torch.no_grad():
-                    scores = self.compiled_scores(state)
-                if scores is not None:
-                    yield from itertools.islice(compiled_draws(scores, x_prev, pick), rest and rest - drawn)
+                    rows = self.compiled_rows() if n == 1 else None
+                if rows is not None:
+                    yield from itertools.islice(compiled_draws(rows, state, x_prev, pick), rest and rest - drawn)
                     return
+                step = self.compiled_step() or step
             elif drawn == RECORDED and x_prev is not None and x_prev.is_cuda and rest is None:
                 yield from recorded_draws(self.fixed(state), x_prev, pick)
             with torch.no_grad():  # entered for each element: a generator must not leak it to its caller
-                conditional, state = self.step(x_prev, state)
+                conditional, state = step(x_prev, state)
                 x_prev = pick(conditional)
             yield x_prev
 

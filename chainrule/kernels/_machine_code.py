@@ -21,6 +21,7 @@ from numba.misc.appdirs import AppDirs
 compiled = njit(_nrt=False)
 # Of numbers: a product and a sum may fuse, and sums may be taken in the order of vectors. NaN and infinities stay.
 compiled_sums = njit(_nrt=False, error_model="numpy", fastmath={"contract", "reassoc", "nsz"})
+inlined_sums = njit(_nrt=False, error_model="numpy", fastmath={"contract", "reassoc", "nsz"}, forceinline=True)
 
 
 class _Notice(event.Listener):
