@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 from torch.nn.functional import pad
 
-from chainrule._base import Executor, Step
+from chainrule._executor import Executor, Step
 from chainrule.kernels._compiled import compiled_loops
 from chainrule.kernels._plain_modules import may_prepare
 from chainrule.layers._causal_attention import CausalAttention

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal, final
 import torch
 from torch import Tensor, nn
 
-from chainrule._base import Executor
+from chainrule._executor import Executor
 from chainrule._ranges import Layers, Probability, Size
 from chainrule.heads import Categorical
 from chainrule.kernels._compiled import compiled_loops

@@ -4,7 +4,8 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from chainrule._base import AutoregressiveModel, Step
+from chainrule._base import AutoregressiveModel
+from chainrule._executor import Step
 from chainrule.state import State, flatten, map_state, select, share_memories
 from chainrule.testing._agreement import TOLERANCE, require_equal, rounded, trials
 from chainrule.testing._contract_check import contract_check

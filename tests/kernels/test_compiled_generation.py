@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
-from chainrule import _base
+from chainrule import _executor
 from chainrule.decoding import beam_search
 from chainrule.heads import _adapter
 from chainrule.kernels import _compiled
@@ -62,7 +62,7 @@ MODELS = {
 
 def drawn(model, most: int, after: int, monkeypatch, **options):
     """Symbols of a stream that goes over to compiled loops after some, and the generator's state at the end."""
-    monkeypatch.setattr(_base, "first_compiled", lambda saved, count: after if saved else None)
+    monkeypatch.setattr(_executor, "first_compiled", lambda saved, count: after if saved else None)
     generator = torch.Generator().manual_seed(3)
     symbols = torch.cat(list(islice(model.stream(1, generator=generator, **options), most)))
     return symbols.tolist(), generator.get_state().tolist()

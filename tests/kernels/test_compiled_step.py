@@ -54,7 +54,7 @@ def assert_equal(one, other):
 @pytest.mark.parametrize("name", MODELS)
 def test_rows_that_join_and_leave_and_forks_are_as_in_plain_steps(name):
     model, draw = MODELS[name](), random.Random(3)
-    step = model.prepare().compiled_step()
+    step = model.prepare().step_for(None)
     assert isinstance(step, CompiledStep)
     x_prev, state = None, model.initial_state(2)
     plain, held = state, []
@@ -84,7 +84,7 @@ def test_rows_that_join_and_leave_and_forks_are_as_in_plain_steps(name):
 @pytest.mark.parametrize("name", ["rotary", "lstm", "mean"])
 def test_a_row_has_the_same_bits_in_any_company(name):
     model = MODELS[name]().float()
-    step = model.prepare().compiled_step()
+    step = model.prepare().step_for(None)
     alone, crowd, first, many = model.initial_state(1), model.initial_state(5), None, None
     for t in range(30):
         single, alone = step(first, alone)
@@ -97,7 +97,7 @@ def test_a_row_has_the_same_bits_in_any_company(name):
 @torch.no_grad()
 def test_many_rows_and_odd_symbols_take_plain_steps(monkeypatch):
     model = recurrent()
-    step = model.prepare().compiled_step()
+    step = model.prepare().step_for(None)
     _, state = model.unroll(TEXT[None, :3], model.initial_state(1))
     monkeypatch.setattr(step._rows, "scores", lambda *_: pytest.fail("compiled"))
     many = select(state, torch.zeros(FEW + 1, dtype=torch.long))
@@ -113,10 +113,10 @@ def test_many_rows_and_odd_symbols_take_plain_steps(monkeypatch):
 @torch.no_grad()
 def test_weights_that_change_are_read_by_the_next_executor():
     model = transformer()
-    before = model.prepare().compiled_step()(None, model.initial_state(1))[0].logits
+    before = model.prepare().step_for(None)(None, model.initial_state(1))[0].logits
     for weight in model.parameters():
         weight.add_(0.1 * torch.randn_like(weight))
-    after, _ = model.prepare().compiled_step()(None, model.initial_state(1))
+    after, _ = model.prepare().step_for(None)(None, model.initial_state(1))
     assert_equal(after, model.step(None, model.initial_state(1))[0])
     assert not torch.allclose(after.logits, before)
 
@@ -126,19 +126,18 @@ def test_models_without_loops_or_with_long_queues_have_none(without_loops):
     wavenet = WaveNet(V, channels=5, blocks=1, layers_per_block=2, skip_channels=7).eval()
     for model in (wavenet, transformer(attention="linear"), CalibratedMixture(wavenet, counts()).eval()):
         executor = model.prepare()
-        assert executor.compiled_step() is None
-        assert executor.step_for(10**9) == executor.step
+        assert executor.step_for(None) == executor.step
     model = transformer()
-    assert model.prepare().compiled_step() is not None
+    assert isinstance(model.prepare().step_for(None), CompiledStep)
     with without_loops(model, model.stack.layers[1].mixer):
-        assert model.prepare().compiled_step() is None
+        assert not isinstance(model.prepare().step_for(None), CompiledStep)
 
 
 @torch.no_grad()
 def test_pictures_step_by_step():
     torch.manual_seed(0)
     model = ImageTransformer((1, 3, 4), 5, model_size=8, num_layers=2, num_classes=3, window=7).double().eval()
-    step, x_prev, state = model.prepare().compiled_step(), None, model.initial_state(2, torch.tensor([2, 0]))
+    step, x_prev, state = model.prepare().step_for(None), None, model.initial_state(2, torch.tensor([2, 0]))
     plain = state
     for t in range(12):
         conditional, state = step(x_prev, state)
@@ -152,7 +151,7 @@ def test_a_search_finds_the_same(width, monkeypatch):
     model = MODELS["mean"]()
     options = {"beam_size": width, "max_length": 40, "eos": None, "prefix": TEXT[:3]}
     (expected,) = beam_search(model, **options)
-    monkeypatch.setattr("chainrule._base.first_compiled", lambda saved, count: 0)
+    monkeypatch.setattr("chainrule._executor.first_compiled", lambda saved, count: 0)
     (found,) = beam_search(model, **options)
     assert torch.equal(found.sequences[0], expected.sequences[0])
     torch.testing.assert_close(found.log_probs, expected.log_probs, rtol=0, atol=1e-10)
@@ -162,7 +161,7 @@ def test_a_search_finds_the_same(width, monkeypatch):
 def test_samples_of_a_few_rows_are_the_same(count, monkeypatch):
     model, drawn = MODELS["mean"](), []
     for after in (None, 0, 5):
-        monkeypatch.setattr("chainrule._base.first_compiled", lambda saved, wanted, after=after: after)
+        monkeypatch.setattr("chainrule._executor.first_compiled", lambda saved, wanted, after=after: after)
         drawn.append(model.sample(count, length=40, generator=torch.Generator().manual_seed(4)))
     assert torch.equal(drawn[0], drawn[1])
     assert torch.equal(drawn[0], drawn[2])

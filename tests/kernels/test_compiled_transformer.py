@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chainrule import _base
+from chainrule import _executor
 from chainrule.models import Ensemble, ImageTransformer, TransformerLM
 from chainrule.state import select
 
@@ -85,7 +85,7 @@ def test_any_small_model(position, activation, norm, norm_first, bias, window, g
 
 
 def drawn(model, count: int, after: int | None, monkeypatch, **options):
-    monkeypatch.setattr(_base, "first_compiled", lambda saved, count: after)
+    monkeypatch.setattr(_executor, "first_compiled", lambda saved, count: after)
     generator = torch.Generator().manual_seed(3)
     symbols = torch.cat(list(islice(model.stream(1, generator=generator, **options), count)))
     return symbols.tolist(), generator.get_state().tolist()
@@ -156,7 +156,7 @@ def test_nan_raises():
 def test_other_mixers_take_plain_steps(attention):
     executor = made(attention=attention).prepare()
     assert executor.compiled_rows() is None
-    assert executor.compiled_step() == executor.step
+    assert executor.step_for(None) == executor.step
 
 
 def test_a_cache_grows_with_its_elements_not_with_the_window():
