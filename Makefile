@@ -55,7 +55,7 @@ test-avx2: setup ## tests of layers and training as on a processor that has AVX2
 	  else echo "test-avx2: this processor has AVX2 and nothing newer, so that make test is the same"; fi
 
 KERNELLESS := decoding/test_beam_search decoding/test_greedy layers/test_adaptive_softmax layers/test_gated_pyramid \
-  layers/test_ngram_scores models/test_linear_forecaster models/test_multi_scale_pixel_cnn models/test_ngram_lm
+  layers/test_ngram_scores models/test_linear_forecaster models/rare/test_multi_scale_pixel_cnn models/test_ngram_lm
 test-plain: setup ## tests of layers, models and decoding with all kernels off, but for the longest that never ask for one
 	CHAINRULE_KERNELS=off OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not (slow or kernel)" \
 	  $(KERNELLESS:%=--ignore=tests/%.py) tests/layers tests/models tests/decoding

@@ -3,6 +3,7 @@
 python benchmarks/charts.py
 """
 
+import argparse
 import json
 import re
 from dataclasses import dataclass
@@ -36,6 +37,7 @@ SCHEMES = {
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     with mpl.rc_context({"svg.hashsalt": "charts", "svg.fonttype": "path", "font.size": 10.5}):
         for name, scheme in SCHEMES.items():
             path = ROOT / "docs" / "_static" / f"minutes_{name}.svg"

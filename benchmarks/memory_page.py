@@ -31,6 +31,7 @@ NONE = 1.6  # where "learned at no distance" is drawn
 def main(suffix: str = "svg", folder: Path = ROOT / "docs" / "_static") -> None:
     result = json.loads((ROOT / "benchmarks" / "results" / "memory.json").read_text())
     rows = result["rows"]
+    folder.mkdir(parents=True, exist_ok=True)
     with mpl.rc_context({"svg.hashsalt": "memory", "svg.fonttype": "path", "font.size": 9, "axes.titlesize": 10}):
         for name, figure in (("accuracy", accuracies(rows)), ("distance", distances(rows))):
             metadata = {"Date": None} if suffix == "svg" else None

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from peer_tasks import chainrule, image, text
 from quality_language_models import penn_treebank
 from side_by_side import claim, publish
@@ -48,7 +49,7 @@ class Job:
 
 def shakespeare(data: Path, folder: Path) -> Job:
     task = text(data, folder)
-    settings = ["", "--batch-size 128"]
+    settings = ["", "--num-members 4"]
     return Job("tiny Shakespeare, test nats/char", 1.355, settings, task.train, task.test)
 
 
@@ -60,7 +61,8 @@ def ptb(data: Path, folder: Path) -> Job:
     def test(run: Path) -> float:
         return chainrule("score", run, parts["test"], "--per", "file")[0]["perplexity"]
 
-    settings = ["--level word --weight-decay 0.1 --num-layers 2 --hidden-size 1024 --dropout 0.6"]
+    options = "--level word --weight-decay 0.1 --num-layers 2 --hidden-size 1024 --dropout 0.6"
+    settings = [options, f"{options} --batch-size 64"]
     given = [str(parts["train"]), "--validation", str(parts["valid"])]
     return Job("Penn Treebank, words, test perplexity", 68, settings, given, test)
 
@@ -102,6 +104,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cuda")
     options = parser.parse_args()
+    if options.device == "cuda" and not torch.cuda.is_available():
+        print("skipped: no CUDA device is available")
+        return
     RUNS.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         try:

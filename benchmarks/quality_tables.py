@@ -26,7 +26,8 @@ from side_by_side import claim, publish
 from torch import Tensor
 
 from chainrule.layers import raster_orders
-from chainrule.models import MADE, MADEEnsemble
+from chainrule.models import MADE
+from chainrule.models.rare import MADEEnsemble
 from chainrule.training import learning_rate, make_optimiser
 
 UCI = "uci_binary/{}.npz"

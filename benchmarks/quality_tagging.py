@@ -1,6 +1,6 @@
 """Taggers from scratch on UD English EWT and WNUT17: dev sentences choose the weights, test sentences decide nothing.
 
-    python benchmarks/quality_tagging.py words|entities [--data FOLDER] [--seeds 0 1 2] [--pilot] [--set OPTION=VALUE]
+    python benchmarks/quality_tagging.py [words|entities] [--data FOLDER] [--seeds 0 1 2] [--pilot] [--set OPTION=VALUE]
 
 words: universal parts of speech of UD English EWT. entities: the emerging entities of WNUT17, with a conditional random
 field and with a softmax, all else equal. FOLDER holds `ud_english_ewt/` and `wnut17/` (default: ../shared/data, or the
@@ -46,25 +46,26 @@ HEADS = {"words": ("softmax",), "entities": ("softmax", "crf")}
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("task", choices=FILES)
+    parser.add_argument("task", choices=FILES, nargs="?", help="both by default")
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("CHAINRULE_DATA", "../shared/data")))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--heads", nargs="+", default=None)
     parser.add_argument("--pilot", action="store_true", help="train and compare on the dev sentences alone")
     parser.add_argument("--set", nargs="*", default=[], metavar="OPTION=VALUE", help="of `chainrule train`")
     given = parser.parse_args()
-    files = [given.data / name for name in FILES[given.task]]
-    if not all(path.exists() for path in files):
-        print(f"skipped, there is no {next(path for path in files if not path.exists())}: name the folder with --data")
-        return
     torch.set_num_threads(1)
-    options = OPTIONS[given.task] | dict(item.split("=") for item in given.set)
-    figures = []
-    for seed in given.seeds:
-        for head in given.heads or HEADS[given.task]:
-            figures.append(measure(files, options | {"head": head}, seed, pilot=given.pilot))
-        if not given.pilot:  # after every seed: what is measured is not lost if the rest is cut short
-            publish(f"quality_tagging_{given.task}", figures, claims(given.task, figures))
+    for task in [given.task] if given.task else FILES:
+        files = [given.data / name for name in FILES[task]]
+        if missing := [path for path in files if not path.exists()]:
+            print(f"skipped, there is no {missing[0]}: name the folder with --data")
+            continue
+        options = OPTIONS[task] | dict(item.split("=") for item in given.set)
+        figures = []
+        for seed in given.seeds:
+            for head in given.heads or HEADS[task]:
+                figures.append(measure(files, options | {"head": head}, seed, pilot=given.pilot))
+            if not given.pilot:  # after every seed: what is measured is not lost if the rest is cut short
+                publish(f"quality_tagging_{task}", figures, claims(task, figures))
 
 
 def claims(task: str, figures: list[dict[str, Any]]) -> list[dict[str, Any]]:

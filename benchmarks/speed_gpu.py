@@ -166,7 +166,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     options = parser.parse_args()
     if not torch.cuda.is_available():
-        raise SystemExit("speed_gpu.py needs a CUDA device")
+        print("skipped: no CUDA device is available")
+        return
     torch.manual_seed(0)
     text = torch.randint(SYMBOLS, (ROWS, TIME), device="cuda")
     images = torch.randint(4, (ROWS, 1, 28, 28), device="cuda")

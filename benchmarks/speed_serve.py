@@ -1,10 +1,11 @@
 """Time the server on a run: first token, eight streams against one and against a batched sample, and its memory.
 
-    python benchmarks/speed_serve.py RUN [--requests 1000] [--tokens 400] [--repeats 3]
+    python benchmarks/speed_serve.py [RUN] [--requests 1000] [--tokens 400] [--repeats 3]
 
-The server is a process of its own, and streams come over real sockets. Each figure is the best of the repeats, taken
-in turn, so that a slow moment of the machine meets all of them. Where other work shares the processors, compare
-seconds of processor time: on a machine with an idle core for each, the threads of the server still take turns.
+Without RUN, a text model of the default sizes is trained for ten steps. The server is a process of its own, and
+streams come over real sockets. Each figure is the best of the repeats, taken in turn, so that a slow moment of the
+machine meets all of them. Where other work shares the processors, compare seconds of processor time: on a machine with
+an idle core for each, the threads of the server still take turns.
 """
 
 import argparse
@@ -91,18 +92,19 @@ async def measured(url: str, process: int, run: chainrule.Run, asked: argparse.N
 
 def main() -> None:
     """Start the server, measure it, and stop it."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("run", type=Path)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path, nargs="?", help="of a text")
     parser.add_argument("--requests", type=int, default=1000)
     parser.add_argument("--tokens", type=int, default=400)
     parser.add_argument("--repeats", type=int, default=3)
     asked = parser.parse_args()
-    command = [sys.executable, "-m", "chainrule", "serve", str(asked.run), "--port", "0"]
+    run = chainrule.load(asked.run) if asked.run else chainrule.fit(steps=10)
+    command = [sys.executable, "-m", "chainrule", "serve", str(run.path), "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         try:
             url = server.stdout.readline().partition("): ")[2].partition("#")[0]
-            asyncio.run(measured(url, server.pid, chainrule.load(asked.run), asked))
+            asyncio.run(measured(url, server.pid, run, asked))
         finally:
             server.terminate()
 

@@ -5,6 +5,7 @@
 No figure in these tables is typed by hand, and the passages in `quotations` take their numbers from the results.
 """
 
+import argparse
 import json
 import re
 from pathlib import Path
@@ -41,6 +42,7 @@ Result = dict[str, Any]
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     for path, text in pages().items():
         path.write_text(text, encoding="utf-8")
 

@@ -59,5 +59,6 @@ def __getattr__(name: str) -> Any:
     if name == "__version__":
         from importlib.metadata import version
 
-        return version("chainrule")
+        found = globals()[name] = version("chainrule")  # read from the package's folder once
+        return found
     return _get(name)

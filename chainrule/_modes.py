@@ -70,9 +70,9 @@ def drawn_in_evaluation(model: nn.Module, draws: Iterator[Tensor]) -> Iterator[T
     parts = list(model.modules())
     while True:
         training = [part for part in parts if part.training]  # usually none, at no cost
-        for part in training:
-            part.training = False
         try:
+            for part in training:
+                part.training = False
             drawn = next(draws, None)
         finally:
             for part in training:
@@ -86,8 +86,8 @@ def drawn_in_evaluation(model: nn.Module, draws: Iterator[Tensor]) -> Iterator[T
 def evaluating(module: nn.Module) -> Iterator[None]:
     """Set evaluation mode in the block, and restore the mode of every submodule afterwards."""
     modes = {part: part.training for part in module.modules()}
-    module.eval()
-    try:
+    try:  # which Ctrl-C may end at any line
+        module.eval()
         yield
     finally:
         for part, mode in modes.items():

@@ -87,7 +87,7 @@ def draw() -> None:
     wanted = torch.arange(CLASSES).repeat(4)
     drawn = chainrule.load(RUN).model.sample(40, wanted, generator=torch.Generator().manual_seed(0))
     left, right = (
-        grid((images.reshape(40, 8, 8) * (255 // (LEVELS - 1))).astype(np.uint8), CLASSES, least=40)
+        grid((images.reshape(40, 1, 8, 8) * (255 // (LEVELS - 1))).astype(np.uint8), CLASSES, least=40)
         for images in (real, drawn.numpy())
     )
     IMAGE.write_bytes(png(np.concatenate([left, np.full((len(left), 24), 255, np.uint8), right], 1)))

@@ -8,7 +8,7 @@ import torch
 
 @pytest.fixture(scope="session", autouse=True)
 def short_trainings() -> Iterator[None]:
-    """At a validation, draw 20 symbols, 8 frames of music or 0.02 s of sound: more took two thirds of a small training.
+    """At a validation, draw 5 symbols, 3 frames of music or 0.005 s of sound: more took two thirds of a small training.
 
     Of a budget of an hour, ten seconds are taken to measure speed.
     """
@@ -21,10 +21,10 @@ def short_trainings() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(speed, "steps_per_second", measured)
-        lengths = dict.fromkeys(("char", "byte", "word", "bpe"), 20)
+        lengths = dict.fromkeys(("char", "byte", "word", "bpe"), 5)
         patch.setattr("chainrule._app.tasks.text.task._SAMPLE_LENGTH", lengths)
-        patch.setattr("chainrule._app.tasks.music.task._PREVIEW_FRAMES", 8)
-        patch.setattr("chainrule._app.tasks.sound.task._PREVIEW_SECONDS", 0.02)
+        patch.setattr("chainrule._app.tasks.music.task._PREVIEW_FRAMES", 3)
+        patch.setattr("chainrule._app.tasks.sound.task._PREVIEW_SECONDS", 0.005)
         yield
 
 

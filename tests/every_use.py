@@ -18,7 +18,8 @@ from chainrule.diagnostics import (
     inspect_recurrence,
     receptive_field,
 )
-from chainrule.models import MADE, Autoencoder, CalibratedMixture, MADEEnsemble, RecurrentLM
+from chainrule.models import MADE, Autoencoder, CalibratedMixture, RecurrentLM
+from chainrule.models.rare import MADEEnsemble
 from chainrule.state import map_state
 
 MODELS = {

@@ -68,7 +68,7 @@ def test_data_of_a_wrong_type_are_refused(runs, task, kind):
         default = (value is None and name in ("evaluate", "inspect")) or (kind == "bytes" and name == "compress")
         fits = (task, kind) in (("sound", "numbers"), ("caption", "mixed"))  # one sound; a list of paths
         if name in run.capabilities and not default and not fits and not (task == "images" and name == "inspect"):
-            refused(lambda name=name: getattr(run, name)(value), ("data", "--target: data"))
+            refused(lambda name=name: getattr(run, name)(value), ("data", "target: data"))
 
 
 @pytest.mark.parametrize("kind", ["whole", "real", "bytes", "numbers", "nothing", "empty", "function", "frame"])

@@ -11,7 +11,6 @@ from chainrule._base import AutoregressiveModel
 from chainrule._checks import length_mask
 from chainrule._executor import Executor
 from chainrule.heads import Categorical
-from chainrule.models import RecurrentLM
 
 
 class Counter(AutoregressiveModel):
@@ -315,13 +314,6 @@ def test_a_prepared_step_is_what_sampling_runs():
 
 def test_every_earlier_element_is_visible_unless_a_model_says_otherwise():
     assert torch.equal(Counter().visible_past(4), torch.ones(4, 4).tril(-1).bool())
-
-
-def test_sampling_in_training_mode_changes_no_gradient_and_keeps_the_mode():
-    model = RecurrentLM(3, hidden_size=4).train()
-    model.sample(1, length=3)
-    assert model.training
-    assert all(parameter.grad is None for parameter in model.parameters())
 
 
 @pytest.mark.parametrize(

@@ -11,15 +11,17 @@ from chainrule._base import AutoregressiveModel, LikelihoodModel
 from chainrule._checks import length_mask
 from chainrule._latent import LatentModel
 from chainrule.coding import decode, encode
+from chainrule.models import rare
 from chainrule.state import map_state
 from chainrule.testing import check_codec, check_model
 
+EXPORTED = {name: getattr(room, name) for room in (models, rare) for name in room.__all__}
+
 
 def exported(kind):
-    found = {name: getattr(models, name) for name in models.__all__}
     return {
         name
-        for name, member in found.items()
+        for name, member in EXPORTED.items()
         if isinstance(member, type) and issubclass(member, kind) and not inspect.isabstract(member)
     }
 
@@ -36,7 +38,7 @@ def test_every_exported_model_has_a_factory():
 def kept(factories, name):
     torch.manual_seed(0)
     model, arguments = factories[name]()
-    assert type(model) is getattr(models, name)
+    assert type(model) is EXPORTED[name]
     report = check_model(model, *arguments)
     assert report.ok, report
     return report
@@ -194,6 +196,6 @@ def test_bytes_are_read_as_integers(name):
 
 
 def test_the_ensemble_adds_up_to_one():
-    ensemble = models.MADEEnsemble(models.MADE(3, [4]), 2, generator=torch.Generator().manual_seed(0))
+    ensemble = rare.MADEEnsemble(models.MADE(3, [4]), 2, generator=torch.Generator().manual_seed(0))
     x = torch.cartesian_prod(*[torch.tensor([0.0, 1.0])] * 3)
     torch.testing.assert_close(ensemble.log_prob(x).exp().sum(), torch.tensor(1.0))

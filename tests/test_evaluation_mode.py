@@ -9,10 +9,11 @@ import pytest
 import torch
 from small_models import EVERY, LATENT, SEQUENCES
 
-from chainrule._modes import seed_torch
+from chainrule._modes import evaluating, seed_torch
 from chainrule.coding import decode, encode
 from chainrule.decoding import beam_search, complete, greedy, sample_paths
-from chainrule.models import MADE, MADEEnsemble, RecurrentLM, TransformerLM
+from chainrule.models import MADE, RecurrentLM, TransformerLM
+from chainrule.models.rare import MADEEnsemble
 from chainrule.state import map_state
 
 
@@ -53,6 +54,18 @@ def test_a_sample_in_training_mode_is_one_in_evaluation_mode(name):
     model.eval()
     assert torch.equal(found, again)
     assert torch.equal(found, draw(7))
+
+
+IMAGES_AND_COLUMNS = ("GatedPixelCNN", "MADE", "MultiScalePixelCNN", "PixelCNN", "PixelCNNPP", "PixelRNN", "TableMADE")
+
+
+@pytest.mark.parametrize("name", IMAGES_AND_COLUMNS)
+def test_dropout_changes_likelihoods_in_training_mode_alone(name):
+    model, arguments = EVERY[name]()
+    model = thinned(model).train()
+    assert not torch.equal(model.log_prob(*arguments), model.log_prob(*arguments))
+    model.eval()
+    assert torch.equal(model.log_prob(*arguments), model.log_prob(*arguments))
 
 
 LANGUAGE_MODELS = {
@@ -110,6 +123,17 @@ def test_a_draw_that_fails_restores_the_mode():
     with pytest.raises(ValueError, match="got NaN"):
         model.sample(1, length=3)
     assert model.training
+
+
+def test_an_interrupt_while_the_mode_is_set_restores_it():
+    class Interrupted(torch.nn.Identity):
+        def train(self, mode=True):
+            raise KeyboardInterrupt
+
+    model = torch.nn.Sequential(torch.nn.Identity(), Interrupted())
+    with pytest.raises(KeyboardInterrupt), evaluating(model):
+        pass
+    assert modes(model) == [True, True, True]
 
 
 def test_an_ensemble_of_masks_draws_without_dropout():

@@ -11,7 +11,7 @@ import chainrule
 HOME = Path(chainrule.__file__).parent
 ROOT = HOME.parent
 ROOMS = [path.parent.name for path in sorted(HOME.glob("*/__init__.py")) if not path.parent.name.startswith("_")]
-PACKAGES = ["chainrule", *(f"chainrule.{room}" for room in ROOMS), "chainrule.data.synthetic"]
+PACKAGES = ["chainrule", *(f"chainrule.{room}" for room in ROOMS), "chainrule.data.synthetic", "chainrule.models.rare"]
 MOST_NAMES = 250
 # A module leaves these lists when what the application needs of it becomes public, or moves into the application.
 APPLICATION = {

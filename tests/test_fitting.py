@@ -56,6 +56,41 @@ def test_options_of_files_have_the_names_of_labels_and_rates_of_arrays(tmp_path)
             chainrule.fit(data, steps=1, **unfit)
 
 
+def test_labels_are_one_for_each_image():
+    """The error advised --no-labels."""
+    images = np.zeros((30, 6, 6), np.uint8)
+    with pytest.raises(ValueError, match=r"^labels: expected one for each of 30 images, got 2$"):
+        chainrule.fit(images, labels=["cat", "dog"], steps=1)
+    with pytest.raises(ValueError, match=r"^labels: expected .* got an array of shape \(30, 1\)$"):
+        chainrule.fit(images, labels=np.zeros((30, 1)), steps=1)
+
+
+def test_errors_name_keyword_arguments(tmp_path):
+    with pytest.raises(ValueError, match=r"^watch_every requires watch_gradients$"):
+        chainrule.fit(["a b"] * 20, watch_every=3, steps=1)
+    for name in ("cat/a.png", "dog/b.png", "c.png"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(png(np.zeros((6, 6), np.uint8)))
+    with pytest.raises(ValueError, match=r"c\.png: outside the sub-folders .* or say labels=False$"):
+        chainrule.fit(tmp_path, steps=1)
+
+
+def test_one_colour_image_is_no_batch():
+    """Its rows were images of three columns."""
+    image = np.random.default_rng(0).integers(0, 256, (32, 48, 3), dtype=np.uint8)
+    with pytest.raises(ValueError, match=r"got one colour image of shape \(32, 48, 3\): pass it as \(1, 32, 48, 3\)"):
+        chainrule.fit(image, steps=1)
+
+
+def test_texts_without_labels_are_not_evaluated():
+    """The error named columns of the file that they were written to."""
+    run = chainrule.fit([("good film", "pos"), ("bad film", "neg")] * 20, steps=1)
+    for texts in (["good film", "bad film"], ["good film"]):
+        with pytest.raises(ValueError, match=r"^data: expected pairs of a text and its label, got strings alone$"):
+            run.evaluate(texts)
+        assert len(run.classify(texts)) == len(run.embed(texts)) == len(texts)
+
+
 def test_every_task_is_compared():
     assert set(TASKS) == set(small_data.WRITERS)
 

@@ -39,6 +39,7 @@ OPTIONAL = {
     "chainrule.data._music": {"chainrule._app.tasks.music.task", "chainrule._app.tasks.music.verbs"},
     "chainrule.interchange": {"chainrule", "chainrule._app.cli.exchange", "chainrule._app.run"},
     "chainrule.data.synthetic": set(),
+    "chainrule.models.rare": set(),
 }
 
 

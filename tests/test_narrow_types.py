@@ -5,7 +5,8 @@ import torch
 from small_models import EVERY, LATENT, SEQUENCES
 
 from chainrule.decoding import beam_search
-from chainrule.models import MADE, Autoencoder, MADEEnsemble
+from chainrule.models import MADE, Autoencoder
+from chainrule.models.rare import MADEEnsemble
 from chainrule.state import map_state
 
 NARROW = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bfloat16", "float16"])

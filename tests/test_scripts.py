@@ -1,14 +1,18 @@
-"""Benchmarks and examples, which no other test runs, import names that are there."""
+"""Benchmarks and examples: what they import is there, what `make` runs needs no arguments, and the examples run."""
 
 import ast
 import importlib
 import importlib.util
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 HOME = Path(__file__).parent.parent
 SCRIPTS = sorted([*HOME.glob("benchmarks/*.py"), *HOME.glob("benchmarks/peers/*.py"), *HOME.glob("examples/*.py")])
+MADE = [script for script in SCRIPTS if script.name.startswith(("speed_", "quality_", "sampling.", "memory."))]
 
 
 def names_of(script: Path) -> set[str]:
@@ -57,6 +61,54 @@ def missing(script: Path) -> list[str]:
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
 def test_what_a_script_imports_is_there(script):
     assert not missing(script)
+
+
+def required_arguments(script: Path) -> list[str]:
+    """What the command line of a script demands."""
+    calls = [node for node in ast.walk(ast.parse(script.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)]
+    added = [call for call in calls if isinstance(call.func, ast.Attribute) and call.func.attr == "add_argument"]
+    found = []
+    for call in added:
+        name, given = ast.literal_eval(call.args[0]), {word.arg: ast.unparse(word.value) for word in call.keywords}
+        if given.get("required") == "True" or (not name.startswith("-") and given.get("nargs") not in ("'?'", "'*'")):
+            found.append(name)
+    return found
+
+
+@pytest.mark.parametrize("script", MADE, ids=lambda path: path.name)
+def test_make_runs_a_script_without_arguments(script):
+    assert not required_arguments(script)
+
+
+@pytest.mark.parametrize("script", sorted(HOME.glob("benchmarks/*.py")), ids=lambda path: path.name)
+def test_a_benchmark_has_help_and_a_line_in_the_readme(script):
+    text, readme = script.read_text(encoding="utf-8"), (HOME / "benchmarks/README.md").read_text(encoding="utf-8")
+    if "__main__" in text:
+        assert "ArgumentParser(description=__doc__" in text
+        assert script in MADE or f"`{script.name}`" in readme
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "call",
+    ["check_module.py", "demo.py 2s", "images.py 2s", "library.py 1", "long_memory.py 2 20", "melody.py music 2",
+     "sound.py 1", "tagging.py 2", "translation.py numbers 2"],
+)  # fmt: skip
+def test_an_example_runs(call, tmp_path):
+    """`make demo-images` stopped at its picture."""
+    script, *arguments = call.split()
+    command = [sys.executable, str(HOME / "examples" / script), *arguments]
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(HOME)}
+    )
+    assert not done.returncode, done.stderr
+
+
+def test_required_arguments_are_found(tmp_path):
+    script = tmp_path / "script.py"
+    calls = ['"run"', '"file", nargs="?"', '"--data", required=True', '"--seed", type=int']
+    script.write_text("\n".join(f"parser.add_argument({call})" for call in calls))
+    assert required_arguments(script) == ["run", "--data"]
 
 
 def test_what_is_not_there_is_found(tmp_path):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from chainrule._app import frames
 from chainrule._app.heavy import torch
 from chainrule._app.inputs import Inputs
-from chainrule._app.keywords import check_known, config_of, flags_given, path_of, train_with
+from chainrule._app.keywords import check_known, config_of, flags_given, keyword_errors, path_of, train_with
 from chainrule._app.listing import history_of
 from chainrule._app.results import Column, Result
 from chainrule._app.run import Run
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from chainrule.training import Callback
 
 
+@keyword_errors()
 def fit(
     data: Any = None,
     rows: Any = None,

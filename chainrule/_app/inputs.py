@@ -59,9 +59,10 @@ class Inputs:
         text_column: str | None = None,
         header: bool = True,  # whether the run reads tables with a header
         keep_paths: bool = False,
+        answers: bool = True,  # whether texts to classify come with their labels
     ):
         self.task, self._rate, self._text_column, self._keep_paths = task, rate, text_column or "", keep_paths
-        self._header = header
+        self._header, self._answers = header, answers
         self.description: dict[str, Any] | None = None
         self.options: dict[str, Any] = {}
         self.items: int | None = None  # rows or strings in memory; each has one row in a result
@@ -221,6 +222,9 @@ class Inputs:
             if labels is None:
                 np.save(file.with_suffix(".npy"), array)
                 return file.with_suffix(".npy")
+            if np.shape(labels) != array.shape[:1]:
+                got = f"{len(labels)}" if np.ndim(labels) == 1 else f"an array of shape {np.shape(labels)}"
+                raise ValueError(f"labels: expected one for each of {len(array)} images, got {got}")
             np.savez(file.with_suffix(".npz"), images=array, labels=np.asarray(labels))
             return file.with_suffix(".npz")
         if self.task == "caption":
@@ -287,6 +291,8 @@ class Inputs:
             words = (list(filter(None, row.replace("\t", " ").split(" "))) for row in rows)
             return write_text(file.with_suffix(".tsv"), (words_of(number, row) for number, row in enumerate(words)))
         if self.task == "classify":
+            if self._answers:
+                raise ValueError(f"{file.name}: expected pairs of a text and its label, got strings alone")
             # other columns keep a row of an empty text, and tell that the first one is a header
             cells = ([row, number, number] for number, row in enumerate(rows))
             return write_csv(file.with_suffix(".csv"), ["text", "no label", "no label (2)"], cells)
@@ -375,11 +381,11 @@ class Inputs:
         return file
 
 
-def inputs_of(run: "Task[Any]") -> Inputs:
+def inputs_of(run: "Task[Any]", *, answers: bool = True) -> Inputs:
     """Return the `Inputs` for the verbs and methods of a run."""
     column = getattr(run.data, "text_column", None)
     header = getattr(getattr(run, "schema", None), "header", True)
-    inputs = Inputs(run.name, rate=getattr(run, "rate", None), text_column=column, header=header)
+    inputs = Inputs(run.name, rate=getattr(run, "rate", None), text_column=column, header=header, answers=answers)
     inputs.description = frames.load_description(run.path / FRAME)
     run.source_names = inputs.names
     return inputs

@@ -2,7 +2,8 @@
 
 import csv
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
 from difflib import get_close_matches
 from io import StringIO
@@ -20,6 +21,9 @@ from chainrule._printing import one_line
 if TYPE_CHECKING:
     from chainrule._app.inputs import Inputs
     from chainrule._app.tasks.task import Task
+
+
+_IN_PYTHON = {"from": "init"}  # flags with another name in Python
 
 
 def config_of(
@@ -119,6 +123,36 @@ def _pairs(values: Mapping[str, Any]) -> str:
     text = StringIO()
     csv.writer(text, lineterminator="").writerow([f"{name}={value}" for name, value in values.items()])
     return text.getvalue()
+
+
+@contextmanager
+def keyword_errors() -> Iterator[None]:
+    """Write the flags in errors of the block, or of the function that it decorates, as keyword arguments."""
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        if len(error.args) == 1:
+            error.args = (in_keywords(str(error.args[0])),)
+        raise
+
+
+def in_keywords(message: str) -> str:
+    """Write the flags in a message as keyword arguments, except in commands between backticks.
+
+    >>> in_keywords("--watch-every requires --watch-gradients (or --no-labels): see `chainrule train DATA --help`")
+    'watch_every requires watch_gradients (or labels=False): see `chainrule train DATA --help`'
+    """
+    parts = message.split("`")
+    parts[::2] = [" ".join(map(_keyword, part.split(" "))) for part in parts[::2]]
+    return "`".join(parts)
+
+
+def _keyword(word: str) -> str:
+    name = word.strip("().,:;?")
+    if not name.startswith("--"):
+        return word
+    argument = f"{name[5:]}=False" if name.startswith("--no-") else name[2:]
+    return word.replace(name, _IN_PYTHON.get(argument, argument).replace("-", "_"))
 
 
 def flags_given(options: Mapping[str, Any], **others: Any) -> frozenset[str]:

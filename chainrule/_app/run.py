@@ -16,6 +16,7 @@ from chainrule._app.keywords import (
     config_of,
     device_name,
     flags_given,
+    keyword_errors,
     path_of,
     seed_of,
     train_with,
@@ -98,15 +99,14 @@ class Run:
         run = self._able("sample")
         n = run.DEFAULT_NUMBER if n is None else whole_number(n, "n", 1, _MOST)
         seed, device = seed_of(seed), device_name(device)
-        with inputs_of(self._task) as inputs:
-            drawn = run.sample(n, chosen_options(run.Sampling, options, inputs), seed=seed, device=device)
-            return self._native(drawn)
+        with keyword_errors(), inputs_of(self._task) as inputs:
+            return self._native(run.sample(n, chosen_options(run.Sampling, options, inputs), seed=seed, device=device))
 
     def stream(self, *, seed: int | None = None, device: str = "cpu", **options: Any) -> Iterator[str]:
         """Draw one text, piece by piece. Takes the arguments of `sample`."""
         run = self._able("stream")
         seed, device = seed_of(seed), device_name(device)
-        with inputs_of(self._task) as inputs:
+        with keyword_errors(), inputs_of(self._task) as inputs:
             chosen = chosen_options(run.Sampling, options, inputs)
         pieces = run.pieces(chosen, seed=seed, device=device)
         if pieces is None:
@@ -141,7 +141,7 @@ class Run:
             indexed by time, and `Result.plot` its picture.
         """
         run, device = self._able("predict"), device_name(device)
-        with inputs_of(self._task) as inputs:
+        with keyword_errors(), inputs_of(self._task, answers=False) as inputs:
             files = inputs.paths(data)
             chosen = chosen_options(run.Prediction, inputs.options_of(run.Prediction) | options, inputs)
             return self._settled(run.predict(files, chosen, device=device), inputs)
@@ -181,9 +181,8 @@ class Run:
             **options: of `chainrule evaluate RUN --help`.
         """
         run = self._able("evaluate")
-        return self._answer(
-            run.Evaluation, data, options, partial(run.evaluate, device=device_name(device)), optional=True
-        )
+        ask = partial(run.evaluate, device=device_name(device))
+        return self._answer(run.Evaluation, data, options, ask, optional=True)
 
     def embed(self, data: Any, *, device: str = "auto", **options: Any) -> Result:
         """Embed inputs as vectors, one row per input; `Result.to_numpy` gives them as an array (N, D)."""
@@ -215,7 +214,7 @@ class Run:
             **options: of `chainrule interpolate RUN --help`.
         """
         run, seed, device = self._able("interpolate"), seed_of(seed), device_name(device)
-        with inputs_of(self._task) as inputs:
+        with keyword_errors(), inputs_of(self._task) as inputs:
             ends = (inputs.file(first, "first"), inputs.file(last, "last"))
             chosen = chosen_options(run.Interpolation, options, inputs)
             return self._native(run.interpolate(ends, chosen, seed=seed, device=device))
@@ -269,6 +268,7 @@ class Run:
         """Report on the training: learning curves, speed, samples, data. Notebooks show the page, `save` writes it."""
         return self._task.report()
 
+    @keyword_errors()
     def resume(
         self,
         *,
@@ -292,6 +292,7 @@ class Run:
         self.__dict__.pop("model", None)
         return self
 
+    @keyword_errors()
     def export(self, to: Literal["hub", "onnx", "torch-export"], out: str | Path) -> None:
         """Write a new folder for other software: `to` is "hub", "onnx" or "torch-export"; see `chainrule export`."""
         from chainrule.interchange import export_run
@@ -300,6 +301,7 @@ class Run:
             raise ValueError(f"to: expected hub, onnx or torch-export, got a {type(to).__name__}")
         export_run(self._task, to, path_of(out, "out"))
 
+    @keyword_errors()
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Move the run into a directory, if it is in a temporary one; else copy it there.
 
@@ -368,7 +370,7 @@ class Run:
         texts: bool = False,  # whether texts in memory need no file
         optional: bool = False,  # whether the verb reads data of its own where none are passed
     ) -> Any:
-        with inputs_of(self._task) as inputs:
+        with keyword_errors(), inputs_of(self._task, answers=not texts) as inputs:
             options = dict(options)
             labels = {"labels": options.pop("labels", None)} if self.task in ("image", "classify-images") else {}
             path: str | list[str] | None = None

@@ -78,10 +78,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def check_header(path: Path) -> None:
-    """Refuse a safetensors file whose header is longer than any of weights, before it is parsed.
-
-    Parsed headers take up to 20 times the memory of their bytes.
-    """
+    """Refuse a safetensors file with a header longer than any of weights: parsed, it takes up to 20 times its bytes."""
     refuse_device(path)
     with path.open("rb") as file:
         size = int.from_bytes(file.read(8), "little")

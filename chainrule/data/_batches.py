@@ -88,10 +88,7 @@ def in_order(
     rows: npt.NDArray[np.integer] | None = None,
     lengths: npt.NDArray[np.integer] | None = None,
 ) -> Iterator[Rows]:
-    """Evaluation: every row once, or those in `rows`, in order, at most `batch_size` at a time.
-
-    With `lengths` (N,), a large batch ends before a row that would make more padding than elements of it.
-    """
+    """Yield every row once, or those in `rows`; with `lengths` (N,), batches end before padding outweighs elements."""
     chosen = np.arange(count) if rows is None else np.asarray(rows, dtype=np.int64)
     if lengths is None:
         return (chosen[start : start + batch_size] for start in range(0, len(chosen), batch_size))

@@ -15,7 +15,7 @@ from chainrule.data._characters import ByteVocabulary, CharVocabulary, WordVocab
 from chainrule.data._store import FORMAT, Store, StoreWriter
 from chainrule.data._subwords import BPEVocabulary, read_tokenizer
 from chainrule.data._text import Part, Progress, no_progress, open_source, split_by_position
-from chainrule.data._vocabulary import FileTokens, Ids, Tokens, Vocabulary, token_dtype
+from chainrule.data._vocabulary import Ids, Tokens, Vocabulary, token_dtype
 
 MANIFEST = "corpus.json"
 READINGS = ("stream", "lines")
@@ -166,7 +166,7 @@ def open_corpus(directory: str | Path) -> Corpus:
         _check_manifest(store.manifest, vocabulary)
         by_lines = store.manifest["options"]["reading"] == "lines"
         train, valid = (
-            FileTokens(
+            Tokens(
                 store,
                 f"{name}.tokens",
                 store.manifest[name]["elements"],

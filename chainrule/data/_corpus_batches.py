@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from chainrule._ranges import check_batch_size, check_seed
-from chainrule.data._batches import Batch, padded
+from chainrule.data._batches import Batch, Batches, Shuffled, by_length, padded
 from chainrule.data._vocabulary import Ids, Tokens
 
 
@@ -95,18 +95,15 @@ def _chunk(tokens: Tokens, starts: Ids, length: int, *, first: bool) -> Batch:
     return Batch(rows[:, back:], previous=None if first else rows[:, 0], fresh=first)
 
 
-_BLOCKS = 1 << 20
 _BATCHES_IN_POOL = 128
 _LINES_AT_ONCE = 1 << 16
 
 
-class LineBatches:
+class LineBatches(Batches):
     """Lines in random order, sorted so that rows of a batch have similar lengths, as a pure function of (seed, step).
 
     An epoch shuffles the lines, takes them by pools of 128 batches, sorts each pool by length, cuts it into batches and
     shuffles those. It reads every line once, but for the last (number of lines mod B), other lines in each epoch.
-    Beyond a million lines, blocks of neighbouring lines are shuffled instead of single lines, at most a million of
-    them, so that memory stays bounded; lines of a block still meet only where their length agrees.
 
     Args:
         tokens: a corpus prepared with reading="lines".
@@ -122,59 +119,18 @@ class LineBatches:
     def __init__(
         self, tokens: Tokens, batch_size: int, max_length: int, seed: int = 0, shard: tuple[int, int] = (0, 1)
     ) -> None:
-        check_batch_size(batch_size, shard)
-        check_seed(seed)
         check_lines(tokens, batch_size)
         if max_length < 1:
             raise ValueError(f"max_length: expected at least 1, got {max_length}")
-        self.tokens, self.batch_size, self.max_length, self.seed, self.shard = (
-            tokens, batch_size, max_length, seed, shard,
-        )  # fmt: skip
-        self.steps_per_epoch = tokens.line_count // batch_size
-        self.cut_lines = sum(int((stops - starts > max_length).sum()) for starts, stops in _all_bounds(tokens))
-        self._block = -(-tokens.line_count // _BLOCKS)
-        self._epoch: tuple[int, Ids, Ids] | None = None
-        self._pool: tuple[int, int, Ids] | None = None
-
-    def at(self, step: int) -> Batch:
-        """Return the batch of a step, counted from 0 over all epochs."""
-        epoch, index = divmod(step, self.steps_per_epoch)
-        pool, index = divmod(index, _BATCHES_IN_POOL)
-        if self._pool is None or self._pool[:2] != (epoch, pool):
-            self._pool = (epoch, pool, self._sorted_pool(epoch, pool))
-        rank, world = self.shard
-        return _lines(self.tokens, self._pool[2][index], self.max_length, slice(rank, None, world))
-
-    def _sorted_pool(self, epoch: int, pool: int) -> Ids:
-        """Return the lines of each batch of a pool, (batches, B)."""
-        first = pool * _BATCHES_IN_POOL * self.batch_size
-        last = min(first + _BATCHES_IN_POOL * self.batch_size, self.steps_per_epoch * self.batch_size)
-        lines = self._shuffled(epoch, first, last)
-        starts, stops = self.tokens.line_bounds(lines)
-        rng = np.random.default_rng([self.seed, epoch, 1 + pool])
-        mixed = rng.permutation(len(lines))  # so that lines of equal length do not come in the order of the file
-        by_length = mixed[np.argsort(np.minimum(stops - starts, self.max_length)[mixed], kind="stable")]
-        return rng.permutation(lines[by_length].reshape(-1, self.batch_size))
-
-    def _shuffled(self, epoch: int, first: int, last: int) -> Ids:
-        """Return the lines at positions [first, last) of an epoch's order, in which whole blocks are shuffled."""
-        if self._epoch is None or self._epoch[0] != epoch:
-            count = self.tokens.line_count
-            blocks = np.random.default_rng([self.seed, epoch, 0]).permutation(-(-count // self._block))
-            sizes = np.minimum((blocks + 1) * self._block, count) - blocks * self._block  # the last block may be short
-            self._epoch = (epoch, blocks, np.cumsum(sizes) - sizes)
-        _, blocks, places = self._epoch
-        order = np.arange(first, last)
-        at = np.searchsorted(places, order, side="right") - 1
-        return blocks[at] * self._block + (order - places[at])
+        lengths = np.concatenate([stops - starts for starts, stops in _all_bounds(tokens)])
+        self.cut_lines = int((lengths > max_length).sum())
+        sort, (rank, world) = by_length(np.minimum(lengths, max_length)), shard
+        order = Shuffled(len(lengths), batch_size, seed, shard, name="lines", sort=sort, pool=_BATCHES_IN_POOL)
+        super().__init__(order, lambda _, lines: _lines(tokens, lines, max_length, slice(rank, None, world)))
 
 
 def line_evaluation(tokens: Tokens, batch_size: int, *, max_elements: int = 1 << 16) -> Iterator[Batch]:
-    """Read every line exactly once, whole and in order, at most `batch_size` in a batch.
-
-    A batch holds fewer lines where they are so long that it would exceed `max_elements` elements, padding counted; a
-    single longer line forms a separate batch.
-    """
+    """Read every line exactly once, whole and in order; long lines make smaller batches, one of a line at least."""
     check_batch_size(batch_size, (0, 1))
     check_lines(tokens, 1)
     return _line_evaluation(tokens, batch_size, max_elements)

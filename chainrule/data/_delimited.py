@@ -41,7 +41,7 @@ class DelimitedFile:
     def lines(self) -> Generator[tuple[int, str], None, None]:
         """Yield the lines without their ends, with their numbers from 1, as soon as they are there."""
         with self.open() as file:
-            for number, text in self._decoded(file, 0):
+            for number, text in self._decoded(file):
                 if number == 1 and not text.endswith("\n"):  # the whole file: lines may end in a lone carriage return
                     yield from enumerate(text.removesuffix("\r").split("\r"), 1)
                     return
@@ -52,12 +52,9 @@ class DelimitedFile:
         return ((line, self._checked(line, text.split(delimiter))) for line, text in self.lines() if text)
 
     def quoted_rows(self, delimiter: str, file: BinaryIO | None = None, before: int = 0) -> Generator[Row, None, None]:
-        """Yield the cells of each row, where double quotes may enclose a cell, with the number of the row's last line.
-
-        Cells lose the white space around them; empty lines are passed over.
-        """
+        """Yield the stripped cells of each row, where double quotes may enclose a cell, with the row's last line."""
         with self.open() if file is None else file as raw:
-            lines = self._any_lines(raw, before) if file is not None else islice(self._any_lines(raw, 0), before, None)
+            lines = islice(self._any_lines(raw), before, None)
             reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=True, strict=True)
             ended, width = before, 0
             while True:
@@ -130,9 +127,9 @@ class DelimitedFile:
             )
         return cells
 
-    def _decoded(self, file: BinaryIO, before: int) -> Iterator[tuple[int, str]]:
-        last = before  # line that is not empty
-        for number, raw in raw_lines(file, self.name, before):
+    def _decoded(self, file: BinaryIO) -> Iterator[tuple[int, str]]:
+        last = 0  # line that is not empty
+        for number, raw in raw_lines(file, self.name):
             if not raw.isspace():
                 last = number
             elif number - last > MOST_EMPTY:
@@ -150,9 +147,9 @@ class DelimitedFile:
                 raise ValueError(f"{self.name} line {number}: expected text, got a NUL byte: correct the file")
             yield number, text.removeprefix("\ufeff") if number == 1 else text
 
-    def _any_lines(self, file: BinaryIO, before: int) -> Iterator[str]:
+    def _any_lines(self, file: BinaryIO) -> Iterator[str]:
         r"""Lines with their ends, which may be a lone ``\r`` too."""
-        for _, text in self._decoded(file, before):
+        for _, text in self._decoded(file):
             if "\r" in text:
                 yield from io.StringIO(text, newline="")
             else:
@@ -173,20 +170,14 @@ def with_point(cell: str) -> str:
 
 
 def _fitness(rows: list[list[str]]) -> tuple[int, float, int]:
-    """Return how many rows are as wide as the first, the share of clean cells, and how wide the first row is.
-
-    A cell is clean that holds no delimiter, but for the comma of a number.
-    """
+    """Return how many rows are as wide as the first, the share of clean cells, and the width of the first row."""
     width, cells = len(rows[0]), list(chain(*rows))
     clean = sum(not any(mark in cell for mark in DELIMITERS) or bool(DECIMAL_COMMA.fullmatch(cell)) for cell in cells)
     return sum(len(row) == width for row in rows), clean / len(cells), width
 
 
 def _has_rows(cell: str, delimiter: str, width: int) -> bool:
-    """Return whether the lines inside a cell are rows of the usual width, the sign of a lost quote.
-
-    In prose a blank comes after a comma. Of rows of two cells there must be two.
-    """
+    """Return whether the lines inside a cell (two, if rows have two cells) look like rows, the sign of a lost quote."""
     inner = [line for line in cell.split("\n")[1:-1] if line.strip()]
     return (
         width > 1
@@ -199,10 +190,7 @@ csv.field_size_limit(LARGEST_CELL)
 
 
 def parse_types(text: str) -> dict[str, str]:
-    """Return the kinds of columns that a user named.
-
-    A pair with a comma in it stands in double quotes, as in a CSV file.
-    """
+    """Return the kinds of columns that a user named; a pair with a comma in it stands in double quotes."""
     try:
         cells = next(csv.reader([text], skipinitialspace=True, strict=True), [])
     except csv.Error:

@@ -38,10 +38,7 @@ class Member:
 
 
 class Members:
-    """All files of one kind below a folder, in the order of their names; of a tar or zip archive, in its order; or one.
-
-    Hidden files are left out. A file of an archive is held in memory while it is read.
-    """
+    """All visible files of one kind in a folder (by name) or an archive (in its order), or a single file."""
 
     def __init__(self, path: str | Path, endings: tuple[str, ...], noun: str):
         self.path, self._endings = Path(path), endings

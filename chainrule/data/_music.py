@@ -79,13 +79,7 @@ def _moved(roll: Roll, semitones: int) -> Roll:
 def music_batches(
     rolls: Rolls, batch_size: int, longest: int, semitones: int, seed: int, shard: tuple[int, int]
 ) -> Batches:
-    """Batches of shuffled parts of pieces, similar lengths together; each part is transposed by a random interval.
-
-    Args:
-        longest: frames of a part.
-        semitones: the largest interval up or down, drawn anew in each step.
-        rolls, batch_size, seed, shard: see `Shuffled`.
-    """
+    """Batches of shuffled parts of pieces, similar lengths together, each moved by up to so many `semitones`."""
     parts = rolls.cut(longest)
     lengths = parts.lengths
     order = Shuffled(len(lengths), batch_size, seed, shard, name="pieces", sort=by_length(lengths), pool=_POOL)
@@ -122,23 +116,7 @@ def prepare_music(
     skip_bad: bool,
     seed: int,
 ) -> dict[str, Any]:
-    """Read MIDI files and write their piano rolls into a directory; returns the manifest.
-
-    Of ten files or more some are held out whole, drawn from the seed; of fewer, the end of each.
-
-    Args:
-        source: a folder, an archive or a file, as `Members` reads it.
-        directory: created if it is missing; `music.json` is the last file written into it.
-        frames_per_quarter: frames of a quarter note.
-        validation: validation files; by default a part of the source is held out.
-        validation_fraction: of the files, or of each file.
-        skip_bad: leave out and list files that cannot be read instead of raising an error.
-        seed: of the files held out.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: a file is no MIDI file, damaged, or without notes, or there are too few.
-    """
+    """Write piano rolls of MIDI files; of ten files or more some are held out whole, else the end of each."""
     skipped: list[dict[str, str]] = []
     tempi: list[float] = []
     beyond = 0

@@ -73,10 +73,7 @@ class Pair:
 
 
 def read_pairs(source: str | Path, target: str | Path | None = None) -> Iterator[Pair]:
-    """Yield the pairs of two files aligned line by line, or of one file of two columns.
-
-    Sentences lose the white space around them, and may be empty.
-    """
+    """Yield the stripped pairs of two files aligned line by line, or of one file of two columns."""
     if target is None:
         for line, text in read_sentences(source):
             columns = text.split("\t")
@@ -140,10 +137,7 @@ def prepare_pairs(
     seed: int = 0,
     vocabularies: tuple[Vocabulary, Vocabulary] | None = None,
 ) -> Pairs:
-    """Read pairs twice, once for their vocabularies and once for their numbers, and write both into a directory.
-
-    Every sentence ends in `<eos>`; an empty one is `<eos>` alone, and stays.
-    """
+    """Read pairs twice, for their vocabularies and for their numbers, each with its `<eos>`, and write both."""
     if level not in LEVELS:
         raise ValueError(f"level: expected one of {', '.join(LEVELS)}, got {level!r}")
     check_fraction("validation_fraction", validation_fraction)

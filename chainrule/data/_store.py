@@ -51,10 +51,7 @@ class ArrayFile:
 
 
 class StoreWriter:
-    """Write a folder of prepared data, as a context manager; `finish` makes it complete.
-
-    An error inside the context removes the arrays written so far: a full disk must not stay full.
-    """
+    """Write a folder of prepared data; `finish` makes it complete, and an error removes what was written so far."""
 
     def __init__(self, directory: str | Path, manifest: str):
         self.directory, self._manifest = Path(directory), manifest
@@ -176,10 +173,7 @@ class Store:
         return array
 
     def offsets(self, name: str, end: int, *, rows: int | None = None, shortest: int = 0) -> npt.NDArray[np.int64]:
-        """Read where rows begin, (N + 1,): from 0 up to `end`, each row with at least `shortest` elements.
-
-        N is `rows`, or any number for None.
-        """
+        """Read where `rows` rows begin, (N + 1,): from 0 up to `end`, each row with at least `shortest` elements."""
         sizes = (None if rows is None else rows + 1,)
         offsets: npt.NDArray[np.int64] = np.array(self.array(name, "i8", sizes), dtype=np.int64)
         if not len(offsets) or offsets[0] != 0 or offsets[-1] != end or (np.diff(offsets) < shortest).any():

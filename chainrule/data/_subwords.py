@@ -205,9 +205,7 @@ def _tokenizer(pieces: dict[str, int], merges: list[tuple[str, str]]) -> "Tokeni
 
 @cache
 def _byte_characters() -> str:
-    """Return the printable character of each byte: itself where it is printable Latin-1, else one from U+0100
-    on.
-    """
+    """Return the printable character of each byte: itself in printable Latin-1, else one from U+0100 on."""
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = iter(range(0x100, 0x200))
     return "".join(chr(byte if byte in printable else next(others)) for byte in range(256))
@@ -261,10 +259,7 @@ class TokenizerFile:
 
 
 def read_tokenizer(path: str | Path, *, eos: bool = False) -> TokenizerFile:
-    r"""Read byte-level BPE as in GPT-2 (Radford et al. 2019); nothing in the file is executed.
-
-    Only its merges are used, so that no symbol is unknown. Symbols that no merge reaches are left out.
-    """
+    """Read byte-level BPE as in GPT-2 (Radford et al. 2019), its merges alone; nothing in the file is executed."""
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file: expected a tokenizer.json")

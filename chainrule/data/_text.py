@@ -37,30 +37,25 @@ def read_text(path: str | Path, *, strict: bool = True) -> Generator[str, None, 
         FileNotFoundError: there is no such file.
     """
     with open_bytes(path) as file:
-        chunks = read_chunks(file)
-        yield from decode_chunks(with_line_feeds(chunks) if strict else chunks, name=name_of(path), strict=strict)
+        yield from decode_chunks(read_chunks(file), name=name_of(path), strict=strict)
 
 
 def read_lines(path: str | Path, *, strict: bool = True) -> Generator[tuple[int, str], None, None]:
     r"""Yield the lines of a file with their numbers from 1, without their ``\n``; `-` is standard input.
 
-    Only ``\n`` ends a line, or ``\r`` where a text has no ``\n``; a ``\r`` before it stays. Lines come as soon as they
-    are there, so a growing log can be piped in. Arguments and errors match `read_text`.
+    Only ``\n`` ends a line; a ``\r`` before it stays. Lines come as soon as they are there, so a growing log can be
+    piped in. Arguments and errors match `read_text`.
     """
     name, offset = name_of(path), 0
     with open_bytes(path) as file:
         for number, raw in raw_lines(file, name):
-            if strict and number == 1 and b"\n" not in raw:  # the whole file: lines may end in carriage returns alone
-                text = decode(raw, name=name, strict=strict, offset=0, line=1)
-                yield from enumerate(text.removesuffix("\r").split("\r"), 1)
-                return
             yield number, decode(raw.removesuffix(b"\n"), name=name, strict=strict, offset=offset, line=number)
             offset += len(raw)
 
 
-def raw_lines(file: BinaryIO, name: str, before: int = 0) -> Iterator[tuple[int, bytes]]:
+def raw_lines(file: BinaryIO, name: str) -> Iterator[tuple[int, bytes]]:
     r"""Yield the lines of an open file with their ends, as soon as they are there, with their numbers."""
-    for number, raw in enumerate(iter(partial(file.readline, LONGEST_LINE + 1), b""), before + 1):
+    for number, raw in enumerate(iter(partial(file.readline, LONGEST_LINE + 1), b""), 1):
         if len(raw) > LONGEST_LINE:
             raise ValueError(f"{name} line {number}: expected at most {LONGEST_LINE >> 20} MiB, got more: break it up")
         yield number, raw
@@ -126,18 +121,6 @@ def read_chunks(file: BinaryIO, length: int | None = None, size: int = CHUNK_BYT
         left -= len(chunk)
 
 
-def with_line_feeds(chunks: Iterable[bytes], beginning: bytes | None = None) -> Iterator[bytes]:
-    r"""Chunks of a text with line feeds for carriage returns, where these alone end the lines of its beginning.
-
-    >>> list(with_line_feeds([b"a\rb\r", b"c\r"])), list(with_line_feeds([b"a\r\nb", b"\rc"]))
-    ([b'a\nb\n', b'c\n'], [b'a\r\nb', b'\rc'])
-    """
-    for chunk in chunks:
-        beginning = chunk if beginning is None else beginning
-        old_ends = b"\r" in beginning[:-1] and b"\n" not in beginning
-        yield chunk.replace(b"\r", b"\n") if old_ends else chunk
-
-
 def decode_chunks(
     chunks: Iterable[bytes],
     *,
@@ -146,11 +129,7 @@ def decode_chunks(
     offset: int = 0,
     lines_before: Callable[[], int] = int,
 ) -> Iterator[str]:
-    """Decode bytes that come in chunks cut anywhere; of text, a byte order mark at the beginning is left out.
-
-    `offset` and `lines_before` tell how many bytes and lines of the file precede the first chunk; the latter may
-    be costly and is called for an error message only.
-    """
+    """Decode bytes cut anywhere, after `offset` bytes and `lines_before()` lines of the file, which errors tell."""
     pending = b""  # the beginning of a character whose end is in the next chunk: at most 3 bytes
     line = 1
     for chunk in chain(filter(None, chunks), [b""]):
@@ -196,11 +175,7 @@ def refuse_utf16(beginning: bytes, name: str) -> None:
 
 
 def name_of(path: str | Path) -> str:
-    """Return the name of a file in messages.
-
-    >>> name_of("-"), name_of("poems.txt")
-    ('standard input', 'poems.txt')
-    """
+    """Return the name of a file in messages."""
     return "standard input" if str(path) == STDIN else str(path)
 
 
@@ -299,11 +274,8 @@ class Part:
         self, *, strict: bool = True, stage: str = "", progress: Progress = no_progress
     ) -> Generator[str, None, None]:
         """Yield the text of this part in chunks; errors tell the place in the whole source."""
-        with self.source.open() as file:
-            beginning = file.read(CHUNK_BYTES)
-        chunks = self._bytes(stage, progress)
         yield from decode_chunks(
-            with_line_feeds(chunks, beginning) if strict else chunks,
+            self._bytes(stage, progress),
             name=self.source.label,
             strict=strict,
             offset=self.start,
@@ -332,9 +304,8 @@ def split_by_position(source: Source, validation_fraction: float, *, at_line_end
     """
     target = min(max(round(source.size * (1 - validation_fraction)), 1), source.size - 1)
     with source.mapped() as text:
-        mark = b"\r" if text.find(b"\n") < 0 else b"\n"
-        after = text.find(mark, target - 1) + 1 or source.size
-        ends = [end for end in (text.rfind(mark, 0, target) + 1, after) if 0 < end < source.size]
+        after = text.find(b"\n", target - 1) + 1 or source.size
+        ends = [end for end in (text.rfind(b"\n", 0, target) + 1, after) if 0 < end < source.size]
         cut = min(ends, key=lambda end: abs(end - target), default=0)
         if not at_line_end and (not cut or abs(cut - target) > (source.size - target) / 2):
             cut = _character_start(text, target)

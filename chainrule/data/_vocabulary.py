@@ -167,11 +167,7 @@ _WINDOW = 8  # symbols decoded again with each next one: a character has at most
 
 
 def symbol_spans(vocabulary: Vocabulary, ids: npt.ArrayLike) -> tuple[str, list[tuple[int, int]]]:
-    """Return the text of symbols (T,), and the start and stop of each in it.
-
-    A byte, or a piece of a word, that goes on with a character begun before it shares that character. The space that
-    is put between words belongs to none.
-    """
+    """Return the text of symbols (T,), and the start and stop of each in it; bytes of one character share it."""
     symbols = vocabulary.check_ids(ids).tolist()
     text = vocabulary.decode(symbols)
     window: list[int] = []
@@ -189,31 +185,7 @@ def symbol_spans(vocabulary: Vocabulary, ids: npt.ArrayLike) -> tuple[str, list[
     return text, spans
 
 
-class Tokens(ABC):
-    """A sequence of symbols, and the lines in it where the corpus is read by lines."""
-
-    line_count: int
-
-    @abstractmethod
-    def __len__(self) -> int:
-        """Return the number of symbols."""
-
-    @abstractmethod
-    def rows(self, starts: Ids, stops: Ids) -> list[npt.NDArray[np.integer]]:
-        """Return the symbols from each start up to its stop, in the smallest type that holds them."""
-
-    @abstractmethod
-    def line_bounds(self, lines: Ids) -> tuple[Ids, Ids]:
-        """Start and end of each of the given lines, `<eos>` included."""
-
-    def slice(self, start: int, stop: int) -> Ids:
-        """Return the symbols from `start` up to `stop`, int64; `ValueError` where they are not all there."""
-        if not 0 <= start <= stop <= len(self):
-            raise ValueError(f"slice: expected 0 <= start <= stop <= {len(self)}, got {start} and {stop}")
-        return self.rows(np.array([start]), np.array([stop]))[0].astype(np.int64)
-
-
-class FileTokens(Tokens):
+class Tokens:
     """Symbols in a file of raw little-endian unsigned integers, memory-mapped for each read alone.
 
     `name` is the array of symbols below `symbols`, `lines` the offsets (line_count + 1,) where lines start, if any.
@@ -233,7 +205,14 @@ class FileTokens(Tokens):
     def __len__(self) -> int:
         return self._count
 
+    def slice(self, start: int, stop: int) -> Ids:
+        """Return the symbols from `start` up to `stop`, int64; `ValueError` where they are not all there."""
+        if not 0 <= start <= stop <= len(self):
+            raise ValueError(f"slice: expected 0 <= start <= stop <= {len(self)}, got {start} and {stop}")
+        return self.rows(np.array([start]), np.array([stop]))[0].astype(np.int64)
+
     def rows(self, starts: Ids, stops: Ids) -> list[npt.NDArray[np.integer]]:
+        """Return the symbols from each start up to its stop, in the smallest type that holds them."""
         if not self._count:
             return [np.zeros(0, dtype=self._dtype) for _ in starts]
         ids = np.asarray(np.memmap(self._path, dtype=self._dtype, mode="r", shape=(self._count,)))
@@ -245,6 +224,7 @@ class FileTokens(Tokens):
         return rows
 
     def line_bounds(self, lines: Ids) -> tuple[Ids, Ids]:
+        """Start and end of each of the given lines, `<eos>` included."""
         if self._lines is None:
             raise ValueError("this corpus is one stream: prepare it with reading='lines' to read it by lines")
         offsets = np.asarray(np.memmap(self._lines, dtype="<i8", mode="r", shape=(self.line_count + 1,)))
@@ -255,9 +235,5 @@ class FileTokens(Tokens):
 
 
 def token_dtype(symbols: int) -> str:
-    """Return the smallest unsigned type that holds the symbols 0..V-1.
-
-    >>> token_dtype(256), token_dtype(257)
-    ('uint8', 'uint16')
-    """
+    """Return the smallest unsigned type that holds the symbols 0..V-1, such as uint16."""
     return np.min_scalar_type(symbols - 1).name

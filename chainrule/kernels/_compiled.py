@@ -1,7 +1,6 @@
 """Check if compiled loops may run, without importing numba, which takes about a second."""
 
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
@@ -39,21 +38,26 @@ def first_compiled(saved: float, count: int | None) -> int | None:
 def compiled_loops(like: Tensor) -> ModuleType | None:
     """Return the compiled loops, or None where plain code must compute.
 
-    That is so without numba, where machine code cannot be kept for the next time, for a weight on another device or in
-    another type, under autocast or a dispatch mode, and with `CHAINRULE_KERNELS=off`.
+    That is so without a numba that works, where machine code cannot be kept for the next time, for a weight on another
+    device or in another type, under autocast or a dispatch mode, and with `CHAINRULE_KERNELS=off`.
     """
     supported = like.device.type == "cpu" and like.dtype in (torch.float32, torch.float64)
     if not enabled() or not supported or torch.is_autocast_enabled("cpu") or _get_current_dispatch_mode() is not None:
         return None
-    if find_spec("numba") is None:
+    if (loops := _imported()) is None:
         return None
-    try:
-        from numba import config
+    from numba import config
 
-        from chainrule.kernels import _compiled_loops as loops
-    except ImportError:  # a numba that does not go with this NumPy
-        return None
     return loops if _is_kept(config.CACHE_DIR) else None
+
+
+@cache
+def _imported() -> ModuleType | None:
+    try:
+        from chainrule.kernels import _compiled_loops as loops
+    except Exception:  # numba that does not go with this NumPy, Python or processor raises errors of many types
+        return None
+    return loops
 
 
 @cache

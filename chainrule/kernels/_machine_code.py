@@ -16,12 +16,16 @@ from numba import config, njit
 from numba.core import event
 from numba.misc.appdirs import AppDirs
 
+if config.DISABLE_JIT:
+    raise ImportError("NUMBA_DISABLE_JIT turns numba's compiler off")
+
 # Arrays belong to whoever calls from Python, for as long as the call lasts: counting references to them in between
 # took three quarters of the time.
 compiled = njit(_nrt=False)
 # Of numbers: a product and a sum may fuse, and sums may be taken in the order of vectors. NaN and infinities stay.
 compiled_sums = njit(_nrt=False, error_model="numpy", fastmath={"contract", "reassoc", "nsz"})
 inlined_sums = njit(_nrt=False, error_model="numpy", fastmath={"contract", "reassoc", "nsz"}, forceinline=True)
+_ROOM = 1 << 20  # bytes of machine code: on a full disk numba would raise in the middle of a draw
 
 
 class _Notice(event.Listener):
@@ -57,7 +61,7 @@ def kept(function: Any) -> Any:
 
 
 def folder(package: Path) -> Path | None:
-    """Return the folder of the code of a package's files: the first that can be written, None where none can."""
+    """Return the folder of the code of a package's files: the first with room to write it, None where none has."""
     return next(filter(_is_writable, _folders(package)), None)
 
 
@@ -74,7 +78,8 @@ def _folders(package: Path) -> Iterator[Path]:
 def _is_writable(path: Path) -> bool:
     try:
         path.mkdir(parents=True, exist_ok=True)
-        with TemporaryFile(dir=path):
-            return True
+        with TemporaryFile(dir=path) as file:
+            file.write(bytes(_ROOM))
+        return True
     except OSError:
         return False

@@ -120,7 +120,7 @@ def gru(
 def _run(kind: str, sizes: list[int], plain: Plain, projected: Tensor, *operands: Tensor) -> tuple[Tensor, ...]:
     if not custom_gradients_work():
         return plain(projected, *operands)
-    loops = training_loops(operands[0], sizes)
+    loops = training_loops(operands[0], sizes) if len({part.dtype for part in (projected, *operands)}) == 1 else None
     steps = _STEPS[kind] if loops is None else loops.steps(kind)
     results: tuple[Tensor, ...] = _Recurrence.apply(steps, sizes, plain, projected, placeholder(projected), *operands)
     return results

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from chainrule.layers._dilated_stack import CausalConv1d as CausalConv1d
     from chainrule.layers._dilated_stack import DilatedStack as DilatedStack
     from chainrule.layers._gated_pyramid import ShiftedConv2d as ShiftedConv2d
-    from chainrule.layers._group_network import coarse_to_fine as coarse_to_fine
     from chainrule.layers._image_encoder import ImageEncoder as ImageEncoder
     from chainrule.layers._kneser_ney import KneserNey as KneserNey
     from chainrule.layers._lattice_lstm import DiagonalLSTM as DiagonalLSTM

@@ -103,7 +103,7 @@ class Recurrent(nn.RNNBase, SequenceLayer):
         if unknown is not None:
             output, parts = self._run_masked(x, parts, unknown)
         else:
-            if self._use_vendor(x, packing):
+            if self._use_vendor(x, parts, packing):
                 output, parts = vendor_output(self, x, parts, packing)
             else:
                 output, parts = self._run_bptt(x, parts, packing)
@@ -192,7 +192,7 @@ class Recurrent(nn.RNNBase, SequenceLayer):
             x = torch.cat(outputs, 2)
         return x, [torch.stack(part, 1) for part in zip(*last, strict=True)]
 
-    def _use_vendor(self, x: Tensor, packing: Packing) -> bool:
+    def _use_vendor(self, x: Tensor, parts: list[Tensor], packing: Packing) -> bool:
         if self.backend == "bptt":
             return False
         if not self.vendor_computes_this():
@@ -210,7 +210,7 @@ class Recurrent(nn.RNNBase, SequenceLayer):
             and self.mode == "LSTM"
             and packing.rows is None
             and packing.time > 1
-            and self.weight_hh_l0.dtype == torch.float32
+            and all(part.dtype == torch.float32 for part in (self.weight_hh_l0, *parts))
             and not torch.is_autocast_enabled("cpu")
             and not needs_plain_form()
             and training_loops(self.weight_hh_l0, packing.sizes) is None

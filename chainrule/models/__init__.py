@@ -17,10 +17,8 @@ if TYPE_CHECKING:
     from chainrule.models._image_transformer import ImageTransformer as ImageTransformer
     from chainrule.models._logits_model import LogitsModel as LogitsModel
     from chainrule.models._made import MADE as MADE
-    from chainrule.models._made_ensemble import MADEEnsemble as MADEEnsemble
     from chainrule.models._model_mean import CalibratedMixture as CalibratedMixture
     from chainrule.models._model_mean import Ensemble as Ensemble
-    from chainrule.models._multi_scale_pixel_cnn import MultiScalePixelCNN as MultiScalePixelCNN
     from chainrule.models._ngram_lm import NgramLM as NgramLM
     from chainrule.models._pixel_cnn import PixelCNN as PixelCNN
     from chainrule.models._pixel_cnn_pp import PixelCNNPP as PixelCNNPP

@@ -117,13 +117,7 @@ _BELOW_BFLOAT16 = ("SSE41", "AVX", "AVX2", "AVX2_VNNI", "AVX2_VNNI_2", "AVX512_C
 
 
 def instruction_set() -> str:
-    """Name the vector instructions that torch uses on this processor, such as "AVX2" or "AVX-512 bf16".
-
-    The variables ATEN_CPU_CAPABILITY and ONEDNN_MAX_CPU_ISA may disable instructions of the processor.
-
-    >>> instruction_set() != ""
-    True
-    """
+    """Name the vector instructions that torch uses here, such as "AVX2", within limits of environment variables."""
     capability = torch.backends.cpu.get_cpu_capability()
     if capability == "DEFAULT" and platform.machine() in ("arm64", "aarch64"):
         return "NEON"
@@ -160,10 +154,7 @@ def autocast(dtype: torch.dtype, device: torch.device) -> AbstractContextManager
 
 
 def emulation_note(dtype: torch.dtype, device: torch.device) -> str | None:
-    """Return a warning if products in `dtype` are emulated on this processor, else None.
-
-    >>> emulation_note(torch.float32, torch.device("cpu"))
-    """
+    """Return a warning if products in `dtype` are emulated on this processor, else None."""
     if dtype != torch.bfloat16 or device.type != "cpu" or multiplies_bfloat16():
         return None
     return f"precision bfloat16 is emulated on this processor ({instruction_set()}) and slower: float32 is faster here"

@@ -1,7 +1,6 @@
 """Position of a run, and its duration in steps or seconds."""
 
 import math
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
@@ -108,62 +107,10 @@ class Position:
         return position
 
 
-class Duration(ABC):
-    """Base class: the end of a run, its progress, and the times and sizes of its validations.
+class Steps:
+    """Duration in steps, or at most in `most_seconds`; it reads no clock, so that repeated runs have equal bits."""
 
-    Attributes:
-        stopped_early: true if the last validation ran out of time before the end of the data.
-    """
-
-    stopped_early = False
-
-    @abstractmethod
-    def finished(self, position: Position) -> bool:
-        """Return true if the run takes no further step."""
-
-    @abstractmethod
-    def check_reaches(self, position: Position) -> None:
-        """Raise ValueError if a resumed run is already beyond its end."""
-
-    @abstractmethod
-    def progress(self, position: Position) -> float:
-        """Return the fraction of the run done after the next step, for the learning-rate schedule."""
-
-    @abstractmethod
-    def validation_due(self, position: Position) -> bool:
-        """Return true to validate before the next step; a run always validates after its last step."""
-
-    @abstractmethod
-    def start_up(self, seconds: float) -> float:
-        """Return the part of the seconds before the first step that counts."""
-
-    @abstractmethod
-    def allowance(self, position: Position, *, last: bool) -> float:
-        """Return the seconds that the next validation may take, without saving."""
-
-    @abstractmethod
-    def validation_part(self, batches: Iterable[Batch], position: Position, seconds: float) -> Iterator[Batch]:
-        """Yield the first batches: at least as far as the last validation, then until the `seconds` are used up."""
-
-    @abstractmethod
-    def end(self, position: Position) -> None:
-        """Record that the run has ended."""
-
-    @abstractmethod
-    def step_took(self, seconds: float) -> None:
-        """Record the duration of a step."""
-
-
-class Steps(Duration):
-    """Duration in steps; it reads no clock, so that repeated runs are equal bit for bit.
-
-    If the steps were chosen for a budget and are slower than expected, the run ends with the budget.
-
-    Args:
-        total: number of steps.
-        validate_every: steps between validations.
-        most_seconds: budget, or None.
-    """
+    stopped_early = False  # whether the last validation ran out of time before the end of the data
 
     def __init__(self, total: int, validate_every: int, most_seconds: float | None = None):
         self.total = total
@@ -171,29 +118,36 @@ class Steps(Duration):
         self.most_seconds = math.inf if most_seconds is None else most_seconds
 
     def finished(self, position: Position) -> bool:
+        """Return true if the run takes no further step."""
         if position.step >= self.total:
             return True
         return position.step > 0 and position.elapsed + (position.validation_seconds or 0.0) >= self.most_seconds
 
     def check_reaches(self, position: Position) -> None:
+        """Raise ValueError if a resumed run is already beyond its end."""
         if position.step > self.total:
             raise ValueError(
                 f"steps: expected at least the {position.step} that the run has done, got {self.total}: raise it"
             )
 
     def progress(self, position: Position) -> float:
+        """Return the fraction of the run done after the next step, for the learning-rate schedule."""
         return (position.step + 1) / self.total
 
     def validation_due(self, position: Position) -> bool:
+        """Return true to validate before the next step; a run always validates after its last step."""
         return position.step % self.validate_every == 0
 
     def start_up(self, seconds: float) -> float:
+        """Return the part of the seconds before the first step that counts."""
         return min(seconds, START_UP_SHARE * self.most_seconds)
 
     def allowance(self, position: Position, *, last: bool) -> float:
+        """Return the seconds that the next validation may take, without saving."""
         return math.inf
 
     def validation_part(self, batches: Iterable[Batch], position: Position, seconds: float) -> Iterator[Batch]:
+        """Yield the first batches: at least as far as the last validation, then until the `seconds` are used up."""
         trained_between = self.validate_every * position.elements // position.step
         left = max(trained_between, LEAST_VALIDATION)
         for read, batch in enumerate(batches, 1):
@@ -203,10 +157,10 @@ class Steps(Duration):
                 return
 
     def end(self, position: Position) -> None:
-        """Do nothing: the number of steps shows the end."""
+        """Record that the run has ended, which the number of steps shows."""
 
     def step_took(self, seconds: float) -> None:
-        """Do nothing: the duration is a number of steps, not a time."""
+        """Record the duration of a step, which is of no use here."""
 
 
 def start_up_note(seconds: float, counted: float) -> str:
@@ -217,19 +171,16 @@ def start_up_note(seconds: float, counted: float) -> str:
     )
 
 
-class Seconds(Duration):
+class Seconds:
     """Wall-clock budget for start-up, steps, validation and saving.
 
     Most of the budget is for steps. Start-up counts up to a share of the budget; if it takes longer, the run ends
     later. A validation may take a share of the time since the previous one. If this is too short for all validation
     data, the next validation waits twice as long and scores more. The last validation and save have a reserve; the
     schedule spans the time before it. A step is taken if more than half of it fits, and the last step has progress 1.
-
-    Args:
-        budget: seconds.
-        validate_every: steps between validations, if the user set it.
-        valid_batches: validation data, whose first batch determines the estimated cost of the first validation.
     """
+
+    stopped_early = False
 
     def __init__(self, budget: float, validate_every: int | None, valid_batches: ValidationBatches):
         self.budget = budget
@@ -329,6 +280,9 @@ WIDER = 2  # factor of data from which a validation replaces the best one withou
 FIRST_PROGRESS = 1e-3  # progress of the first step, before the duration of a step is known
 LEAST_STEPS = 5  # minimum number of steps between validations
 LEAST_VALIDATION = 2**18  # minimum number of elements in a validation of a run of steps
+
+
+Duration = Steps | Seconds
 
 
 def make_duration(options: TrainingOptions, steps_per_epoch: int, valid_batches: ValidationBatches) -> Duration:

@@ -46,13 +46,7 @@ class Profile:
 
 
 class GradientMonitor:
-    """Monitor that measures the gradients of a few rows in evaluation mode, without changing anything.
-
-    Args:
-        norms: function of the model, x (B, T), lengths, state and x_prev that returns each layer's ‖δ‖ (B, T), from a
-            row's last step backwards: `chainrule.diagnostics.gradient_profile`.
-        every: interval; measurements are at steps 1, 1 + every, 1 + 2·every, ...
-    """
+    """Monitor that measures the gradients of a few rows at steps 1, 1 + every, ..., without changing anything."""
 
     def __init__(self, norms: GradientProbe, every: int):
         if every < 1:
@@ -133,14 +127,8 @@ class GradientAlarms:
 
     - Vanishing: 16 steps back from the loss, no layer has more than a millionth of its gradient at the loss, in 3
       consecutive measurements.
-    - Exploding: a layer's gradient grows to more than 100 times its value at the loss, in 3 consecutive measurements;
-    or
-      the norm of the whole gradient is above 10 times the clip norm at more than half of the steps 1–100, 101–200, ...
-
-    Args:
-        position: holds the counters.
-        clip_norm: None without clipping, which disables the alarm on the norm.
-        model: its cell determines the remedy.
+    - Exploding: a layer's gradient grows to more than 100 times its value at the loss, in 3 consecutive measurements,
+      or the norm of the whole gradient is above 10 times the clip norm at most of the steps 1–100, 101–200, ...
     """
 
     def __init__(self, position: Position, clip_norm: float | None, model: nn.Module):

@@ -34,13 +34,7 @@ class Metrics:
     """Writer of `metrics.jsonl`, which is deterministic, and `timings.jsonl`, which holds clock times.
 
     Two runs of the same steps write the same `metrics.jsonl`, even if they were interrupted: a resumed run drops the
-    lines after its checkpoint and writes them again.
-
-    Args:
-        directory: the run directory.
-        position: position of the run; later lines are dropped.
-        callbacks: receive the same metrics.
-        samples: save samples in `samples.jsonl`, a few of them if validations are many.
+    lines after its checkpoint and writes them again. Samples are a few if validations are many.
     """
 
     def __init__(

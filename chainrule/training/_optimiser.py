@@ -146,12 +146,6 @@ class Muon(AdamW):
     O is updated every second step, because M changes slowly. The factor :math:`0.2 \sqrt{\max(r, c)}` gives O the size
     of a step of AdamW (Liu et al. 2025), so that learning rate and weight decay mean the same for all weights. AdamW
     updates the weights that are not hidden matrices.
-
-    Args:
-        groups: parameter groups for AdamW.
-        matrices: hidden matrices, each with the rows of its blocks; see `hidden_matrices`.
-        weight_decay: weight decay of hidden matrices.
-        options: options of AdamW.
     """
 
     def __init__(

@@ -59,9 +59,7 @@ class Processes:
         return values
 
     def share(self, nats: Tensor, local: int, elements: int, model: nn.Module) -> Tensor:
-        """Scale this process's nats of `local` elements so that DDP's averaged gradient is the whole batch's, per
-        element.
-        """
+        """Scale the nats of `local` elements so that the gradient that DDP averages is the batch's, per element."""
         if not local and self.world > 1:  # DDP waits for a gradient of every weight, also without elements
             nats = nats + sum(0 * weight.sum() for weight in model.parameters() if weight.requires_grad)
         return nats * (self.world / elements)
@@ -106,10 +104,7 @@ class Processes:
 
 
 def check_shares_of_rows(counts: Sequence[int]) -> None:
-    """Raise ValueError unless each process has the rows rank::world of a batch.
-
-    >>> check_shares_of_rows([3, 2, 2])
-    """
+    """Raise ValueError unless each process has the rows rank::world of a batch."""
     whole = sum(counts)
     expected = [len(range(rank, whole, len(counts))) for rank in range(len(counts))]
     if list(counts) != expected:
@@ -141,9 +136,7 @@ def processes(device: str) -> Iterator[Processes]:
 
 
 def choose_device(device: str, *, apple: bool = False) -> torch.device:
-    """Resolve auto (cuda, else mps if `apple`), cpu, cuda, cuda:N or mps; under torchrun, `cuda` is one GPU per
-    process.
-    """
+    """Resolve auto (cuda, else mps if `apple`), cpu, cuda, cuda:N or mps; under torchrun a GPU for each process."""
     has_mps = torch.backends.mps.is_available()
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "mps" if apple and has_mps else "cpu"

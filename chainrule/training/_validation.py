@@ -114,17 +114,7 @@ class MetricResult:
 
 
 class Validation:
-    """Validation of a model, on the same data first every time, and on more if there is time.
-
-    Args:
-        model: the model in training.
-        batches: validation data.
-        metric: metric of the task; None if the likelihood decides.
-        observe: function that computes extra metrics.
-        on_validation: function that returns the sample to show.
-        duration: limits the data of a validation.
-        interrupts: requests to end the run.
-    """
+    """Validation of a model, on the same data first every time, and on more if there is time."""
 
     def __init__(
         self,

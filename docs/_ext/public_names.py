@@ -22,6 +22,7 @@ PACKAGES = (
     "layers",
     "metrics",
     "models",
+    "models.rare",
     "testing",
     "training",
 )

@@ -111,15 +111,23 @@ def test_a_verb_without_options_of_its_own_has_no_parameter_for_them(command):
     assert re.findall(r"│ \*?  ([A-Z]+)  ", command("embed", "--help").out) == ["RUN", "DATA"]
 
 
-def test_a_symbol_that_begins_a_help_is_no_capital(command):
-    shown = " ".join(command("train", "--task", "translate", "--help").out.replace("│", "").split())
-    assert "--label-smoothing FLOAT ε of the training objective." in shown
-
-
-def test_a_task_has_defaults_of_its_own_and_the_words_that_all_share(command):
-    shown = " ".join(command("train", "--task", "table", "--help").out.replace("│", "").split())
-    assert "--batch-size INT Batch size. [default: 128]" in shown
-    assert "--learning-rate FLOAT Peak learning rate. [default: 0.003]" in shown
+@pytest.mark.parametrize(
+    ("flag", "name", "part"),
+    [
+        ("--task", "translate", "--label-smoothing FLOAT ε of the training objective."),  # no capital
+        (
+            "--task",
+            "table",
+            "--batch-size INT Batch size. [default: 128]",
+        ),  # a default of its own, words that all share
+        ("--task", "table", "--learning-rate FLOAT Peak learning rate. [default: 0.003]"),
+        ("--model", "gru", "Architecture; lstm by default."),
+    ],
+)
+def test_the_help_of_a_task_or_model_has_its_words_and_defaults(command, flag, name, part):
+    shown = " ".join(command("train", flag, name, "--help").out.replace("│", "").split())
+    assert part in shown
+    assert "[default: gru]" not in shown
 
 
 @pytest.mark.parametrize(
@@ -143,12 +151,6 @@ def test_help_of_a_verb_comes_from_a_task_that_has_it():
         assert line
         assert made is not None
         assert verb in verbs_of(task)
-
-
-def test_the_help_of_a_model_names_the_usual_one(command):
-    shown = " ".join(command("train", "--model", "gru", "--help").out.replace("│", "").split())
-    assert "Architecture; lstm by default." in shown
-    assert "[default: gru]" not in shown
 
 
 def test_the_model_says_which_options_there_are(command, refused):

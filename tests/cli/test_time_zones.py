@@ -57,7 +57,7 @@ def test_conditions_take_moments_of_any_zone():
     for zone in ("Europe/Berlin", "Asia/Kolkata", "UTC"):
         moment = frame["at"][300].tz_convert(zone)
         assert run.sample(1, where={"at": moment})["at"].tolist() == [moment]
-    with pytest.raises(ValueError, match=r"--where: column 'at': expected a date such as .*\+00:00, got '2024-03-26"):
+    with pytest.raises(ValueError, match=r"where: column 'at': expected a date such as .*\+00:00, got '2024-03-26"):
         run.sample(1, where={"at": "2024-03-26 03:00"})
 
 

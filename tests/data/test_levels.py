@@ -50,26 +50,25 @@ def test_a_changed_character_vocabulary_is_refused(change, message):
         vocabulary_from_json(content | change)
 
 
-@pytest.mark.parametrize("words", [["a", "a"], ["a b"], [""], ["<unk>"], [3], "ab", [["a"]]])
-def test_a_changed_word_vocabulary_is_refused(words):
-    with pytest.raises(ValueError, match=r"words: expected .*the file is damaged"):
-        vocabulary_from_json({"format": 1, "level": "word", "words": words, "split_punctuation": False})
+WORDS = [["a", "a"], ["a b"], [""], ["<unk>"], [3], "ab", [["a"]]]
+MERGES = [["ab"], ["a  b"], ["a b c"], [" "], [3], ["ab c"], "ab", ["a \n"]]
 
 
-@pytest.mark.parametrize("merges", [["ab"], ["a  b"], ["a b c"], [" "], [3], ["ab c"], "ab", ["a \n"]])
-def test_a_changed_bpe_vocabulary_is_refused(merges):
-    with pytest.raises(ValueError, match="merges"):
-        vocabulary_from_json({"format": 1, "level": "bpe", "merges": merges, "eos": False})
-
-
-def test_split_punctuation_is_true_or_false():
-    with pytest.raises(ValueError, match="split_punctuation: expected true or false"):
-        vocabulary_from_json({"format": 1, "level": "word", "words": ["a"], "split_punctuation": 1})
-
-
-def test_a_missing_field_is_named():
-    with pytest.raises(ValueError, match="'words'"):
-        vocabulary_from_json({"format": 1, "level": "word", "split_punctuation": True})
+@pytest.mark.parametrize(
+    ("level", "content", "message"),
+    [
+        *(
+            ("word", {"words": words, "split_punctuation": False}, "words: expected .*the file is damaged")
+            for words in WORDS
+        ),
+        *(("bpe", {"merges": merges, "eos": False}, "merges") for merges in MERGES),
+        ("word", {"words": ["a"], "split_punctuation": 1}, "split_punctuation: expected true or false"),
+        ("word", {"split_punctuation": True}, "'words'"),
+    ],
+)
+def test_a_changed_vocabulary_of_words_or_subwords_is_refused(level, content, message):
+    with pytest.raises(ValueError, match=message):
+        vocabulary_from_json({"format": 1, "level": level} | content)
 
 
 @pytest.mark.parametrize("content", ["", "[1]", '{"format": 1', "[" * 100_000, "\xff"])

@@ -33,12 +33,10 @@ many = st.lists(st.integers(1, 9), min_size=6, max_size=60)
 sizes = st.tuples(many, st.integers(1, 6), st.integers(0, 9))
 
 
-@pytest.fixture(params=["lines", "blocks"], autouse=True, scope="module")
-def _shuffle_of_lines_and_of_blocks(request):
+@pytest.fixture(autouse=True, scope="module")
+def _small_pools():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(corpus_batches, "_BATCHES_IN_POOL", 3)
-        if request.param == "blocks":
-            patch.setattr(corpus_batches, "_BLOCKS", 7)
         yield
 
 

@@ -7,7 +7,16 @@ import torch
 
 from chainrule.diagnostics import gradient_flow
 from chainrule.layers import GRU, LSTM, RNN
-from chainrule.models import CalibratedMixture, Forecaster, LinearForecaster, NgramLM, RecurrentLM
+from chainrule.models import (
+    CalibratedMixture,
+    Forecaster,
+    GatedPixelCNN,
+    LinearForecaster,
+    NgramLM,
+    PixelCNN,
+    RecurrentLM,
+    WaveNet,
+)
 from chainrule.models._series_window import SeriesScaling
 from chainrule.testing import check_model
 
@@ -110,3 +119,25 @@ def test_counts_of_ngrams_are_looked_up_there():
     torch.testing.assert_close(nats, there.log_prob(x.cuda()).cpu())
     report = check_model(model, x[:, :6].cuda(), lengths=torch.tensor([6, 2, 4]).cuda())
     assert report.ok, str(report)
+
+
+@pytest.mark.parametrize("kind", [PixelCNN, GatedPixelCNN])
+def test_an_image_model_keeps_the_contract_there(kind):
+    model = kind((3, 3, 3), levels=3, channels=10, layers=2, num_classes=3).cuda()
+    report = check_model(model, torch.randint(3, (3, 3, 3, 3)).cuda(), torch.arange(3).cuda())
+    assert report.ok, str(report)
+
+
+def test_a_wavenet_keeps_the_contract_there():
+    model = WaveNet(levels=5, channels=6, blocks=2, layers_per_block=2, skip_channels=7).cuda()
+    report = check_model(model, torch.randint(5, (3, 12)).cuda())
+    assert report.ok, str(report)
+
+
+@pytest.mark.parametrize("kind", [PixelCNN, GatedPixelCNN])
+def test_training_under_autocast_gives_finite_gradients(kind):
+    model = kind((1, 8, 8), levels=4, channels=16, layers=3).cuda()
+    with torch.autocast("cuda", torch.bfloat16):
+        loss = -model.log_prob(torch.randint(4, (4, 1, 8, 8)).cuda()).mean()
+    loss.backward()
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())

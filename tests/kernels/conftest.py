@@ -22,7 +22,7 @@ def without_loops(request, monkeypatch, tmp_path):
         if why == "hook":
             layer.register_forward_hook(lambda module, inputs, outputs: None)
         if why == "numba":
-            monkeypatch.setattr(_compiled, "find_spec", lambda name: None)
+            monkeypatch.setattr(_compiled, "_imported", lambda: None)
         if why == "type":
             model.bfloat16()
         if why == "folder":

@@ -8,7 +8,8 @@ from scipy.stats import chisquare
 
 from chainrule.kernels import _made_columns
 from chainrule.kernels._made_columns import BLOCK, Columns
-from chainrule.models import MADE, MADEEnsemble
+from chainrule.models import MADE
+from chainrule.models.rare import MADEEnsemble
 
 pytest.importorskip("numba")
 COLUMNS = 2 * BLOCK + 7

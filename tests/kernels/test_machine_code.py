@@ -1,5 +1,7 @@
 """Where machine code is kept between runs of the program."""
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -39,6 +41,18 @@ def test_without_a_folder_nothing_is_kept(package, monkeypatch):
     assert folder(package) is None
 
 
+def test_on_a_full_disk_nothing_is_kept(package):
+    """A draw ended in numba's error, which could not write."""
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+        assert folder(package) is None
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert folder(package) is not None
+
+
 @pytest.mark.parametrize("watched", [True, False])
 def test_somebody_who_waits_for_a_compilation_is_told_once(monkeypatch, capsys, watched):
     """Seconds passed without a word when images were first drawn."""
@@ -49,3 +63,17 @@ def test_somebody_who_waits_for_a_compilation_is_told_once(monkeypatch, capsys, 
         function.py_func.__module__ = module
         function(1.0)
     assert capsys.readouterr().err.count("compiling fast loops for this processor, once") == watched
+
+
+@pytest.mark.parametrize("why", ["its compiler is off", "it does not load"])
+def test_plain_code_serves_where_numba_does_not_work(tmp_path, why):
+    """Drawing and training ended in the traceback of an AttributeError."""
+    program = (
+        "import torch; from chainrule.kernels._compiled import compiled_loops as loops; print(loops(torch.ones(1)))"
+    )
+    options = {"NUMBA_DISABLE_JIT": "1"}
+    if why == "it does not load":
+        (tmp_path / "numba.py").write_text("raise AttributeError")
+        options = {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    run = subprocess.run([sys.executable, "-c", program], env=os.environ | options, capture_output=True, text=True)
+    assert run.stdout == "None\n", run.stderr

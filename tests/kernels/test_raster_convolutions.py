@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from chainrule.kernels._raster_convolutions import RasterConvolutions
+from chainrule.kernels._raster_convolutions import RasterConvolutions, RasterMemory
 from chainrule.layers import MaskedConv2d
 
 KINDS = {
@@ -89,3 +89,18 @@ def test_nothing_is_kept_that_no_later_element_reads():
     assert max(sizes) == 3  # the pixel to the left, and the first group of the present one
     narrow = RasterConvolutions(layers_and_input("1×1, one group")[0])
     assert narrow.see(narrow.begin_row(x), x[:, :, :3, 0, 0].unbind(1)) == []
+
+
+def test_it_keeps_entry_for_entry_what_convolutions_of_its_reach_keep():
+    convolutions = RasterConvolutions([MaskedConv2d(5, 4, (1, 3), "B", 2) for _ in range(3)])
+    memory, x = RasterMemory(3, [3, 2], left=1), torch.randn(2, 3, 8, 3)
+    for whole_row in (False, True):
+        kept = [part.begin_row(x) for part in (convolutions, memory)]
+        for element in range(8):
+            features = x[:, :, element, : 3 - element % 2].unbind(1)
+            pairs = zip((convolutions, memory), kept, strict=True)
+            kept = [part.see(seen, features, whole_row=whole_row) for part, seen in pairs]
+            assert len(kept[0]) == len(kept[1])
+            assert all(torch.equal(a, b) for a, b in zip(*kept, strict=True))
+    assert memory.count(kept[1]) == convolutions.count(kept[0]) == 8
+    assert torch.equal(memory.row(kept[1], 4), convolutions.row(kept[0], 4))

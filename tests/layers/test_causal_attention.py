@@ -192,23 +192,21 @@ def all_rows_as_long(after):
     return lambda self, keys, values, state, time, lengths: after(self, keys, values, state, time, None)
 
 
-def test_the_checks_see_a_mask_that_is_aligned_with_the_first_key(monkeypatch):
-    monkeypatch.setattr(causal_attention, "visible_keys", top_left)
+@pytest.mark.parametrize(
+    ("owner", "name", "broken", "window", "chunks"),
+    [
+        (causal_attention, "visible_keys", top_left, 9, [3, 3]),
+        (CausalAttention, "_after", one_too_few, 4, [3, 3]),
+        pytest.param(
+            *(causal_attention, "CausalAttentionSteps", NeverCopied, 4, [6]),
+            marks=pytest.mark.skipif(not enabled(), reason="kernels are off"),
+        ),
+    ],
+)
+def test_the_checks_see_a_wrong_mask_and_a_wrong_cache(monkeypatch, owner, name, broken, window, chunks):
+    monkeypatch.setattr(owner, name, broken)
     with pytest.raises(AssertionError):
-        require_chunks_like_whole(attention(9), torch.randn(2, 6, SIZE, dtype=torch.float64), [3, 3], 1e-12)
-
-
-def test_the_checks_see_a_cache_that_is_short_by_one(monkeypatch):
-    monkeypatch.setattr(CausalAttention, "_after", one_too_few)
-    with pytest.raises(AssertionError):
-        require_chunks_like_whole(attention(4), torch.randn(2, 6, SIZE, dtype=torch.float64), [3, 3], 1e-12)
-
-
-@pytest.mark.skipif(not enabled(), reason="kernels are off")
-def test_the_checks_see_a_cache_that_is_written_over(monkeypatch):
-    monkeypatch.setattr(causal_attention, "CausalAttentionSteps", NeverCopied)
-    with pytest.raises(AssertionError):
-        require_chunks_like_whole(attention(4), torch.randn(2, 6, SIZE, dtype=torch.float64), [6], 1e-12)
+        require_chunks_like_whole(attention(window), torch.randn(2, 6, SIZE, dtype=torch.float64), chunks, 1e-12)
 
 
 def test_the_checks_see_a_state_that_ignores_lengths(monkeypatch):

@@ -1,4 +1,4 @@
-"""Masks are those of the equations, for any order and any degrees."""
+"""Masks are those of the equations, for any order and any degrees, and nothing else is read."""
 
 import itertools
 
@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chainrule.layers import made_degrees, made_masks, raster_orders
+from chainrule.layers._masked_linear import MaskedLinear
 
 shapes = st.tuples(
     st.integers(1, 7), st.lists(st.integers(1, 9), max_size=3), st.integers(0, 2**30), st.sampled_from([0, 1])
@@ -21,14 +22,13 @@ def drawn(shape):
     return order, made_degrees(order, hidden_sizes, lowest=lowest, generator=generator)
 
 
-def test_without_a_hidden_layer_each_column_reads_those_before_it():
-    (mask,) = made_masks(made_degrees(torch.arange(3), []))
-    assert mask.int().tolist() == [[0, 0, 0], [1, 0, 0], [1, 1, 0]]
-
-
-def test_an_order_permutes_the_mask():
-    (mask,) = made_masks(made_degrees(torch.tensor([2, 0, 1]), []))
-    assert mask.int().tolist() == [[0, 0, 1], [1, 0, 1], [0, 0, 0]]
+@pytest.mark.parametrize(
+    ("order", "expected"),
+    [([0, 1, 2], [[0, 0, 0], [1, 0, 0], [1, 1, 0]]), ([2, 0, 1], [[0, 0, 1], [1, 0, 1], [0, 0, 0]])],
+)
+def test_without_a_hidden_layer_each_column_reads_those_before_it(order, expected):
+    (mask,) = made_masks(made_degrees(torch.tensor(order), []))
+    assert mask.int().tolist() == expected
 
 
 def test_hidden_units_read_equal_degrees_and_outputs_strictly_lower_ones():
@@ -101,3 +101,38 @@ def test_raster_orders_are_the_eight_ways_to_read_an_image_line_by_line(height, 
         i, j = order // width, order % width
         moves = (i.diff().abs() + j.diff().abs()).tolist()
         assert all(move == 1 for place, move in enumerate(moves, start=1) if place % line)
+
+
+MASK = torch.tensor([[False, False, False], [True, False, True]])
+
+
+def test_it_is_a_dense_layer_with_the_masked_weights_at_zero():
+    layer, x = MaskedLinear(MASK), torch.randn(4, 3)
+    torch.nn.init.normal_(layer.bias)
+    expected = torch.nn.functional.linear(x, layer.weight.masked_fill(~MASK, 0), layer.bias)
+    assert torch.equal(layer(x), expected)
+
+
+def test_outputs_have_gradients_only_where_the_mask_lets_them_through():
+    layer = MaskedLinear(MASK)
+    jacobian = torch.autograd.functional.jacobian(layer, torch.randn(3))
+    assert torch.equal(jacobian != 0, MASK)
+
+
+def test_masked_weights_receive_no_gradient():
+    layer = MaskedLinear(MASK)
+    layer(torch.randn(4, 3)).sum().backward()
+    assert torch.equal(layer.weight.grad != 0, MASK)
+
+
+def test_units_of_few_inputs_start_as_strong_as_units_of_many():
+    layer = MaskedLinear(torch.ones(400, 400, dtype=torch.bool).tril(-1), bias=False)
+    spread = layer(torch.randn(500, 400)).detach().std(0)
+    assert spread[0] == 0
+    assert 0.35 < float(spread[20:60].mean()) < 0.8  # uniform weights in ±n^-1/2 give 3^-1/2 = 0.58
+    assert 0.35 < float(spread[-40:].mean()) < 0.8
+
+
+def test_the_state_dict_holds_no_mask_and_a_bias_only_where_there_is_one():
+    assert set(MaskedLinear(MASK).state_dict()) == {"weight", "bias"}
+    assert set(MaskedLinear(MASK, bias=False).state_dict()) == {"weight"}

@@ -6,7 +6,6 @@ import pytest
 import torch
 from noted import Noted
 
-from chainrule.coding import decode, encode
 from chainrule.coding._fingerprint import model_digest
 from chainrule.data import Batch
 from chainrule.decoding import beam_search
@@ -178,12 +177,6 @@ def test_search_and_samples():
     drawn = model.sample(2000, length=3, generator=torch.Generator().manual_seed(0))
     seen = torch.bincount(drawn[:, 0], minlength=5) / 2000
     torch.testing.assert_close(seen.double(), model(drawn[:1]).probs[0, 0], atol=0.04, rtol=0)
-
-
-def test_coding_in_portable_arithmetic():
-    model, x = mixture().eval(), text(60).view(3, 20)
-    written = encode(model, x, portable=True)
-    assert torch.equal(decode(model, written), x)
 
 
 def test_inside_is_the_network():

@@ -56,15 +56,6 @@ def test_keeps_the_contract(variant):
     assert report.ok, str(report)
 
 
-def test_a_value_that_reads_itself_is_seen_by_the_check():
-    values, features = series()
-    model = fitted(values, features)
-    measure = model.window.measure
-    model.window.measure = lambda whole, *rest: measure(whole.roll(-1, 1), *rest)
-    x, context = window(values, features)
-    assert not {result.name: result.ok for result in check_model(model, x, context).results}["causality"]
-
-
 @pytest.mark.parametrize(("anchor", "head"), [(1, "student"), (0, "normal"), (4, "student")])
 def test_densities_are_those_of_the_equation(anchor, head):
     """Student's t or the normal density about the line, each written out for one row and step."""

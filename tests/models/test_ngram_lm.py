@@ -24,17 +24,6 @@ def test_contract(order):
     assert report.ok, str(report)
 
 
-def test_a_context_too_long_is_seen_by_the_check():
-    class Shorter(NgramLM):
-        """Declares that it sees one symbol alone."""
-
-        def visible_past(self, length):
-            return super().visible_past(length).triu(-1)
-
-    report = check_model(Shorter(model(4).ngrams), text(27).view(3, 9))
-    assert not report.ok
-
-
 def test_probabilities_are_those_of_the_tables():
     ngrams, x = model().ngrams, text(24).view(3, 8)
     contexts, _ = ngrams.read(x, ngrams.initial_contexts(3))

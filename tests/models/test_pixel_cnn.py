@@ -27,9 +27,3 @@ def test_the_check_names_the_blind_spot():
     assert result.ok
     assert "each of 22 pairs" in result.detail
     assert "6 more are a blind spot or limited context, as visible_past declares" in result.detail
-
-
-def test_type_a_after_the_first_layer_breaks_full_context():
-    model = made(image_shape=(1, 2, 3), layers=1)
-    model.head.hidden.mask[:] = False  # the mask A of one pixel: nothing is read
-    assert not check_full_context(model, torch.randint(2, (2, 1, 2, 3))).ok

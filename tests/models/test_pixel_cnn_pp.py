@@ -3,12 +3,10 @@
 import pytest
 import torch
 
-from chainrule.kernels._mixture_scan import MixtureScan, PyramidScan
-from chainrule.layers import ShiftedConv2d
-from chainrule.layers._gated_pyramid import GatedStreams
+from chainrule.kernels._mixture_scan import PyramidScan
 from chainrule.models import PixelCNNPP
 from chainrule.state import load_state, save_state, select
-from chainrule.testing import check_causality, check_full_context, check_step_equals_forward
+from chainrule.testing import check_full_context
 
 
 def made(**options):
@@ -124,52 +122,6 @@ def test_a_state_can_be_forked_and_saved_anywhere(tmp_path):
         torch.testing.assert_close(got, expected[rows], rtol=0, atol=1e-10)
 
 
-def test_dropout_is_for_training_and_never_for_sampling():
-    model = strong((1, 3, 3), dropout=0.5)
-    drawn = [model.train(mode).sample(3, generator=torch.Generator().manual_seed(1)) for mode in (False, True)]
-    assert torch.equal(*drawn)
-    assert not torch.equal(model.log_prob(drawn[0]), model.log_prob(drawn[0]))
-
-
-def test_an_unshifted_downsampling_breaks_causality(monkeypatch):
-    model, x = made(image_shape=(1, 4, 4)), torch.randint(2, (2, 1, 4, 4))
-    assert check_causality(model, x).ok
-    below = ShiftedConv2d.below
-
-    def unshifted(self, rows):
-        return below(self, rows.roll(-1, 2) if self.stride == 2 else rows)
-
-    monkeypatch.setattr(ShiftedConv2d, "below", unshifted)
-    assert not check_causality(model, x).ok
-
-
-def test_rows_of_the_vertical_stream_that_meet_the_present_one_break_causality(monkeypatch):
-    model, x = PixelCNNPP((1, 4, 4), 2, channels=6, layers=1), torch.randint(2, (2, 1, 4, 4))
-    assert check_causality(model, x).ok
-    forward = GatedStreams.forward
-
-    def low(self, rows, above, label, **options):
-        later = torch.cat([above["pixels"][:, :, :1], rows], 2)
-        return forward(self, rows, {**above, "pixels": later[:, :, :2]}, label, **options)
-
-    monkeypatch.setattr(GatedStreams, "forward", low)
-    assert not check_causality(model, x).ok
-
-
-@pytest.mark.kernel
-def test_coarse_features_that_come_a_row_late_break_step(monkeypatch):
-    model, x = made(image_shape=(1, 4, 4)), torch.randint(2, (2, 1, 4, 4))
-    assert check_step_equals_forward(model, x).ok
-    right = PyramidScan.end_row
-
-    def stale(self, above, row):
-        after = right(self, above, row)
-        return {**after, "shrink": above["shrink"]} if "shrink" in after else after
-
-    monkeypatch.setattr(PyramidScan, "end_row", stale)
-    assert not check_step_equals_forward(model, x).ok
-
-
 def test_a_pixel_is_drawn_colour_by_colour_as_the_mixture_has_it():
     model = strong((4, 1, 2), channels=8)  # of four colours the coefficients of no colour stand side by side
     x, state, x_prev = torch.randint(5, (3, 4, 1, 2)), model.initial_state(3), None
@@ -179,21 +131,6 @@ def test_a_pixel_is_drawn_colour_by_colour_as_the_mixture_has_it():
         means = each.means[:, t % 4, 0, t // 4]
         torch.testing.assert_close(conditional.means, means, rtol=0, atol=1e-12)
         x_prev = element
-
-
-@pytest.mark.parametrize("part", ["logits", "means"])
-@pytest.mark.kernel
-def test_colours_that_are_not_coupled_in_step_break_it(part, monkeypatch):
-    model, x = made(image_shape=(3, 2, 2), levels=4), torch.randint(4, (2, 3, 2, 2))
-    assert check_step_equals_forward(model, x).ok
-    right = MixtureScan._given
-
-    def apart(self, value, pixel):
-        unmoved = pixel[part] if part == "logits" else pixel[part][:, 1:]
-        return {**right(self, value, pixel), part: unmoved}
-
-    monkeypatch.setattr(MixtureScan, "_given", apart)
-    assert not check_step_equals_forward(model, x).ok
 
 
 def test_in_bfloat16_the_mixture_is_that_of_float32():

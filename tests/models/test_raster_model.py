@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from chainrule.heads import Categorical
-from chainrule.kernels._raster_convolutions import RasterConvolutions
-from chainrule.models import GatedPixelCNN, MultiScalePixelCNN, PixelCNN, PixelCNNPP, PixelRNN
+from chainrule.models import GatedPixelCNN, PixelCNN, PixelCNNPP, PixelRNN
+from chainrule.models.rare import MultiScalePixelCNN
 from chainrule.state import load_state, save_state, select
-from chainrule.testing import check_causality, check_full_context, check_model, check_step_equals_forward
+from chainrule.testing import check_model
 
 ROW, DIAGONAL = (partial(PixelRNN, kind=kind) for kind in ("row", "diagonal"))
 KINDS = pytest.mark.parametrize(
@@ -64,36 +64,6 @@ def test_every_variant_keeps_the_contract(kind, shape, levels, options):
     labels = None if made.num_classes is None else torch.arange(3) % made.num_classes
     report = check_model(made, x, labels)
     assert report.ok, str(report)
-
-
-def centres(module):
-    """The masks of a model at the present pixel."""
-    for part in module.modules():
-        if hasattr(part, "mask"):
-            yield part.mask[:, :, part.mask.shape[2] // 2, part.mask.shape[3] // 2], getattr(part, "parts", 1)
-
-
-@KINDS
-def test_type_b_first_breaks_causality(kind):
-    made = small(kind, (1, 3, 4))
-    next(centres(made.first))[0].fill_(True)
-    assert not check_causality(made, torch.randint(2, (2, 1, 3, 4))).ok
-
-
-@KINDS
-def test_colours_in_the_wrong_order_break_causality(kind):
-    made = small(kind, (3, 2, 2), channels=12)
-    for centre, parts in centres(made):
-        for part in centre.chunk(parts):
-            part.copy_(part.flip(0, 1))
-    assert not check_causality(made, torch.randint(2, (2, 3, 2, 2))).ok
-
-
-@pytest.mark.parametrize("kind", [PixelCNN, ROW, DIAGONAL], ids=["PixelCNN", "row", "diagonal"])
-def test_an_undeclared_blind_region_is_found(kind, monkeypatch):
-    made = small(kind, (1, 2, 5), layers=1, first_kernel_size=3)
-    monkeypatch.setattr(type(made), "visible_past", lambda _, time: torch.ones(time, time, dtype=torch.bool).tril(-1))
-    assert check_full_context(made, torch.randint(2, (2, 1, 2, 5))).ok == (kind is DIAGONAL)
 
 
 def recomputed(kind, n, labels, generator, prefix=None):
@@ -183,35 +153,6 @@ def test_a_stream_ends_with_the_image(kind):
     made = model(kind)
     assert len(list(made.stream(1))) == 27
     assert len(list(made.stream(1, prefix=torch.zeros(20, dtype=torch.long)))) == 7
-
-
-@CONVOLUTIONS
-@pytest.mark.parametrize("method", ["known", "from_above"])
-@pytest.mark.kernel
-def test_a_cache_that_is_off_by_one_breaks_step(kind, method, monkeypatch):
-    if kind is GatedPixelCNN and method == "from_above":
-        method = "row"  # its rows above are the image's
-    right = getattr(RasterConvolutions, method)
-
-    def one_too_early(self, group, seen, from_above=None, column=0):
-        return right(self, group, [torch.zeros_like(seen[0]), *seen[:-1]], from_above, column)
-
-    def one_to_the_left(self, *arguments):
-        return right(self, *arguments).roll(1, 2 if method == "from_above" else -1)
-
-    made, x = model(kind, (1, 3, 4), 2), torch.randint(2, (2, 1, 3, 4))
-    assert check_step_equals_forward(made, x).ok
-    monkeypatch.setattr(RasterConvolutions, method, one_too_early if method == "known" else one_to_the_left)
-    assert not check_step_equals_forward(made, x).ok
-
-
-@KINDS
-def test_dropout_is_for_training_and_never_for_sampling(kind):
-    made = model(kind, dropout=0.5)
-    drawn = [made.train(mode).sample(3, generator=torch.Generator().manual_seed(1)) for mode in (False, True)]
-    assert torch.equal(*drawn)
-    x = drawn[0]
-    assert not torch.equal(made.log_prob(x), made.log_prob(x))
 
 
 @KINDS

@@ -44,12 +44,6 @@ def test_an_adaptive_softmax_of_three_clusters_keeps_the_contract(tie_weights):
     assert report.ok, str(report)
 
 
-def test_the_first_conditional_is_one_marginal_for_all_rows():
-    model = RecurrentLM(vocab_size=4, hidden_size=8)
-    logits = model(torch.tensor([[0, 1], [3, 2]])).logits[:, 0]
-    assert torch.equal(logits[0], logits[1])
-
-
 def test_tied_weights_share_one_matrix():
     model = RecurrentLM(vocab_size=4, hidden_size=8, tie_weights=True)
     assert "weight_ho" not in model.state_dict()

@@ -33,21 +33,6 @@ def test_keeps_the_contract_with_frames_too_wide_to_list():
     assert report.ok, str(report)
 
 
-def test_a_frame_that_reads_itself_is_seen_by_the_check():
-    class Leaking(RNNMADE):
-        def _inputs(self, x, x_prev):
-            return self._frame(x, tuple(x.shape))
-
-    report = check_model(Leaking(num_features=3, hidden_size=8, made_hidden=[8]), frames(3, 5, 3))
-    assert not {result.name: result.ok for result in report.results}["causality"]
-
-
-def test_the_probabilities_of_all_pieces_add_up_to_one():
-    model = RNNMADE(num_features=2, hidden_size=4, made_hidden=[4]).double()
-    pieces = torch.tensor(list(product((0.0, 1.0), repeat=6))).view(-1, 3, 2)
-    assert model.log_prob(pieces).exp().sum().item() == pytest.approx(1, abs=1e-12)
-
-
 def test_a_temperature_filters_each_note_given_those_before_it():
     model = RNNMADE(num_features=2, hidden_size=4, made_hidden=[4]).double()
     frames = torch.tensor(list(product((0.0, 1.0), repeat=2))).view(-1, 1, 2)
@@ -78,28 +63,11 @@ def test_notes_of_a_frame_are_not_independent_of_each_other():
     assert p[1, 1] * p[0, 0] > 100 * p[1, 0] * p[0, 1]  # e^5 times
 
 
-def test_the_same_seed_draws_the_same_piece_and_a_prefix_is_kept():
-    model = RNNMADE(num_features=5, hidden_size=8, made_hidden=[8])
-    first, again = (model.sample(3, length=6, generator=torch.Generator().manual_seed(1)) for _ in range(2))
-    assert torch.equal(first, again)
-    begun = model.sample(3, length=6, prefix=frames(1, 2, 5), generator=torch.Generator().manual_seed(1))
-    assert torch.equal(begun[:, :2], frames(1, 2, 5).expand(3, -1, -1))
-
-
 def test_frames_may_be_bytes_or_booleans():
     model = RNNMADE(num_features=3, hidden_size=4, made_hidden=[4])
     x = frames(2, 4, 3)
     assert torch.equal(model.log_prob(x.byte()), model.log_prob(x))
     assert torch.equal(model.log_prob(x.bool()), model.log_prob(x))
-
-
-def test_chunks_continue_where_the_last_one_ended():
-    model = RNNMADE(num_features=3, hidden_size=4, made_hidden=[4]).double()
-    x = frames(2, 6, 3)
-    first, state = model.unroll(x[:, :2], model.initial_state(2))
-    rest, _ = model.unroll(x[:, 2:], state, x[:, 1])
-    terms = torch.cat([first.log_prob(x[:, :2]), rest.log_prob(x[:, 2:])], 1)
-    torch.testing.assert_close(terms, model(x).log_prob(x), rtol=0, atol=1e-12)
 
 
 def test_a_conditional_broadcasts_values_against_its_batch():

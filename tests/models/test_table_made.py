@@ -58,13 +58,6 @@ def test_keeps_the_contract_in_other_shapes(shape):
     assert report.ok, str(report)
 
 
-def test_a_mask_between_columns_is_seen_by_the_check_when_it_is_broken():
-    model = made(MIXED)
-    model.output.mask = torch.ones_like(model.output.mask)
-    report = check_model(model, rows(made(MIXED), 3))
-    assert not {result.name: result.ok for result in report.results}["causality"]
-
-
 @pytest.mark.parametrize("shape", SHAPES)
 def test_steps_are_the_pass_with_missing_values_too(shape):
     model = made(GAPS, shape).double().eval()
@@ -130,22 +123,6 @@ def test_binary_categories_are_the_binary_table():
         binary.output.bias.copy_(bias + weight[..., 0].sum(1))
     x = torch.randint(2, (9, 4), generator=torch.Generator().manual_seed(1))
     torch.testing.assert_close(table.log_prob(x), binary.log_prob(x))
-
-
-def test_hidden_units_are_dropped_in_training_only():
-    model = made(MIXED, dropout=0.5)
-    x = rows(model, 4)
-    assert not torch.equal(model.train().log_prob(x), model.log_prob(x))
-    assert torch.equal(model.eval().log_prob(x), model.log_prob(x))
-
-
-def test_masks_and_constants_survive_a_model_made_without_memory():
-    model = made(MIXED)
-    with torch.device("meta"):
-        twin = TableMADE(MIXED, order=model.order, components=3, dropout=0.0, **SHAPES["one hidden layer, direct"])
-    twin.to_empty(device="cpu").load_state_dict(model.state_dict())
-    x = rows(model, 4)
-    assert torch.equal(twin.log_prob(x), model.log_prob(x))
 
 
 @pytest.mark.parametrize(

@@ -134,13 +134,11 @@ class Prepared(Tiny):
         return type(super().conditional(h))(h @ self.prepared.t() + self.output.bias)
 
 
-@pytest.mark.parametrize("broken", [PlainTensor, InAList, OfNumpy, InAnObject, Transient, lambda: RandomOrder(None)])
+@pytest.mark.parametrize(
+    "broken", [PlainTensor, InAList, OfNumpy, InAnObject, Transient, lambda: RandomOrder(None), HiddenModule]
+)
 def test_state_outside_the_state_dict_breaks_this_rule_alone(broken):
     assert [result.name for result in check_model(broken(), X).failures] == ["save_load"]
-
-
-def test_modules_outside_the_state_dict_break_this_rule_alone():
-    assert [result.name for result in check_model(HiddenModule(), X).failures] == ["save_load"]
 
 
 @pytest.mark.parametrize("broken", [LeavesOut, LeavesOutInSilence, Prepared])

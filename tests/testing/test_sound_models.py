@@ -105,21 +105,22 @@ def test_garbage_past_the_given_lengths_does_no_harm():
     require_sound(Tiny(), x, lengths=torch.tensor([2, 6, 6]))
 
 
-@pytest.mark.parametrize("cell", ["lstm", "gru", "rnn"])
-@pytest.mark.parametrize("size", [1, 33])
-def test_recurrent_models_of_any_size_pass(cell, size):
-    require_sound(RecurrentLM(5, cell, hidden_size=size), symbols(5, 2, 12))
-
-
-@pytest.mark.parametrize("nonlinearity", ["relu", "sigmoid", "identity"])
-@pytest.mark.parametrize("size", [4, 16])
-def test_other_nonlinearities_pass(nonlinearity, size):
-    require_sound(RecurrentLM(5, "rnn", hidden_size=size, nonlinearity=nonlinearity), symbols(5, 2, 12))
-
-
-def test_variants_of_the_recurrent_model_pass():
-    require_sound(RecurrentLM(5, "gru", hidden_size=8, reset_after=False), symbols(5))
-    require_sound(RecurrentLM(5, "lstm", hidden_size=8, num_layers=2, dropout=0.5, tie_weights=True), symbols(5))
+@pytest.mark.parametrize(
+    "options",
+    [
+        *({"cell": cell, "hidden_size": size} for cell in ("lstm", "gru", "rnn") for size in (1, 33)),
+        *({"cell": "rnn", "nonlinearity": name, "hidden_size": 4} for name in ("relu", "sigmoid", "identity")),
+        {"cell": "gru", "reset_after": False, "hidden_size": 8},
+        {"num_layers": 2, "dropout": 0.5, "tie_weights": True, "hidden_size": 8},
+        {"vocab_size": 4, "cell": "rnn", "hidden_size": 4, "time": 150},
+        {"vocab_size": 2_000, "cell": "gru", "embedding_size": 8, "hidden_size": 8, "time": 6},
+    ],
+    ids=str,
+)
+def test_recurrent_models_of_any_kind_and_size_pass(options):
+    options = {"vocab_size": 5, "time": 12} | options
+    time = options.pop("time")
+    require_sound(RecurrentLM(**options), symbols(options["vocab_size"], 2, time))
 
 
 @pytest.mark.parametrize("cell", ["lstm", "gru", "rnn"])
@@ -143,14 +144,6 @@ def test_a_narrow_peak_of_little_mass_is_not_overlooked():
             return MixtureSameFamily(TorchCategorical(probs=weights), Normal(centres, torch.tensor([1.0, 1e-7])))
 
     assert check_total_probability(Spike(), torch.randn(2, 4)).ok
-
-
-def test_long_sequences_pass():
-    require_sound(RecurrentLM(4, "rnn", hidden_size=4), symbols(4, 2, 150))
-
-
-def test_a_wide_vocabulary_passes():
-    require_sound(RecurrentLM(2_000, "gru", embedding_size=8, hidden_size=8), symbols(2_000, 2, 6))
 
 
 def test_a_model_trained_to_near_certainty_passes():

@@ -159,12 +159,23 @@ class CheckedRows:
     note: str = ""  # description of the rows
 
 
-class Checks(ABC):
+class Checks:
     """Capability to check the model on rows of its data: `chainrule check RUN`."""
 
-    @abstractmethod
+    CHECKED: ClassVar[tuple[int, int | None]] = (4, None)  # held-out rows to check, and elements of each, if not all
+
     def checked_rows(self) -> CheckedRows:
-        """Return a few rows of the run's own data."""
+        """Return the beginnings of a few held-out rows, and the model."""
+        from chainrule.state import map_state
+
+        run: Any = self
+        rows, elements = self.CHECKED
+        batch = next(iter(run.batches((0, 1))[1]()))
+        context = map_state(lambda leaf: leaf[:rows], batch.context)
+        if elements is None:
+            return CheckedRows(run.model(), batch.x[:rows], context)
+        lengths = None if batch.lengths is None else batch.lengths[:rows].clamp(max=elements)
+        return CheckedRows(run.model(), batch.x[:rows, :elements], context, lengths)
 
     def check(self, *, seed: int) -> "Contract":
         """Check the whole model, all parts of a recipe together."""

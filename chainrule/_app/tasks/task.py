@@ -7,12 +7,13 @@ from dataclasses import replace
 from hashlib import sha256
 from json import dumps
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 from chainrule._app.heavy import modes, torch
 from chainrule._app.tasks.config import Facts, Fingerprint, OptimisationOptions, RunConfig, run_word
 from chainrule._app.tasks.config import Source as Source
-from chainrule._app.tasks.display import flag
+from chainrule._app.tasks.display import flag, quoted
 from chainrule._app.tasks.likelihood_record import Basis, LikelihoodRecord
 from chainrule._app.tasks.model import Model, check_size
 from chainrule._app.tasks.run_directory import CONFIG, METRICS, WEIGHTS, check_facts, read_config, refuse_taken, remove
@@ -108,6 +109,7 @@ class Task(Recipe, ABC, Generic[M]):
     ] = {}  # training defaults by model; learning rates by optimiser
     NEEDS: ClassVar[tuple[str, ...]] = ()  # optional packages required for training
     PREPARED: ClassVar[str] = ""  # file in the run directory that marks the data as prepared
+    NEXT: ClassVar[tuple[str, ...]] = ()  # commands to try after training, the best first, with {run} and {source}
 
     def __init__(self, path: Path, config: RunConfig):
         self.path = path
@@ -127,6 +129,11 @@ class Task(Recipe, ABC, Generic[M]):
         return self.config.training
 
     # The data.
+
+    @property
+    def source(self) -> str:
+        """Return the data to train on, as the user named them."""
+        return str(self.config.sources["source"])
 
     @classmethod
     def run_name(cls, request: RunConfig) -> str:
@@ -243,9 +250,9 @@ class Task(Recipe, ABC, Generic[M]):
     def best(self, evaluation: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
         """Return the task's metrics of the best validation, and a line about them."""
 
-    @abstractmethod
     def next_steps(self) -> Sequence[str]:
         """List commands to try after training, the best first."""
+        return [command.format(run=quoted(self.path), source=quote(self.source)) for command in self.NEXT]
 
     def on_validation(self) -> "OnValidation | None":
         """Return a function that shows samples at each validation."""

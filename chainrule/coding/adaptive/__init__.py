@@ -85,8 +85,10 @@ def code_length(data: bytes) -> float:
 def _compiled() -> ModuleType:
     try:
         from chainrule.coding.adaptive import _bitstream as bitstream
-    except ImportError:
-        raise ValueError("the adaptive model is compiled by numba, which is not installed: pip install numba") from None
+    except ImportError as error:
+        raise ValueError(
+            f"the adaptive model is compiled by numba, which does not work ({error}): pip install numba"
+        ) from None
     return bitstream
 
 

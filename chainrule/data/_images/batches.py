@@ -133,10 +133,7 @@ class RandomOperations:
 
 
 def draw_operations(batch: int, operations: int, magnitude: float, random: np.random.Generator) -> RandomOperations:
-    """Draw operations for each image, each of `LARGEST` as likely as another, as RandAugment does (Cubuk et al. 2020).
-
-    An operation has `magnitude` of its largest amount, in a direction drawn for each; one that is drawn twice adds up.
-    """
+    """Draw operations for each image, all equally likely, as RandAugment does (Cubuk et al. 2020)."""
     chosen = random.integers(len(LARGEST), size=(batch, operations))
     signs = random.choice((-magnitude, magnitude), size=(batch, operations))
     return RandomOperations(

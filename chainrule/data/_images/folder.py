@@ -49,10 +49,7 @@ class Reading:
     fit: Fit = "crop"
 
     def image(self, file: BinaryIO, label: str) -> tuple[Pixels, str]:
-        """Return an image (C, H, W) of values up to 255, and its mode: "1" if stored in black and white only.
-
-        Grey of 16 bits is scaled to 8.
-        """
+        """Return an image (C, H, W) of values up to 255, and its mode: "1" if stored in black and white only."""
         content = file.read(LARGEST + 1)
         if len(content) > LARGEST:
             raise ValueError(f"{label}: expected an image file of at most {LARGEST >> 20} MiB, got more: scale it")
@@ -131,10 +128,7 @@ class BadImageError(ValueError):
 
 
 class ImageFolder(ImageSource):
-    """The image files of a folder or archive and its sub-folders, by name; other and hidden files are passed over.
-
-    All of them are looked at before anything else is done, one at a time.
-    """
+    """The image files of a folder or archive and its sub-folders, by name; each is looked at before anything else."""
 
     kind = "folder"
 

@@ -178,7 +178,7 @@ def _labels(path: Path, array: str | None, count: int) -> ImageLabels:
     if len(labels.names) > _MOST_LABELS:
         raise ValueError(
             f"{path}{at}: expected at most {_MOST_LABELS:,} different labels, got {len(labels.names):,}: "
-            "train without them, with --no-labels"
+            "pass --no-labels to train without them"
         )
     return labels
 
@@ -221,11 +221,7 @@ def prepare_images(
     validation_fraction: float = 0.1,
     seed: int = 0,  # of the images held out, and of every draw
 ) -> PreparedImages:
-    """Read images and write them into a directory, a few megabytes in memory at a time.
-
-    The validation set is `validation`, or the array valid of an .npz file that has train and valid, or a part
-    drawn from the seed.
-    """
+    """Read images and write them into a directory, a few megabytes in memory at a time."""
     check_fraction("validation_fraction", validation_fraction)
     source = open_source(path, labelled=labelled, reading=reading, skip_bad=skip_bad)
     if prod(source.shape) > _LARGEST:

@@ -47,6 +47,11 @@ class StackedImages(ImageSource):
         with open_array(path, array) as (_, header):
             self._header = header
         layout = image_layout(header.shape)
+        if len(header.shape) == 3 and header.shape[2] == 3:
+            raise ValueError(
+                f"{self.label}: expected a batch of images, got one colour image of shape {header.shape}: pass it as "
+                f"{(1, *header.shape)}; grey images of 3 columns as {(*header.shape, 1)}"
+            )
         if layout is None:
             raise ValueError(
                 f"{self.label}: expected images (N, H, W), (N, H, W, 3) or (N, 3, H, W), got an array of shape "

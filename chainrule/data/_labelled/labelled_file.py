@@ -29,10 +29,7 @@ class LabelledText:
 
 @dataclass(frozen=True)
 class Columns:
-    """Columns to read from a file, counted from 0; `label` is None without labels.
-
-    The names come from the header; they are None without a header.
-    """
+    """Columns to read from a file, counted from 0; `label` is None without labels, names without a header."""
 
     text: int
     label: int | None
@@ -209,10 +206,7 @@ def _check_names(path: str, names: Iterable[str], header: list[str]) -> None:
 
 
 def _names_columns(rows: list[list[str]], text: int, label: int) -> bool:
-    """Return whether the first of some rows names the columns, although by none of the usual names.
-
-    A rare label over all-text rows is no name, even of a rare text: other evidence is needed.
-    """
+    """Return whether the first row names the columns, although by none of the usual names."""
     pairs = [[cells[text].strip(), cells[label].strip()] for cells in rows if len(cells) > max(text, label)]
     return all(pairs[0]) and header_evidence(pairs, texts=0) >= HEADER
 
@@ -238,11 +232,7 @@ def _usual(header: list[str], names: tuple[str, ...]) -> int | None:
 
 
 def _number(column: str | None) -> int | None:
-    """Return a column given by its number, counted from 0; None for one given by name.
-
-    >>> _number("2"), _number("review")
-    (1, None)
-    """
+    """Return a column given by its number from 1, counted from 0; None for one given by name."""
     if column is None or not column.isascii() or not column.isdigit() or int(column) < 1:
         return None
     return int(column) - 1

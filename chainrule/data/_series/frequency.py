@@ -167,10 +167,7 @@ CYCLES: dict[str, tuple[int, Callable[[datetime], float]]] = {  # seconds, and t
 
 
 def calendar_names(frequency: Frequency, dates: Sequence[datetime]) -> list[str]:
-    """Return the cycles that dates go through at least twice, except cycles shorter than a step.
-
-    A shorter record shows no repetition of the cycle: a model would memorise single dates.
-    """
+    """Return the cycles that dates go through twice or more, so that no single dates are memorised."""
     days = {"business days": DAY, "months": 30 * DAY, "month ends": 30 * DAY}
     step = days.get(frequency.unit, frequency.count)
     span = (dates[-1] - dates[0]).total_seconds()
@@ -256,11 +253,7 @@ def on_one_clock(dates: Sequence[datetime], utc_offset: int | None = None) -> tu
 
 
 def as_shown(date: datetime, utc_offset: int | None) -> datetime:
-    """Return a date as the clock shows it, without a zone: its own local time where no offset is given.
-
-    >>> str(as_shown(datetime.fromisoformat("2024-01-01T00:00+02:00"), 3600))
-    '2023-12-31 23:00:00'
-    """
+    """Return a date as the clock shows it, without a zone: its own local time where no offset is given."""
     if date.tzinfo is None or utc_offset is None:
         return date.replace(tzinfo=None)
     try:

@@ -168,9 +168,7 @@ class SeriesSchema(Record):
         return replace(file, targets=self.targets, values=values, observed=observed, known=covariates, spans=spans)
 
     def features(self, file: SeriesFile, horizon: int = 0) -> Floats:
-        """(N, F) covariates of all rows of a file, and of `horizon` rows after its last value; (N, S, F) where items
-        have their own.
-        """
+        """(N, F) covariates of a file and of `horizon` rows after its last value; (N, S, F) with items."""
         missing = len(file.values) + horizon - len(file.known)
         if horizon and self.covariates:
             self._check_future(file, horizon)
@@ -226,11 +224,7 @@ def _last_date(file: SeriesFile, rows: int) -> str | None:
 
 
 def future_dates(dates: list[datetime], frequency: Frequency, count: int) -> list[datetime]:
-    """Dates, and `count` more after the last.
-
-    >>> future_dates([datetime(2024, 1, 1)], Frequency("seconds", 86_400), 1)
-    [datetime.datetime(2024, 1, 1, 0, 0), datetime.datetime(2024, 1, 2, 0, 0)]
-    """
+    """Return dates, and `count` more after the last."""
     timeline = list(dates)
     for _ in range(count):
         timeline.append(frequency.after(timeline[-1]))

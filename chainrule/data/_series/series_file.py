@@ -209,16 +209,13 @@ class SeriesFile:
         return len(self.known) - len(self.values)
 
     def date_text(self, date: datetime) -> str:
-        """Return a date as this file writes it: a month; the day alone where steps are days or more; else the moment
-        with its offset from UTC, where there is one, in the file's zone if it names one.
-        """
+        """Return a date as this file writes it: a month, a day, or the moment with its offset in the file's zone."""
         if self.date_format:
             return date.strftime(self.date_format)
         if self.monthly:
-            return date.strftime("%Y-%m")
-        daily = self.frequency is not None and self.frequency.daily
-        if daily:
-            return date.strftime("%Y-%m-%d")
+            return date.isoformat()[:7]
+        if self.frequency is not None and self.frequency.daily:
+            return date.date().isoformat()
         if self.utc_offset is not None:
             own = clock(self.utc_offset)
             date = date.replace(tzinfo=own).astimezone(self.zone or own)

@@ -16,10 +16,7 @@ Spans = npt.NDArray[np.int64]
 def window_context(
     values: Floats, features: Floats, places: Sequence[tuple[int, int]], past: int, length: int
 ) -> dict[str, torch.Tensor]:
-    """Collect the known values at each origin of the next `length` rows; see `window_batch` for the arguments.
-
-    The rows themselves need not be there: their covariates do.
-    """
+    """Collect the known values at each origin, and covariates of the next `length` rows too; see `window_batch`."""
     origins, series = np.array(places, dtype=np.int64).reshape(-1, 2).T
     before = origins[:, None] + np.arange(-past, 0)
     context = {"past": torch.from_numpy(values[before, series[:, None]])}
@@ -135,10 +132,7 @@ def places_of(spans: Spans, origins: Sequence[int], horizon: int, *, reach: int 
 
 
 def by_past(places: Sequence[tuple[int, int]], spans: Spans, past: int) -> list[tuple[int, list[int]]]:
-    """Group places by the number of known past rows, `past` at most.
-
-    All places of a series share the number of its first place.
-    """
+    """Group places by the number of known past rows, `past` at most; the first place of a series decides for all."""
     history: dict[int, int] = {}
     for origin, series in places:
         history[series] = min(history.get(series, past), origin - int(spans[series, 0]))

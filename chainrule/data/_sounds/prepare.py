@@ -23,7 +23,7 @@ from chainrule.data._sounds.sound_file import (
     sound_facts,
 )
 from chainrule.data._store import Store, StoreWriter
-from chainrule.data._vocabulary import FileTokens, Ids, Tokens, token_dtype
+from chainrule.data._vocabulary import Ids, Tokens, token_dtype
 
 _BATCHES_IN_POOL = 64
 Labels = npt.NDArray[np.int64]
@@ -222,8 +222,8 @@ class Sounds:
     """Prepared sounds."""
 
     levels: SoundLevels  # meaning of each integer
-    train: FileTokens  # levels of all samples, uint8 or uint16, a line a clip, read from the disk on demand
-    valid: FileTokens  # the same of the sounds held out
+    train: Tokens  # levels of all samples, uint8 or uint16, a line a clip, read from the disk on demand
+    valid: Tokens  # the same of the sounds held out
     train_labels: Labels | None  # train_labels, valid_labels: (clips,) of each clip; `None` without labels
     valid_labels: Labels | None
     manifest: dict[str, Any]  # content of sounds.json: rate, labels, counts, fingerprints
@@ -339,13 +339,13 @@ def open_sounds(directory: str | Path) -> Sounds:
     """Open a folder written by `prepare_sounds`; raises the errors of `Store`."""
     store = Store(directory, _MANIFEST, "sounds")
     manifest = store.manifest
-    tokens: dict[str, FileTokens] = {}
+    tokens: dict[str, Tokens] = {}
     labels: dict[str, Labels | None] = dict.fromkeys(_PARTS)
     with store.checked():
         levels = make_levels(manifest["law"], manifest["levels"])
         for part in _PARTS:
             clips, samples = (read_value(int, manifest[part][name], f"{part}.{name}") for name in ("clips", "samples"))
-            tokens[part] = FileTokens(store, f"{part}.tokens", samples, levels.levels, f"{part}.clips", clips)
+            tokens[part] = Tokens(store, f"{part}.tokens", samples, levels.levels, f"{part}.clips", clips)
             if manifest["labels"]:
                 labels[part] = np.array(store.array(f"{part}.labels", "i8", (clips,), len(manifest["labels"])))
     return Sounds(levels, tokens["train"], tokens["valid"], labels["train"], labels["valid"], manifest)

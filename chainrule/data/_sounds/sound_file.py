@@ -107,68 +107,32 @@ def _opened(content: BinaryIO, label: str) -> Any:
         import soundfile
     except ImportError:
         raise ValueError("sounds need the package soundfile, which is not installed: pip install soundfile") from None
-    data = _refuse_cut_wav(content, label)
+    _refuse_cut_wav(content, label)
     try:
-        return soundfile.SoundFile(content if data is None else _WithoutLength(content, data))
+        return soundfile.SoundFile(content)
     except soundfile.LibsndfileError as error:
         reason = error.error_string.rstrip(".").lower()
         raise ValueError(f"{label}: no sound that can be read ({reason}): repair or remove it") from None
 
 
-class _WithoutLength:
-    """A wav file whose header says that it has no samples, read as one of unknown length, to its end."""
-
-    def __init__(self, content: BinaryIO, data: int):
-        self._content, self._unknown = content, (4, data - 4)  # the lengths of the file and of the samples
-        self.seek, self.tell = content.seek, content.tell
-
-    def read(self, size: int = -1) -> bytes:
-        """Return the next bytes, each unknown length replaced by the largest number."""
-        start = self._content.tell()
-        part = bytearray(self._content.read(size))
-        for length in self._unknown:
-            for offset in range(max(length - start, 0), min(length + 4 - start, len(part))):
-                part[offset] = 0xFF
-        return bytes(part)
-
-
-def _refuse_cut_wav(content: BinaryIO, label: str) -> int | None:
-    """Refuse a wav file that ends before its samples do: libsndfile reads what is left of it without a word.
-
-    Return the offset of the samples if the header announces no samples, else None.
-    """
+def _refuse_cut_wav(content: BinaryIO, label: str) -> None:
+    """Refuse a wav file that ends before its samples do, which libsndfile would read without a word."""
     start = content.tell()
     size = content.seek(0, 2)
     content.seek(start)
     head = content.read(12)
     wav = head[:4] == b"RIFF" and head[8:] == b"WAVE"
-    data = None
     while wav and len(chunk := content.read(8)) == 8:
         length = int.from_bytes(chunk[4:], "little")
         if chunk[:4] == b"data":
             there = size - content.tell()
-            if length > there and length < _STREAMED:
+            if there < length < _STREAMED:
                 raise ValueError(
                     f"{label}: cut short: expected {length} bytes of samples, got {there}: repair or remove it"
                 )
-            if length == 0 and not _are_chunks(content.tell(), content, size):
-                data = size - there
             break
         content.seek(length + length % 2, 1)
     content.seek(start)
-    return data
-
-
-def _are_chunks(offset: int, content: BinaryIO, size: int) -> bool:
-    """Return whether chunks of a wav file, or nothing, follow to its very end."""
-    while offset < size:
-        content.seek(offset)
-        chunk = content.read(8)
-        if len(chunk) < 8 or not all(0x20 <= byte < 0x7F for byte in chunk[:4]):
-            return False
-        length = int.from_bytes(chunk[4:], "little")
-        offset += 8 + length + length % 2
-    return offset == size
 
 
 def _mono(sound: Any, label: str) -> Iterator[Amplitudes]:

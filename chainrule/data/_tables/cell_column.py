@@ -50,11 +50,7 @@ def as_integer(cell: str) -> int | None:
 
 
 def is_large_integer(cell: str) -> bool:
-    """Return whether a cell spells an integer that a float64 may not hold.
-
-    >>> is_large_integer("9007199254740993"), is_large_integer("-12")
-    (True, False)
-    """
+    """Return whether a cell spells an integer that a float64 may not hold."""
     return as_integer(cell) is None and _INTEGER.fullmatch(cell) is not None
 
 
@@ -260,9 +256,12 @@ def as_date(cell: str) -> datetime | None:
     any other text, such as 01/02/2020, which is in January or in February.
     """
     if cell.endswith("]"):
-        cell, _, name = cell[:-1].partition("[")
-        moment, zone = as_date(cell), named_zone(name)
-        return None if moment is None or moment.tzinfo is None or zone is None else moment.astimezone(zone)
+        cell, bracket, name = cell[:-1].partition("[")
+        moment, zone = as_date(cell) if bracket else None, named_zone(name)
+        try:
+            return None if moment is None or moment.tzinfo is None or zone is None else moment.astimezone(zone)
+        except OverflowError:  # beyond the years 1 to 9999 in this zone
+            return None
     cell = _ZONE_APART.sub(lambda match: "Z" if match[1] == "UTC" else match[1], cell, count=1)
     cell = _DAY_FIRST.sub(lambda match: f"{match[3]}-{match[2]:0>2}-{match[1]:0>2}", cell, count=1)
     if month := _MONTH.fullmatch(cell):
@@ -290,9 +289,5 @@ def is_date_like(cell: str) -> bool:
 
 
 def writes_months(cells: Iterable[str]) -> bool:
-    """Return whether all cells name months, as 2024-01.
-
-    >>> [writes_months(cells) for cells in (["2024-01", "2024-02"], ["2024-01-01", "2024-02-01"], ["2024/1"])]
-    [True, False, False]
-    """
+    """Return whether all cells name months, as 2024-01."""
     return all(re.fullmatch(r"\d{4}-\d\d", cell) for cell in cells)

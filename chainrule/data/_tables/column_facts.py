@@ -211,11 +211,7 @@ class ColumnFacts:
             raise self._error(f"one number only, or missing: say {self._flag('categorical')}")
 
     def refuse_identifier(self, min_count: int) -> None:
-        """Refuse a column of names of rows or free texts: there is nothing to learn of it.
-
-        In it no category or integer repeats; or there are too many categories, those rarer than `min_count` left out,
-        or these are most of the rows.
-        """
+        """Refuse names of rows or free texts: nothing repeats, or categories are too many or too rare."""
         kind = self.kind()
         leave, keep = f"leave it out with {self._flag('skip')}", f"keep it with {self._flag(kind)}"
         if kind == "categorical" and (self._overflowed or self.distinct > MOST_CATEGORIES):

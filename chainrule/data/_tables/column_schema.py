@@ -79,10 +79,7 @@ class ColumnSchema:
 
     @classmethod
     def fit(cls, facts: ColumnFacts, kind: ColumnKind, min_count: int) -> "ColumnSchema":
-        """Return the schema of a column of training rows; rarer categories than `min_count` become `<other>`.
-
-        Above 1, each column takes what it never saw: a categorical one as `<other>`, a numeric one a missing cell.
-        """
+        """Return the schema of training cells; with `min_count` > 1 it takes unseen categories and missing numbers."""
         if kind == "skip":
             return cls(facts.name, kind)
         facts.check(kind, min_count)

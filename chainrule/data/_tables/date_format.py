@@ -43,16 +43,13 @@ class DateFormat:
         if self.order and (not self.unit or self.order not in _ORDERS.get(self.order[1:2], ())):
             raise ValueError(f"dates: expected a known order of day, month and year, got {self.order!r:.40}")
         known = self.unit in (0, 3_600_000_000, *_UNITS.values()) and self.time in _UNITS
-        zoned = _ZONE.fullmatch(self.zone) and self.time and _offset(self.zone) is not None
+        zoned = self.time and _offset(self.zone) is not None
         if not known or len(self.separator) != 1 or not (zoned or not self.zone) or self.mixed > (self.zone == _UTC):
             raise ValueError(f"dates: expected a format of ISO 8601, got {self}")
 
     @classmethod
     def find(cls, cells: Iterable[str]) -> "DateFormat | None":
-        """Return the format of all present cells, with the coarsest unit that holds each.
-
-        None if they differ, or may be read with the day or with the month first.
-        """
+        """Return the format of all present cells; None if they differ, or may have the day or the month first."""
         formats = cls.find_all(cells)
         return formats[0] if len(formats) == 1 else None
 
@@ -101,10 +98,7 @@ class DateFormat:
         return replace(self, zone=_UTC, mixed=True) if self.zone and not self.mixed else None
 
     def number(self, cell: str, *, alike: bool = False) -> int | None:
-        """Return the integer of a cell; None if it is written in another way, or lies between two integers.
-
-        Cells may have another offset from UTC than the format, unless they must be `alike`.
-        """
+        """Return the integer of a cell; None if it is written otherwise (`alike`: or with another offset)."""
         iso = self._iso(cell)
         local, zone = _split(iso) if self.zone else (iso, "")
         offset = _offset(zone)
@@ -179,6 +173,8 @@ def _offset(zone: str) -> timedelta | None:
     """Return the offset of a zone from UTC, zero without a zone; None where there is no such zone."""
     if zone in ("", " UTC"):
         return timedelta(0)
+    if not _ZONE.fullmatch(zone):
+        return None
     try:
         return datetime.strptime(zone.strip(), "%z").utcoffset()
     except ValueError:

@@ -37,11 +37,7 @@ class Layout:
 
 
 def find_layout(file: DelimitedFile) -> Layout:
-    """Find where a table begins and what separates its cells.
-
-    Lines are left out before a table only where the rows after them are of one width and name columns, or where each
-    of the lines is a comment.
-    """
+    """Find a table's delimiter, and the titles before it: comments, or lines before rows of one width with names."""
     with closing(file.lines()) as lines:
         first = [text.strip() for _, text in islice(lines, _MOST_TITLES)]
     if first and (hint := _HINT.fullmatch(first[0])):
@@ -193,10 +189,7 @@ class _Column:
         return categories + (prose and len(self.first.split()) == 1)
 
     def is_odd(self) -> bool:
-        """Return whether a whole first number is outside the range of the numbers below, or they are not whole.
-
-        A first number that the numbers below continue is not odd.
-        """
+        """Return whether a whole first number is unlike the numbers below, which neither continue nor surround it."""
         if self.usual != "number":
             return True
         own, numbers = _value(self.first), [value for cell in self.counts if (value := _value(cell)) is not None]
@@ -206,10 +199,7 @@ class _Column:
 
 
 def _are_names(numbers: Sequence[_Column], columns: Sequence[_Column]) -> bool:
-    """Return whether the numbers of a first row are names: whole, different and unlike the numbers below them.
-
-    They are years, or count from 0 or 1 as pandas does, or stand next to words alone or the empty name of an index.
-    """
+    """Return whether the numbers of a first row are names: years, 0 or 1 and on, or next to words alone."""
     values = [_value(column.first) for column in numbers]
     whole = [int(value) for value in values if value is not None and value.is_integer()]
     if len(set(whole)) < len(values) or not all(column.is_odd() for column in numbers):

@@ -65,10 +65,7 @@ class ConllFile:
         return CONLLU[self._tag] if self.conllu else str(self._tag + 1)
 
     def with_tags(self, tags: Iterable[Sequence[str]]) -> Iterator[str]:
-        """Yield each sentence's lines with other tags, after the lines before it; the last takes the rest of the file.
-
-        The yielded texts, with a line end after each, are the file with only its tags changed.
-        """
+        """Yield each sentence's lines with other tags, after the lines before it; all together are the whole file."""
         start, count = 0, len(self._lines)
         for number, (sentence, sentence_tags) in enumerate(zip(self.sentences, tags, strict=True), 1):
             stop = sentence.lines[-1] if sentence.lines else start + 1

@@ -151,10 +151,7 @@ def prepare_tagged(
     vocabulary: TaggedVocabulary | None = None,  # a vocabulary of other sentences; by default one is fitted
     vectors: str | Path | None = None,  # of words, to begin with; see `read_vectors`
 ) -> TaggedCorpus:
-    """Read tagged sentences and write their numbers into a directory.
-
-    Empty sentences are left out: there is nothing to learn of them.
-    """
+    """Read tagged sentences and write their numbers into a directory; empty sentences are left out."""
     check_fraction("validation_fraction", validation_fraction)
     if max_length < 1:
         raise ValueError(f"max_length: expected an integer >= 1, got {max_length}")

@@ -256,7 +256,8 @@ def test_large_values_keep_the_digits_in_which_they_differ(command, ok, tmp_path
 def test_several_series_without_dates(command, ok, tmp_path, capsys):
     path = tmp_path / "rates.txt"
     path.write_text("".join(f"{math.sin(n):.4f},{n * 7919 % 101}\n" for n in range(120)))
-    ok("train", path, "--task", "forecast", "--target", "all", "--horizon", 5, "--steps", 3, "--out", tmp_path / "run")
+    asked = ("train", path, "--task", "forecast", "--target", "all", "--horizon", 5)
+    ok(*asked, "--steps", 3, "--hidden-size", 8, "--out", tmp_path / "run")
     rows = list(csv.DictReader(io.StringIO(command("forecast", tmp_path / "run", path).out)))
     assert [(row["row"], row["series"]) for row in rows[4:6]] == [("125", "column1"), ("121", "column2")]
     ok("info", tmp_path / "run")

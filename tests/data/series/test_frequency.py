@@ -117,8 +117,11 @@ def test_only_cycles_that_were_seen_twice_are_told():
 
 @pytest.mark.parametrize(
     "cell",
-    ["", "112", "20160701", "2024-13", "2024-02-30", "Jan 2024", "1-2", "-5", "01.13.2024", "31.1.24", "1.2.2024.5"],
-)
+    [
+        "", "112", "20160701", "2024-13", "2024-02-30", "Jan 2024", "1-2", "-5", "01.13.2024", "31.1.24", "1.2.2024.5",
+        "0001-01-01T00:00+05:00[Europe/Berlin]", "]" * 5000,
+    ],
+)  # fmt: skip
 def test_other_texts_are_no_dates(cell):
     assert as_date(cell) is None
 

@@ -159,6 +159,12 @@ def test_days_are_those_of_their_own_zone_where_daylight_saving_changes_it(tmp_p
     assert [file.date_text(date) for date in file.dates] == ["2024-03-30", "2024-03-31", "2024-04-01"]
 
 
+@pytest.mark.parametrize("dates", [("0850-01", "0850-02"), ("0850-01-31", "0850-02-01")])
+def test_years_have_four_digits(tmp_path, dates):
+    file = read_series(written(tmp_path, "time,v\n" + "".join(f"{date},1\n" for date in dates)), "v")
+    assert [file.date_text(date) for date in file.dates] == list(dates)
+
+
 def test_missing_rows_and_cells_are_filled_in_where_that_is_asked_for(tmp_path):
     rows = ["date,heat,wind,sun", "2024-02-27,1,0,3", "2024-02-28,2,2,", "2024-03-01,8,8,6", "2024-03-02,,9,NA"]
     path = written(tmp_path, "".join(f"{row}\n" for row in [*rows, "2024-03-03,,11,"]))

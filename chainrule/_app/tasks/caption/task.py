@@ -1,7 +1,7 @@
 """Captioned images: pixels, words and captions in `data/`; a captioner looks at an image and writes a sentence."""
 
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -9,10 +9,10 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from chainrule._app.heavy import caption_data, np
-from chainrule._app.tasks.capabilities import CheckedRows, Checks, Evaluates, Inspects, Predicts
+from chainrule._app.tasks.capabilities import Checks, Evaluates, Inspects, Predicts
 from chainrule._app.tasks.caption import verbs
 from chainrule._app.tasks.config import Counts, Facts, Fingerprint, OptimisationOptions, RunConfig, SplitOptions, within
-from chainrule._app.tasks.display import counted, measured_part, quoted
+from chainrule._app.tasks.display import counted, measured_part
 from chainrule._app.tasks.likelihood_record import Basis
 from chainrule._app.tasks.model import Model
 from chainrule._app.tasks.run_directory import DATA
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 BACKBONE = f"{DATA}/backbone.safetensors"
 _SIZES = SizeSchedule("words", ({"hidden_size": 128, "embedding_size": 128, "image_features": 64},), passes=5)
-_CHECKED_ROWS, _CHECKED_ELEMENTS = 3, 8
 
 
 @dataclass(frozen=True)
@@ -112,7 +111,12 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
     SIZE_SCHEDULES: ClassVar[dict[str, SizeSchedule]] = dict.fromkeys(MODELS, _SIZES)
     NEEDS: ClassVar[tuple[str, ...]] = ("sacrebleu",)
     PREPARED = f"{DATA}/captions.json"
+    NEXT = (
+        "chainrule caption {run} image.jpg --beam 5 --plot look.png",
+        "chainrule evaluate {run} IMAGES --captions CAPTIONS --beam 5",
+    )
     metric_name = "bleu"
+    CHECKED = (3, 8)
     Prediction, predict = verbs.CaptionOptions, verbs.caption
     PLOTS = (".png",)
     several = True
@@ -163,17 +167,16 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
 
     def prepare(self, old: "CaptionTask | None" = None) -> dict[str, Any]:
         sources, options = self.config.sources, asdict(self.data)
-        assert sources["source"] is not None
         with TemporaryDirectory(prefix="chainrule-") as folder:
             captions = sources["captions"]
             if captions is None:
-                file = caption_data.captions_in(sources["source"])
+                file = caption_data.captions_in(self.source)
                 captions = str(Path(folder) / PurePosixPath(file.name).name)
                 with file.open() as content:
                     Path(captions).write_bytes(content.read())
             manifest = caption_data.prepare_captions(
                 self.path / DATA,
-                sources["source"],
+                self.source,
                 captions,
                 dev_images=sources["validation"],
                 validation_captions=sources["validation_captions"],
@@ -223,25 +226,9 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
             f"BLEU-4 {value:.2f} on {part}held-out images (greedy), perplexity of their captions {perplexity:.4g}",
         )
 
-    def next_steps(self) -> Sequence[str]:
-        path = quoted(self.path)
-        return [
-            f"chainrule caption {path} image.jpg --beam 5 --plot look.png",
-            f"chainrule evaluate {path} IMAGES --captions CAPTIONS --beam 5",
-        ]
-
     @property
     def basis(self) -> Basis:
         return Basis("symbol", tokens=f"word level, {counted(self.facts.words, 'symbol')}", given="the image")
-
-    def checked_rows(self) -> CheckedRows:
-        valid = self.prepared.valid
-        images = range(min(_CHECKED_ROWS, len(valid)))
-        captions = [valid.captions_of(image)[0] for image in images]
-        batch = valid.batch(np.array(images), np.array(captions))
-        assert batch.lengths is not None
-        x, lengths = batch.x[:, :_CHECKED_ELEMENTS], batch.lengths.clamp(max=_CHECKED_ELEMENTS)
-        return CheckedRows(self.model(), x, batch.context, lengths)
 
 
 def _split(facts: CaptionFacts) -> str:

@@ -14,11 +14,11 @@ from cyclopts import Parameter
 
 from chainrule._app.heavy import modes, np, torch
 from chainrule._app.results import Column, Result
-from chainrule._app.tasks.capabilities import CheckedRows, Checks, Embeds, Evaluates, Inspects, Predicts
+from chainrule._app.tasks.capabilities import Checks, Embeds, Evaluates, Inspects, Predicts
 from chainrule._app.tasks.classify.image_inspection import ImageClassifierInspection, inspect_classifier
 from chainrule._app.tasks.classify.labelling import figure_notes, label_cells, label_columns, label_figures
 from chainrule._app.tasks.config import CheckedOptions, OptimisationOptions, RunConfig, within
-from chainrule._app.tasks.display import counted, measured_part, quoted
+from chainrule._app.tasks.display import counted, measured_part
 from chainrule._app.tasks.image.image_data import ImageDataTask, ImageFacts, ImageFiles, ImageReading
 from chainrule._app.tasks.likelihood_record import Basis
 from chainrule._app.tasks.model import Model
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from chainrule.training import TrainingBatches, ValidationBatches, ValidationMetric
 
 _ROWS = 128  # of a batch that is only read
-_CHECKED_ROWS = 3
 _MANY_PASSES = 40.0  # over the images: they are mixed, so that the model does not learn them by heart
 _MIXUP_OF_MANY = {"cnn": 0.4, "cct": 0.4, "vit": 1.0, "swin": 1.0}
 _COARSE_PATCH = 4  # pixels; the default 2×2 patches make four times the tokens, and a step takes four times as long
@@ -139,6 +138,7 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
         "swin": Model("SwinTransformer", hidden=("levels",)),
     }
     BUDGET = "5m"
+    NEXT = ("chainrule classify {run} IMAGE", "chainrule evaluate {run} TEST")
     SIZE_SCHEDULES: ClassVar[dict[str, SizeSchedule]] = {
         "cnn": SizeSchedule("images", ({"channels": 16},), passes=10, steps=8000),
         "vit": SizeSchedule("images", ({"model_size": 64, "num_layers": 4},), passes=10, steps=8000),
@@ -225,10 +225,6 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
             f"accuracy {value:.2%} on {part}held-out images ({nats:.4f} nats per image)",
         )
 
-    def next_steps(self) -> Sequence[str]:
-        path = quoted(self.path)
-        return [f"chainrule classify {path} IMAGE", f"chainrule evaluate {path} TEST"]
-
     def predict(self, data: list[str], options: ImageLabelling, *, device: str) -> Result:
         names = self.classes
 
@@ -262,13 +258,6 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
         ]  # fmt: skip
         notes = figure_notes(figures)
         return Result([], [], summary=lambda: figures, about={"measured": self.basis}, notes=lambda: notes)
-
-    def checked_rows(self) -> CheckedRows:
-        images = self.images()
-        assert images.valid_labels is not None
-        labels = torch.from_numpy(np.array(images.valid_labels[:_CHECKED_ROWS], np.int64))
-        context = torch.from_numpy(np.array(images.valid[:_CHECKED_ROWS]))
-        return CheckedRows(self.model(), labels, context, note=f"{len(labels)} held-out images")
 
     def embed(self, data: str, options: ImageClassifierEmbedding, *, device: str) -> Result:
         model = self.model(device)

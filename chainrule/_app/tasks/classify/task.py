@@ -24,7 +24,7 @@ from chainrule._app.tasks._vectors import VECTORS, describe_vectors, fill_embedd
 from chainrule._app.tasks.capabilities import CheckedRows, Checks, Embeds, Evaluates, Inspects, Predicts
 from chainrule._app.tasks.classify import labelling
 from chainrule._app.tasks.config import Counts, Facts, Fingerprint, OptimisationOptions, RunConfig, SplitOptions, within
-from chainrule._app.tasks.display import counted, measured_part, quoted
+from chainrule._app.tasks.display import counted, measured_part
 from chainrule._app.tasks.likelihood_record import Basis
 from chainrule._app.tasks.model import Model
 from chainrule._app.tasks.run_directory import DATA, WEIGHTS
@@ -128,6 +128,7 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
     BUDGET = "1m"
     PLAIN: ClassVar[dict[str, Any]] = {"ngram_order": 1, "ngrams": False, "naive_bayes": False}
     PREPARED = f"{DATA}/labelled.json"
+    NEXT = ("echo 'a text' | chainrule classify {run} -", "chainrule evaluate {run} TEST")
     metric_name = "accuracy"
     Prediction, predict = labelling.Labelling, labelling.label_texts
     PLOTS = (".html",)
@@ -179,9 +180,8 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
 
     def prepare(self, old: "ClassifyTask | None" = None) -> dict[str, Any]:
         sources, options = self.config.sources, asdict(self.data)
-        assert sources["source"] is not None
         return _labelled.prepare_labelled(
-            sources["source"],
+            self.source,
             self.path / DATA,
             limit=options.pop("max_length"),
             validation=sources["validation"],
@@ -297,10 +297,6 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
             f"accuracy {value:.2%} on {part}held-out texts; always predicting the most frequent label gives about "
             f"{most_frequent:.0%} ({nats:.4f} nats per text)",
         )
-
-    def next_steps(self) -> Sequence[str]:
-        path = quoted(self.path)
-        return [f"echo 'a text' | chainrule classify {path} -", f"chainrule evaluate {path} TEST"]
 
     @property
     def basis(self) -> Basis:

@@ -152,8 +152,7 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
     def prepare(self, old: "ForecastTask | None" = None) -> dict[str, Any]:
         from chainrule.data import prepare_series
 
-        source, options = self.config.sources["source"], asdict(self.data)
-        assert source is not None
+        source, options = self.source, asdict(self.data)
         del options["history"]  # of the forecasts
         options["header"] = self.data.has_header
         schema = None if old is None else old.schema
@@ -277,7 +276,7 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
         return {"nats_per_value": nats}, line
 
     def next_steps(self) -> Sequence[str]:
-        path, source = quoted(self.path), quote(str(self.config.sources["source"]))
+        path, source = quoted(self.path), quote(self.source)
         forecast, evaluate = (
             f"chainrule forecast {path} {source} --plot forecast.png",
             f"chainrule evaluate {path} {source}",

@@ -115,9 +115,8 @@ class ImageDataTask(Task[M]):
     def prepared(self, old: "ImageDataTask[Any] | None", **options: Any) -> "PreparedImages":
         """Read and write the images, which must fit the images of an old run."""
         data, sources = self.data, self.config.sources
-        assert sources["source"] is not None
         images = _images.prepare_images(
-            sources["source"],
+            self.source,
             self.path / DATA,
             reading=data.reading,
             skip_bad=data.skip_bad,

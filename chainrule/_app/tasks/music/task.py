@@ -6,14 +6,13 @@ data/train.pieces, valid.pieces  where pieces begin
 preview.mid                      drawn at the last validation
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from chainrule._app.heavy import modes, np, torch
-from chainrule._app.tasks.capabilities import CheckedRows, Checks, Inspects, Samples, Scores
+from chainrule._app.tasks.capabilities import Checks, Inspects, Samples, Scores
 from chainrule._app.tasks.config import (
     Counts,
     Facts,
@@ -24,7 +23,7 @@ from chainrule._app.tasks.config import (
     SplitOptions,
     within,
 )
-from chainrule._app.tasks.display import counted, quoted
+from chainrule._app.tasks.display import counted
 from chainrule._app.tasks.likelihood_record import Basis
 from chainrule._app.tasks.model import Model
 from chainrule._app.tasks.music import verbs
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
 
 _PREVIEW, _PREVIEW_FRAMES = "preview.mid", 64
 _VALIDATION_ROWS = 8
-_CHECKED_ROWS, _CHECKED_FRAMES = 2, 6
 _MOST_PASSES = 100.0
 _MOSTLY_UP = -3.0  # logit of a key that is down one frame in twenty, from which training starts
 
@@ -115,11 +113,13 @@ class MusicTask(Task["RNNMADE"], Scores, Samples, Inspects, Checks):
         "rnn-made": SizeSchedule("frames", ({"hidden_size": 128},), passes=30)
     }
     PREPARED = f"{DATA}/music.json"
+    NEXT = ("chainrule sample {run} -n 3 --out song.mid", "chainrule score {run} {source} --sort")
     Scoring, score = verbs.MusicScoring, verbs.score_music
     Sampling, sample = verbs.MusicSampling, verbs.sample_music
     FILES = (".mid", ".midi")
     Inspection, inspect = verbs.MusicInspection, verbs.inspect_music
     writes_page = False
+    CHECKED = (2, 6)
 
     @cached_property
     def music(self) -> "dict[str, Rolls]":
@@ -137,12 +137,11 @@ class MusicTask(Task["RNNMADE"], Scores, Samples, Inspects, Checks):
     def prepare(self, old: "MusicTask | None" = None) -> dict[str, Any]:
         from chainrule.data._music import prepare_music
 
-        data, source = self.data, self.config.sources["source"]
-        assert source is not None
+        data = self.data
         if old is not None and old.data.frames_per_quarter != data.frames_per_quarter:
             raise ValueError(f"--from: {old.path} was trained with --frames-per-quarter {old.data.frames_per_quarter}")
         return prepare_music(
-            source,
+            self.source,
             self.path / DATA,
             frames_per_quarter=data.frames_per_quarter,
             validation=self.config.sources["validation"],
@@ -219,23 +218,9 @@ class MusicTask(Task["RNNMADE"], Scores, Samples, Inspects, Checks):
         nats = evaluation.nats_per_element
         return {"nats_per_frame": nats}, f"{nats:.4f} nats per frame on the held-out pieces"
 
-    def next_steps(self) -> Sequence[str]:
-        path = quoted(self.path)
-        return [
-            f"chainrule sample {path} -n 3 --out song.mid",
-            f"chainrule score {path} {quote(str(self.config.sources['source']))} --sort",
-        ]
-
     @property
     def basis(self) -> Basis:
         return Basis("frame", f"88 keys, {self.rate} frames a quarter note")
-
-    def checked_rows(self) -> CheckedRows:
-        from chainrule.data._music import music_evaluation
-
-        batch = next(iter(music_evaluation(self.music["valid"], _CHECKED_ROWS)))
-        assert batch.lengths is not None
-        return CheckedRows(self.model(), batch.x[:, :_CHECKED_FRAMES], lengths=batch.lengths.clamp(max=_CHECKED_FRAMES))
 
     def playing(self, tempo: int | None = None) -> dict[str, int]:
         """Return what a piano roll needs to be played at the right speed."""

@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass, replace
 from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from chainrule._app.heavy import modes, np, torch
-from chainrule._app.tasks.capabilities import CheckedRows, FileCodec, Generates
+from chainrule._app.heavy import modes, torch
+from chainrule._app.tasks.capabilities import FileCodec, Generates
 from chainrule._app.tasks.config import (
     Counts,
     Facts,
@@ -43,7 +43,6 @@ _DEFAULT_LEVELS = {"mu": 256, "linear": 65536}
 _MOST_CATEGORIES, _DEFAULT_COMPONENTS = 1024, 10
 _PREVIEW, _PREVIEW_SECONDS = "preview.wav", 0.5
 _VALIDATION_ROWS = 8
-_CHECKED_ROWS, _CHECKED_SAMPLES = 3, 24
 
 
 @dataclass(frozen=True)
@@ -133,6 +132,7 @@ class SoundTask(Task["WaveNet"], Generates):
     Inspection, inspect = verbs.SoundInspection, verbs.inspect_sounds
     Embedding, embed = verbs.SoundEmbedding, verbs.embed_sounds
     writes_page = False
+    CHECKED = (3, 24)
 
     @property
     def rate(self) -> int:
@@ -178,10 +178,8 @@ class SoundTask(Task["WaveNet"], Generates):
     def prepare(self, old: "SoundTask | None" = None) -> dict[str, Any]:
         from chainrule.data import prepare_sounds
 
-        source = self.config.sources["source"]
-        assert source is not None
         return prepare_sounds(
-            source,
+            self.source,
             self.path / DATA,
             **asdict(self.data) | ({} if old is None else {"rate": old.rate, "sequences": old.facts.sequences}),
             like=None if old is None else old.labels,
@@ -248,7 +246,7 @@ class SoundTask(Task["WaveNet"], Generates):
         path, label = quoted(self.path), f" --label {quote(self.labels[0])}" if self.labels else ""
         return [
             f"chainrule sample {path} -n 3 --out new.wav{label}",
-            f"chainrule score {path} {quote(str(self.config.sources['source']))} --sort",
+            f"chainrule score {path} {quote(self.source)} --sort",
         ]
 
     def more_facts(self) -> dict[str, Any]:
@@ -259,16 +257,6 @@ class SoundTask(Task["WaveNet"], Generates):
         facts = self.facts
         condition = "the label" if self.labels else ""
         return Basis("sample", f"{facts.levels:,} {facts.law} levels at {self.rate:,} Hz", given=condition)
-
-    def checked_rows(self) -> CheckedRows:
-        from chainrule.data._batches import padded
-
-        sounds = self.sounds()
-        starts, stops = sounds.valid.line_bounds(np.arange(min(_CHECKED_ROWS, sounds.valid.line_count)))
-        lengths = np.minimum(stops - starts, _CHECKED_SAMPLES)
-        x = padded(sounds.valid.rows(starts, starts + lengths), int(lengths.max()))
-        context = None if sounds.valid_labels is None else torch.from_numpy(sounds.valid_labels[: len(x)])
-        return CheckedRows(self.model(), x, context, torch.from_numpy(lengths))
 
     def codec(self) -> FileCodec:
         from chainrule._app.tasks.sound.compression import SoundCodec

@@ -15,11 +15,10 @@ from functools import cached_property
 from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from chainrule._app.heavy import modes, torch
-from chainrule._app.tasks.capabilities import CheckedRows, FileCodec, Generates
+from chainrule._app.tasks.capabilities import FileCodec, Generates
 from chainrule._app.tasks.codes import CodedTask
 from chainrule._app.tasks.config import (
     Facts,
@@ -31,7 +30,7 @@ from chainrule._app.tasks.config import (
     with_defaults,
     within,
 )
-from chainrule._app.tasks.display import aligned, counted, quoted, shortened
+from chainrule._app.tasks.display import aligned, counted, shortened
 from chainrule._app.tasks.likelihood_record import Basis
 from chainrule._app.tasks.model import Model, check_memory
 from chainrule._app.tasks.run_directory import DATA
@@ -52,7 +51,7 @@ if TYPE_CHECKING:
     from chainrule.training._validation import OnValidation
 
 _ROWS = 1024  # of a validation batch
-_CHECKED_ROWS, _SHOWN_ROWS = 4, 3
+_SHOWN_ROWS = 3
 _LISTED_COLUMNS, _PREVIEW_WIDTH = 24, 160  # columns that are all listed; characters of a row drawn in training
 _MOST_PASSES = 100.0
 _FEW_ROWS, _DROPOUT_OF_FEW = 20, 0.5  # rows a feature; dna of MADE's paper: 84.1 nats by 0.5, 86.8 by 0.1
@@ -104,6 +103,7 @@ class TableTask(CodedTask["TableMADE"], Generates):
     CODED = ("vae",)
     BUDGET = "1m"
     PREPARED = f"{DATA}/table.json"
+    NEXT = ("chainrule sample {run} -n 16 --out sampled.csv", "chainrule score {run} {source} --sort")
     Scoring, score = verbs.TableScoring, verbs.score_table
     Sampling, sample = verbs.TableSampling, verbs.sample_rows
     Inspection, inspect = TableInspection, inspect_table
@@ -124,8 +124,7 @@ class TableTask(CodedTask["TableMADE"], Generates):
     def prepare(self, old: "TableTask | None" = None) -> dict[str, Any]:
         from chainrule.data import prepare_table
 
-        data, source = self.data, self.config.sources["source"]
-        assert source is not None
+        data, source = self.data, self.source
         size = Path(source).stat().st_size if Path(source).is_file() else 0
         if size > _LARGE and not _tables.reads_quickly():
             print(
@@ -239,13 +238,6 @@ class TableTask(CodedTask["TableMADE"], Generates):
             "nats_per_row": nats
         }, f"{bound}{nats:.4f} nats per row on the {part}held-out rows ({counted(width, 'column')})"
 
-    def next_steps(self) -> Sequence[str]:
-        path = quoted(self.path)
-        return [
-            f"chainrule sample {path} -n 16 --out sampled.csv",
-            f"chainrule score {path} {quote(str(self.config.sources['source']))} --sort",
-        ]
-
     def codec(self) -> FileCodec:
         from chainrule._app.tasks.table.compression import TableCodec
 
@@ -258,9 +250,6 @@ class TableTask(CodedTask["TableMADE"], Generates):
         if self.has_code:  # held-out rows are measured by the ELBO, of one draw
             return Basis("column", base_measure, kind="bound", samples=1)
         return Basis("column", base_measure)
-
-    def checked_rows(self) -> CheckedRows:
-        return CheckedRows(self.model(), torch.from_numpy(self.table().valid[:_CHECKED_ROWS].copy()))
 
 
 def _columns_table(columns: Sequence[FoundColumn]) -> list[str]:

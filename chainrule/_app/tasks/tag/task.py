@@ -16,7 +16,7 @@ from chainrule._app.heavy import np
 from chainrule._app.tasks._vectors import VECTORS, describe_vectors, fill_embedding, resolve_size
 from chainrule._app.tasks.capabilities import CheckedRows, Checks, Embeds, Evaluates, Inspects, Predicts
 from chainrule._app.tasks.config import Facts, Fingerprint, OptimisationOptions, Parts, RunConfig, SplitOptions, within
-from chainrule._app.tasks.display import counted, measured_part, quoted
+from chainrule._app.tasks.display import counted, measured_part
 from chainrule._app.tasks.likelihood_record import Basis
 from chainrule._app.tasks.model import Model
 from chainrule._app.tasks.run_directory import DATA, WEIGHTS
@@ -99,6 +99,7 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
     }
     PLAIN: ClassVar[dict[str, Any]] = {"template_passes": 0.0}
     PREPARED = f"{DATA}/corpus.json"
+    NEXT = ("echo 'Time flies .' | chainrule tag {run} - --text", "chainrule evaluate {run} TEST")
     Prediction, predict = verbs.Tagging, verbs.tag_file
     Evaluation, evaluate = verbs.TagEvaluation, verbs.evaluate_tags
     Inspection, inspect = verbs.TagInspection, verbs.inspect_tagger
@@ -129,9 +130,8 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
 
     def prepare(self, old: "TagTask | None" = None) -> dict[str, Any]:
         sources = self.config.sources
-        assert sources["source"] is not None
         manifest = _tagged.prepare_tagged(
-            sources["source"],
+            self.source,
             self.path / DATA,
             **asdict(self.data),
             validation=sources["validation"],
@@ -256,10 +256,6 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
             {name.replace(" ", "_").lower(): value, "nats_per_word": nats},
             f"{name} {value:.2%} on {part}held-out sentences ({nats:.4f} nats per word)",
         )
-
-    def next_steps(self) -> Sequence[str]:
-        path = quoted(self.path)
-        return [f"echo 'Time flies .' | chainrule tag {path} - --text", f"chainrule evaluate {path} TEST"]
 
     def more_facts(self) -> dict[str, Any]:
         return {"tags": list(self.vocabulary.tags)}

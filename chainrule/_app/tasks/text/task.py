@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from chainrule._app.tasks.capabilities import CheckedRows, FileCodec, Generates
 from chainrule._app.tasks.codes import CodedTask
 from chainrule._app.tasks.config import Counts, Facts, Fingerprint, RunConfig, run_word
-from chainrule._app.tasks.display import counted, format_duration, format_passes, quoted, size_of
+from chainrule._app.tasks.display import counted, format_duration, format_passes, size_of
 from chainrule._app.tasks.likelihood_record import Basis, LikelihoodRecord
 from chainrule._app.tasks.run_directory import CONFIG, DATA, VOCABULARY
 from chainrule._app.tasks.task import Shard, Source, Task, share_of
@@ -81,6 +81,7 @@ class TextTask(CodedTask["AutoregressiveModel"], Generates):
     PLAIN: ClassVar[dict[str, Any]] = {"num_members": 1, "ngram_order": 1, "kneser_ney_order": 0}
     FREE: ClassVar[frozenset[str]] = Task.FREE | {"watch_gradients", "watch_every"}
     PREPARED = f"{DATA}/corpus.json"
+    NEXT = ("chainrule sample {run}", "chainrule score {run} FILE --per line --sort")
     Scoring, score = TextScoring, score_text
     Sampling, sample, pieces = TextSampling, sample_text, text_pieces
     Inspection, inspect = TextInspection, inspect_text
@@ -293,10 +294,6 @@ class TextTask(CodedTask["AutoregressiveModel"], Generates):
             f"{_ELEMENT[self.data.level]} on the {part}held-out text, perplexity {evaluation.perplexity:.4g}; "
             f"{describe_figures(figures, of_characters=self.data.level == 'char')}",
         )
-
-    def next_steps(self) -> Sequence[str]:
-        path = quoted(self.path)
-        return [f"chainrule sample {path}", f"chainrule score {path} FILE --per line --sort"]
 
     def more_facts(self) -> dict[str, Any]:
         return {"vocabulary_size": len(self.vocabulary)}

@@ -5,17 +5,17 @@ data/train.*, data/valid.*        the pairs as numbers; of those held out the te
 data/pairs.json                   counts and fingerprints
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from math import log2
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from chainrule._app.heavy import np, pair_data
-from chainrule._app.tasks.capabilities import CheckedRows, Checks, Evaluates, Inspects, Predicts
+from chainrule._app.heavy import pair_data
+from chainrule._app.tasks.capabilities import Checks, Evaluates, Inspects, Predicts
 from chainrule._app.tasks.config import Counts, Facts, Fingerprint, OptimisationOptions, RunConfig, SplitOptions, within
-from chainrule._app.tasks.display import counted, flag, measured_part, quoted
+from chainrule._app.tasks.display import counted, flag, measured_part
 from chainrule._app.tasks.likelihood_record import Basis
 from chainrule._app.tasks.model import Model
 from chainrule._app.tasks.run_directory import DATA
@@ -94,9 +94,6 @@ def default_dropout(passes: float | None, most: float) -> float:
     (0.0, 0.2, 0.3, 0.2)
     """
     return 0.2 if passes is None else round(min(most, 0.1 * log2(max(passes / 2, 1.0))), 2)
-
-
-_CHECKED_ROWS, _CHECKED_ELEMENTS = 4, 12
 
 
 @dataclass(frozen=True)
@@ -189,7 +186,9 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
     }
     NEEDS: ClassVar[tuple[str, ...]] = ("sacrebleu",)
     PREPARED = f"{DATA}/pairs.json"
+    NEXT = ("chainrule translate {run} FILE", "chainrule evaluate {run} --source FILE --target FILE")
     metric_name = "bleu"
+    CHECKED = (4, 12)
     Prediction, predict = prediction.TranslationOptions, prediction.translate
     PLOTS = prediction.PLOTS
     Evaluation, evaluate = prediction.TranslationEvaluation, prediction.evaluate_translator
@@ -231,11 +230,10 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
 
     def prepare(self, old: "TranslateTask | None" = None) -> dict[str, Any]:
         sources, options = self.config.sources, asdict(self.data)
-        assert sources["source"] is not None
         del options["tokenize"]  # of the metric
         manifest = pair_data.prepare_pairs(
             self.path / DATA,
-            sources["source"],
+            self.source,
             sources["target"],
             validation_source=sources["validation"],
             validation_target=sources["validation_target"],
@@ -280,24 +278,12 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
             f"BLEU {value:.2f} by greedy decoding of {part}held-out sentences (perplexity {evaluation.perplexity:.2f})",
         )
 
-    def next_steps(self) -> Sequence[str]:
-        path = quoted(self.path)
-        return [f"chainrule translate {path} FILE", f"chainrule evaluate {path} --source FILE --target FILE"]
-
     @property
     def basis(self) -> Basis:
         return Basis(
             "symbol",
             tokens=f"{self.data.level} level, {counted(self.facts.symbols.target, 'symbol')}",
             given="the source",
-        )
-
-    def checked_rows(self) -> CheckedRows:
-        held_out = self.pairs.valid
-        batch = held_out.batch(np.arange(min(_CHECKED_ROWS, len(held_out))))
-        assert batch.lengths is not None
-        return CheckedRows(
-            self.model(), batch.x[:, :_CHECKED_ELEMENTS], batch.context, batch.lengths.clamp(max=_CHECKED_ELEMENTS)
         )
 
 

@@ -6,10 +6,9 @@ import pytest
 import torch
 
 from chainrule.heads import PixelLogisticMixture
-from chainrule.models import MultiScalePixelCNN
-from chainrule.models import _multi_scale_pixel_cnn as module
+from chainrule.models.rare import MultiScalePixelCNN
 from chainrule.state import load_state, save_state, select
-from chainrule.testing import check_causality, check_full_context
+from chainrule.testing import check_full_context
 
 
 def made(**options):
@@ -164,21 +163,6 @@ def test_a_state_can_be_forked_and_saved_anywhere(tmp_path):
         expected = model.unroll(x[:, known:], state, x[:, known - 1])[0].log_prob(x[:, known:])
         got = model.unroll(x[rows, known:], forked, x[rows, known - 1])[0].log_prob(x[rows, known:])
         torch.testing.assert_close(got, expected[rows], rtol=0, atol=1e-10)
-
-
-def test_a_group_that_reads_itself_breaks_causality(monkeypatch):
-    offsets = module.OFFSETS
-    model, x = made(image_shape=(1, 4, 4)), torch.randint(2, (2, 1, 4, 4))
-    assert check_causality(model, x).ok
-    monkeypatch.setattr(module, "OFFSETS", tuple(reversed(offsets)))
-    assert not check_causality(model, x).ok
-
-
-def test_dropout_is_for_training_and_never_for_sampling():
-    model = strong((1, 3, 3), dropout=0.5)
-    drawn = [model.train(mode).sample(3, generator=torch.Generator().manual_seed(1)) for mode in (False, True)]
-    assert torch.equal(*drawn)
-    assert not torch.equal(model.log_prob(drawn[0]), model.log_prob(drawn[0]))
 
 
 def test_in_bfloat16_the_mixture_is_that_of_float32():

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from chainrule.layers import raster_orders
-from chainrule.models import MADE, MADEEnsemble
+from chainrule.models import MADE
+from chainrule.models.rare import MADEEnsemble
 from chainrule.testing import check_model
 
 EVERY = torch.tensor(list(itertools.product([0, 1], repeat=4)))
