@@ -24,7 +24,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from side_by_side import claim, publish
 
-from chainrule._app.tasks.translate.searching import TranslationModel, Translator
+from chainrule._app.tasks.translate.prediction import TranslationModel, Translator
 from chainrule.data import Vocabulary
 from chainrule.data._pairs import (
     PairedSentences,

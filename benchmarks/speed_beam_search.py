@@ -21,7 +21,7 @@ from quality_translation import FILES, MAX_LENGTH, MODELS, encoded
 from safetensors.torch import load_file
 from side_by_side import claim, publish
 
-from chainrule._app.tasks.translate.searching import translations
+from chainrule._app.tasks.translate.prediction import translations
 from chainrule.data._pairs import open_pairs, read_sentences
 from chainrule.data._ragged import Ragged
 from chainrule.decoding import Decoded

@@ -57,7 +57,7 @@ def example(folder: Path, steps: int) -> None:
     print(run.evaluate(folder / "new.tsv"))
     answers = run.translate(folder / "new.de")
     print(answers)
-    answers.plot(".png").savefig(folder / "attention.png")
+    answers.plot().savefig(folder / "attention.png")
 
 
 if __name__ == "__main__":

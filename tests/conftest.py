@@ -8,7 +8,7 @@ import torch
 
 @pytest.fixture(scope="session", autouse=True)
 def short_trainings() -> Iterator[None]:
-    """At a validation, draw 5 symbols, 3 frames of music or 0.005 s of sound: more took two thirds of a small training.
+    """At a validation, draw 5 symbols, 3 frames of music or 0.02 s of sound: more took two thirds of a small training.
 
     Of a budget of an hour, ten seconds are taken to measure speed.
     """
@@ -24,7 +24,7 @@ def short_trainings() -> Iterator[None]:
         lengths = dict.fromkeys(("char", "byte", "word", "bpe"), 5)
         patch.setattr("chainrule._app.tasks.text.task._SAMPLE_LENGTH", lengths)
         patch.setattr("chainrule._app.tasks.music.task._PREVIEW_FRAMES", 3)
-        patch.setattr("chainrule._app.tasks.sound.task._PREVIEW_SECONDS", 0.005)
+        patch.setattr("chainrule._app.tasks.sound.task._PREVIEW_SECONDS", 0.02)
         yield
 
 

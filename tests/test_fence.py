@@ -16,12 +16,11 @@ MOST_NAMES = 250
 # A module leaves these lists when what the application needs of it becomes public, or moves into the application.
 APPLICATION = {
     "_base", "_blocks", "_latent", "_lazy", "_modes", "_printing", "_ranges", "_typed_json",
-    "coding._batches", "coding._container", "coding._fingerprint", "coding._range_coder", "decoding._sample_paths",
-    "diagnostics._attention_maps", "diagnostics._backpropagation", "diagnostics._clipping", "diagnostics._hidden_units",
-    "diagnostics._mixer_views", "diagnostics._panels", "diagnostics._parts", "diagnostics._saliency",
-    "diagnostics._verdict",
+    "coding._batches", "coding._container", "coding._range_coder", "decoding._completion",
+    "diagnostics._attention_maps", "diagnostics._backpropagation", "diagnostics._verdict", "diagnostics._hidden_units",
+    "diagnostics._mixer_views", "diagnostics._panels", "diagnostics._parts",
     "heads._categorical", "layers._image_encoder", "layers._word_forms",
-    "metrics._classification", "metrics._forecasting", "models._model_mean", "serve._server",
+    "metrics._tagging", "metrics._forecasting", "models._model_mean", "serve._server",
     "training._checkpoint", "training._computation", "training._dynamic_evaluation",
     "training._evaluate", "training._optimiser", "training._parallel",
     "training._callbacks", "training._metrics", "training._speed", "training._validation",

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import chainrule
 from chainrule._app import frames
+from chainrule.data._atomic import write_json
 
 pandas = pytest.importorskip("pandas")
 polars = pytest.importorskip("polars")
@@ -151,7 +152,7 @@ def test_a_damaged_description_is_left_alone(tmp_path):
     ):
         path.write_text(content)
         assert frames.load_description(path) is None
-    frames.save_description({"library": "pandas", "columns": {"a": {"kind": "Int64", "pandas": "int64"}}}, path)
+    write_json(path, {"library": "pandas", "columns": {"a": {"kind": "Int64", "pandas": "int64"}}})
     assert frames.load_description(path)["columns"]["a"]["kind"] == "Int64"
 
 

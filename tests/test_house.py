@@ -35,8 +35,8 @@ FORBIDDEN = [("decoding", "models"), ("training", "models"), ("coding", "models"
 # Parts that few need, and who imports them, inside a function.
 OPTIONAL = {
     "chainrule.coding.adaptive": {"chainrule._app.tasks.compression"},
-    "chainrule.coding._portable": {"chainrule.coding._fingerprint"},
-    "chainrule.data._music": {"chainrule._app.tasks.music.task", "chainrule._app.tasks.music.verbs"},
+    "chainrule.coding._portable": {"chainrule.coding._container"},
+    "chainrule.data._music": {"chainrule._app.heavy", "chainrule._app.tasks.music.task"},
     "chainrule.interchange": {"chainrule", "chainrule._app.cli.exchange", "chainrule._app.run"},
     "chainrule.data.synthetic": set(),
     "chainrule.models.rare": set(),

@@ -13,7 +13,7 @@ from chainrule import models
 from chainrule.heads import LinearChainCRF, TagConstraints
 from chainrule.layers import KneserNey, LogMel, MaskedConv2d
 from chainrule.layers._masked_linear import MaskedLinear
-from chainrule.layers._window_attention import WindowAttention
+from chainrule.layers._multi_head_attention import WindowAttention
 from chainrule.layers._word_forms import TemplateScores
 from chainrule.models._series_window import SeriesScaling
 

@@ -96,8 +96,9 @@ def test_a_report_shows_its_page_in_a_frame_of_its_own(tmp_path):
 
 
 def test_figures_without_rows_are_shown():
-    result = Result([], [], summary=lambda: {"nats": 1.25, "most_surprising": "<b>"}, about={"measured": "exact"})
-    assert repr(result).splitlines() == ["nats: 1.2500", "most surprising: <b>", "measured: exact"]
+    figures, measured = {"nats": 1.25, "most_surprising": "<b>"}, "exact, " * 20
+    result = Result([], [], summary=lambda: figures, about={"measured": measured})
+    assert repr(result).splitlines() == ["nats: 1.2500", "most surprising: <b>", f"measured: {measured}"]
     assert "most surprising: &lt;b&gt;" in result._repr_html_()
 
 

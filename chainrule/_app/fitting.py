@@ -18,6 +18,7 @@ from chainrule._app.tasks import open_run, recognise, task_class, unrecognised
 from chainrule._app.tasks.display import parse_duration
 from chainrule._app.tasks.run_directory import FRAME, TemporaryFolder, copy_run, refuse_existing, task_of
 from chainrule._app.training_run import started_from
+from chainrule.data._atomic import write_json
 from chainrule.data._gather import paths_of
 from chainrule.data._kinds import is_images
 from chainrule.training._metrics import read_metrics
@@ -134,7 +135,7 @@ def fit(
         )
         run = Run(trained, folder)
         if inputs.description is not None:
-            frames.save_description(inputs.description, run.path / FRAME)
+            write_json(run.path / FRAME, inputs.description)
         return run
 
 

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from chainrule.data import _tables
-from chainrule.data._atomic import write_json
 
 _TRUE = "True"
 _TICK = timedelta(microseconds=1)
@@ -279,10 +278,6 @@ def _narwhals_dtype(dtype: Mapping[str, Any]) -> Any:
     if kind == "Decimal":
         return None  # its precision is found from the values
     return getattr(nw, kind, None)
-
-
-def save_description(description: Mapping[str, Any], path: Path) -> None:
-    write_json(path, dict(description))
 
 
 def load_description(path: Path) -> dict[str, Any] | None:

@@ -4,7 +4,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["caption_data", "modes", "np", "pair_data", "torch"]
+__all__ = ["caption_data", "modes", "music_data", "np", "pair_data", "torch"]
 
 if TYPE_CHECKING:
     import numpy as np
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from chainrule import _modes as modes
     from chainrule.data import _captions as caption_data
+    from chainrule.data import _music as music_data
     from chainrule.data import _pairs as pair_data
 else:
 
@@ -20,4 +21,6 @@ else:
             return getattr(import_module(self.__name__), name)
 
     modes, np, torch = map(_Later, ("chainrule._modes", "numpy", "torch"))
-    caption_data, pair_data = map(_Later, ("chainrule.data._captions", "chainrule.data._pairs"))
+    caption_data, music_data, pair_data = (
+        _Later(f"chainrule.data.{name}") for name in ("_captions", "_music", "_pairs")
+    )

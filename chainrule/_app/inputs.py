@@ -386,6 +386,7 @@ def inputs_of(run: "Task[Any]", *, answers: bool = True) -> Inputs:
     column = getattr(run.data, "text_column", None)
     header = getattr(getattr(run, "schema", None), "header", True)
     inputs = Inputs(run.name, rate=getattr(run, "rate", None), text_column=column, header=header, answers=answers)
-    inputs.description = frames.load_description(run.path / FRAME)
+    if (run.path / FRAME).is_file():
+        inputs.description = frames.load_description(run.path / FRAME)
     run.source_names = inputs.names
     return inputs

@@ -70,7 +70,7 @@ class Result:
         hints: how to write files: "file", their default name; "columns" of a grid of images; "index",
             the column that is the index of a pandas frame.
         likelihood: the likelihood of all rows together, with its unit; called after the last row.
-        plots: by the ending of a file's name, a function that makes a picture of the rows: a matplotlib figure or HTML.
+        figure: a function that draws the rows as a matplotlib figure.
         views: by their name, functions that make the results of `per`: rows of other parts of the same data.
 
     >>> scores = Result([Column("text"), Column("nats", 2)], [("a", 1.5), ("b", 2.5)], rank="nats")
@@ -95,14 +95,14 @@ class Result:
         framed: bool = False,
         hints: Mapping[str, Any] | None = None,
         likelihood: "Callable[[], LikelihoodRecord] | None" = None,
-        plots: Mapping[str, Callable[[], Any]] | None = None,
+        figure: Callable[[], Any] | None = None,
         views: "Mapping[str, Callable[[], Result]] | None" = None,
     ):
         self.columns = tuple(columns)
         self.about, self.hints = dict(about or {}), dict(hints or {})
         self.rank, self.form = rank, form
         self.main = main or (self.columns[0].name if self.columns else "")
-        self.likelihood, self.notes, self._plots = likelihood, notes, dict(plots or {})
+        self.likelihood, self.notes, self._figure = likelihood, notes, figure
         self._source, self._kept = iter(rows), list[Sequence[Any]]()
         self._summary, self.framed, self.views = summary, framed, dict(views or {})
 
@@ -213,24 +213,18 @@ class Result:
         rows = list(self.rows())
         return {name: [row[index] for row in rows] for index, name in enumerate(self.names)}
 
-    def plot(self, suffix: str = "") -> Any:
-        """Plot the rows: a matplotlib figure, or a page of HTML.
-
-        Args:
-            suffix: the ending of the name of a file that it is for, such as ".png"; the first kind by default.
+    def plot(self) -> Any:
+        """Plot the rows: a matplotlib figure.
 
         Raises:
-            ValueError: there is no picture of these rows, or none of this kind.
+            ValueError: there is no picture of these rows.
         """
-        if not self._plots:
+        if self._figure is None:
             raise ValueError("plot: there is no picture of these rows")
-        if suffix and suffix not in self._plots:
-            raise ValueError(f"plot: expected a name that ends in {' or '.join(self._plots)}, got {suffix!r}")
         self._read_all()
-        picture = self._plots[suffix or next(iter(self._plots))]()
-        if hasattr(picture, "savefig"):  # a notebook shows figures that were made without pyplot only by this method
-            picture._repr_png_ = partial(_png, picture)
-        return picture
+        figure = self._figure()
+        figure._repr_png_ = partial(_png, figure)  # without it, a notebook shows only figures of pyplot
+        return figure
 
     def to_dict(self) -> dict[str, list[Any]]:
         """Return the values of each column."""
@@ -284,8 +278,9 @@ class Result:
 
     def _facts(self, *, more: bool) -> list[str]:
         """List the figures of all rows (unless there are `more`) and the facts."""
-        facts = ({} if more else self.summary) | self.about
-        return [f"{name.replace('_', ' ')}: {cell_text(value, 4)}" for name, value in facts.items()]
+        figures = {} if more else {name: cell_text(value, 4) for name, value in self.summary.items()}
+        facts = figures | {name: cell_text(value, width=None) for name, value in self.about.items()}
+        return [f"{name.replace('_', ' ')}: {text}" for name, text in facts.items()]
 
     def _head(self) -> tuple[list[Sequence[Any]], bool]:
         """Return the first rows, and whether there are more."""

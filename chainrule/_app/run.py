@@ -1,7 +1,7 @@
 """`Run`: a trained model whose methods take data and return data. The command line calls the same methods."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
@@ -24,8 +24,8 @@ from chainrule._app.keywords import (
 )
 from chainrule._app.listing import history_of
 from chainrule._app.results import Report, Result
-from chainrule._app.tasks import capabilities, open_run
-from chainrule._app.tasks.capabilities import METHODS, PREDICTIONS
+from chainrule._app.tasks import open_run
+from chainrule._app.tasks.capabilities import METHODS, OPTIONS, PREDICTIONS
 from chainrule._app.tasks.run_directory import FRAME, TemporaryFolder, copy_run
 
 if TYPE_CHECKING:
@@ -125,8 +125,7 @@ class Run:
             A row for each line, string, row or file, with its nats; `Result.top` ranks them by surprise, and
             `Result.per("element")` gives a row for each symbol of a text.
         """
-        run = self._able("score")
-        return self._answer(run.Scoring, data, options, partial(run.score, device=device_name(device)), texts=True)
+        return self._answer("score", data, options, texts=True, device=device_name(device))
 
     def predict(self, data: Any, *, device: str = "auto", **options: Any) -> Result:
         """Predict tags, labels, translations, captions or forecasts, depending on the task.
@@ -180,14 +179,11 @@ class Run:
             device: auto, cpu, cuda or mps.
             **options: of `chainrule evaluate RUN --help`.
         """
-        run = self._able("evaluate")
-        ask = partial(run.evaluate, device=device_name(device))
-        return self._answer(run.Evaluation, data, options, ask, optional=True)
+        return self._answer("evaluate", data, options, optional=True, device=device_name(device))
 
     def embed(self, data: Any, *, device: str = "auto", **options: Any) -> Result:
         """Embed inputs as vectors, one row per input; `Result.to_numpy` gives them as an array (N, D)."""
-        run = self._able("embed")
-        return self._answer(run.Embedding, data, options, partial(run.embed, device=device_name(device)), texts=True)
+        return self._answer("embed", data, options, texts=True, device=device_name(device))
 
     def reconstruct(self, data: Any, *, seed: int = 0, device: str = "auto", **options: Any) -> Any:
         """Encode images and decode their codes: an array with one reconstruction per image.
@@ -198,10 +194,9 @@ class Run:
             device: auto, cpu, cuda or mps.
             **options: of `chainrule reconstruct RUN --help`; `count` of a path's images, 32 by default.
         """
-        run = self._able("reconstruct")
         counted = {} if isinstance(data, str | Path) or not hasattr(data, "__len__") else {"count": len(data)}
-        ask = partial(run.reconstruct, seed=seed_of(seed), device=device_name(device))
-        pairs = self._answer(run.Reconstruction, data, counted | options, ask)
+        seed, device = seed_of(seed), device_name(device)
+        pairs = self._answer("reconstruct", data, counted | options, seed=seed, device=device)
         return self._native(pairs.with_rows(list(pairs.rows())[1::2]))
 
     def interpolate(self, first: Any, last: Any, *, seed: int = 0, device: str = "auto", **options: Any) -> Any:
@@ -257,8 +252,7 @@ class Run:
         Returns:
             A report that a notebook shows as a page; `Report.save` writes it.
         """
-        run = self._able("inspect")
-        return self._answer(run.Inspection, data, options, partial(run.inspect, seed=seed_of(seed)), optional=True)
+        return self._answer("inspect", data, options, optional=True, seed=seed_of(seed))
 
     def check(self, *, seed: int = 0) -> Any:
         """Check that `model`, the whole recipe, keeps the contract; see `chainrule.testing.check_model`."""
@@ -321,7 +315,7 @@ class Run:
 
     def options_of(self, capability: str) -> type | None:
         """Return the dataclass of a method's options; None if it has none."""
-        return getattr(self._able(capability), capabilities.OPTIONS.get(METHODS[capability], ""), None)
+        return getattr(self._able(capability), OPTIONS.get(METHODS[capability], ""), None)
 
     def __repr__(self) -> str:
         best = self._task.held_out()
@@ -336,9 +330,8 @@ class Run:
     def capabilities(self) -> list[str]:
         """List the methods that this run's task and model support."""
         lacking = self._task.lacking()
-        names = [name for name, kind in METHODS.items() if isinstance(self._task, kind) and kind not in lacking]
-        draws_text = getattr(type(self._task), "pieces", None) is not capabilities.Samples.pieces
-        others = {*PREDICTIONS, *(() if draws_text else ("stream",))} - {self._verb()}
+        names = [name for name, own in METHODS.items() if hasattr(self._task, own) and own not in lacking]
+        others = {*PREDICTIONS} - {self._verb()}
         return [name for name in names if name not in others]
 
     @property
@@ -346,7 +339,7 @@ class Run:
         return f"it can {', '.join(sorted([*self.capabilities, 'export', 'report', 'resume', 'save']))}"
 
     def _verb(self) -> str:
-        return (isinstance(self._task, capabilities.Predicts) and self._task.verb) or self.task
+        return self._task.verb or self.task
 
     def _predict(self, verb: str, data: Any, options: dict[str, Any]) -> Result:
         if self._verb() != verb:
@@ -356,20 +349,22 @@ class Run:
     def _able(self, name: str) -> Any:
         if not isinstance(name, str) or name not in METHODS:
             raise ValueError(f"{name!r:.80}: expected the name of a method that takes options: {', '.join(METHODS)}")
-        if not isinstance(self._task, METHODS[name]):
+        if not hasattr(self._task, METHODS[name]):
             raise ValueError(f"{name}: a run of the task {self.task} cannot do this; {self._can}")
         return self._task
 
     def _answer(
         self,
-        kind: type,
+        name: str,
         data: Any,
         options: Mapping[str, Any],
-        ask: Any,
         *,
         texts: bool = False,  # whether texts in memory need no file
         optional: bool = False,  # whether the verb reads data of its own where none are passed
+        **settings: Any,
     ) -> Any:
+        run, kind = self._able(name), self.options_of(name)
+        assert kind is not None
         with keyword_errors(), inputs_of(self._task, answers=not texts) as inputs:
             options = dict(options)
             labels = {"labels": options.pop("labels", None)} if self.task in ("image", "classify-images") else {}
@@ -379,7 +374,7 @@ class Run:
             elif data is not None or not optional:
                 path = inputs.path(data, **labels)
             chosen = chosen_options(kind, inputs.options_of(kind) | options, inputs)
-            return self._settled(ask(path, chosen), inputs, at_once=isinstance(path, list))
+            return self._settled(getattr(run, name)(path, chosen, **settings), inputs, at_once=isinstance(path, list))
 
     def _settled(self, result: Any, inputs: Inputs, *, at_once: bool = False) -> Any:
         """Compute a result now if requested, or if its data or run may disappear."""

@@ -6,7 +6,7 @@ whole. A resumed run keeps its options, except the few that may change, and its 
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, fields, replace
 from hashlib import sha256
@@ -148,13 +148,6 @@ def training_options(config: RunConfig) -> "TrainingOptions":
     return TrainingOptions(**{name: value for name, value in settings.items() if name in names - unsettled})
 
 
-def _check_startable(task: type[Task[Any]], options: "TrainingOptions") -> None:
-    """Raise ValueError for options that this machine does not support."""
-    from chainrule.training._computation import multiply_dtype
-
-    multiply_dtype(options.precision, task.device(options.device))
-
-
 def create_run(
     task: type[Task[Any]],
     request: RunConfig,
@@ -165,9 +158,10 @@ def create_run(
 ) -> None:
     """Make a new run in a draft folder and prepare its data; it replaces an old run only when it is complete."""
     from chainrule.training import make_optimiser
+    from chainrule.training._computation import multiply_dtype
 
     refuse_taken(out, overwrite=overwrite)
-    _check_startable(task, training_options(request))
+    multiply_dtype(request.training.precision, task.device(request.training.device))  # or this machine lacks it
     is_new = not out.exists()
     draft_path = out / DRAFT
     remove_folder(draft_path)  # left by a run that was killed while it prepared its data
@@ -176,9 +170,9 @@ def create_run(
             unpacked = task.resolve_reading(unpacked)
             draft = task.create(draft_path, unpacked)
             draft.config = replace(unpacked, facts=facts_of(task.Facts, draft.prepare_data()))
-            draft.config = draft.plan(
-                explicit_flags if request.init is None else explicit_flags | flags_of_model(unpacked)
-            )
+            if request.init is not None:  # it leaves no option of the model open
+                explicit_flags |= {flag(item.name) for item in fields(unpacked.options)}
+            draft.config = draft.plan(explicit_flags)
         draft.config = replace(draft.config, sources=request.sources)
         if draft.config.training.weight_decay is None:
             decay = training_options(draft.config).weight_decay
@@ -227,8 +221,7 @@ def resumed_config(
     run: Task[Any], request: RunConfig, explicit_flags: frozenset[str], *, check_data: bool
 ) -> RunConfig:
     """Return the config of a resumed run with the user's changes, without writing it."""
-    changed = list(_changes(run, run.config, request, explicit_flags))
-    if changed:
+    if changed := _changed(_values(run.config), _values(request), explicit_flags, run.FREE):
         raise ValueError(
             f"--resume: {run.path} was started with other options: {'; '.join(changed)}: leave them out, "
             "or start another run with another --out"
@@ -250,14 +243,19 @@ def resumed_config(
     )
 
 
-def _changes(run: Task[Any], old: RunConfig, new: RunConfig, explicit_flags: frozenset[str]) -> Iterable[str]:
-    if "--model" in explicit_flags and old.model != new.model:
-        yield f"--model was {old.model} and is {new.model}"
-    for section in ("data", "options", "training"):
-        before, now = asdict(getattr(old, section)), asdict(getattr(new, section))
-        for name, value in now.items():
-            if name not in run.FREE and flag(name) in explicit_flags and before.get(name) != value:
-                yield f"{flag(name)} was {before.get(name)} and is {value}"
+def _values(config: RunConfig) -> dict[str, Any]:
+    return {"model": config.model, **asdict(config.data), **asdict(config.options), **asdict(config.training)}
+
+
+def _changed(
+    old: dict[str, Any], new: dict[str, Any], explicit_flags: frozenset[str], free: frozenset[str]
+) -> list[str]:
+    """List the options of a run that the user set to other values, except those that are free."""
+    return [
+        f"{flag(name)} was {old[name]} and is {value}"
+        for name, value in new.items()
+        if flag(name) in explicit_flags and name in old.keys() - free and old[name] != value
+    ]
 
 
 def _compare(run: Task[Any], path: str | None, name: str) -> None:
@@ -289,20 +287,9 @@ def started_from(task: "type[Task[Any]]", request: RunConfig, path: Path, explic
     weights = path / WEIGHTS
     if not weights.is_file():
         raise FileNotFoundError(f"--from: {weights}: no weights yet: train that run first")
-    asked_values = {
-        "model": request.model,
-        **asdict(request.training),
-        **asdict(request.data),
-        **asdict(request.options),
-    }
     old_values = {"model": old.config.model, **asdict(old.data), **asdict(old.config.options)}
     old_values |= old.options_in_weights()
-    changed = [
-        f"{flag(name)} was {old_values[name]} and is {value}"
-        for name, value in asked_values.items()
-        if flag(name) in explicit_flags and name in old_values.keys() - _OF_THE_DATA and old_values[name] != value
-    ]
-    if changed:
+    if changed := _changed(old_values, _values(request), explicit_flags, _OF_THE_DATA):
         raise ValueError(f"--from: {path} was trained with other options: {'; '.join(changed)}: leave them out")
     own = {name: getattr(request.data, name) for name in _OF_THE_DATA if hasattr(request.data, name)}
     return replace(
@@ -313,11 +300,6 @@ def started_from(task: "type[Task[Any]]", request: RunConfig, path: Path, explic
         training=replace(request.training, **old.options_in_weights()),
         init=InitialWeights(str(path), sha256(weights.read_bytes()).hexdigest()),
     )
-
-
-def flags_of_model(config: RunConfig) -> frozenset[str]:
-    """Return the flags of all model options: a run with initial weights leaves none open."""
-    return frozenset(flag(item.name) for item in fields(config.options))
 
 
 def load_initial(run: "Task[Any]", network: "nn.Module") -> None:

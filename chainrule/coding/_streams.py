@@ -13,7 +13,7 @@ from torch import Tensor
 from chainrule._base import AutoregressiveModel, Context
 from chainrule._modes import device_of
 from chainrule.coding._batches import code_rows
-from chainrule.coding._fingerprint import (
+from chainrule.coding._container import (
     MOST_THREADS,
     arithmetic_digest,
     machine,

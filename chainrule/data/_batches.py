@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -159,10 +159,10 @@ def padded(rows: Sequence[npt.NDArray[np.integer]], width: int) -> Tensor:
 Flags = npt.NDArray[np.bool_]
 
 
-def check_fraction(name: str, fraction: float) -> None:
+def check_fraction(fraction: float) -> None:
     """Raise ValueError unless a fraction leaves at least half of the rows to train on."""
     if not 0 < fraction <= 0.5:
-        raise ValueError(f"{name}: expected above 0 and at most 0.5, got {fraction}")
+        raise ValueError(f"validation_fraction: expected above 0 and at most 0.5, got {fraction}")
 
 
 def hold_out(count: int, fraction: float, seed: int, labels: Sequence[Set[Hashable]] | None = None) -> Flags:
@@ -182,6 +182,18 @@ def hold_out(count: int, fraction: float, seed: int, labels: Sequence[Set[Hashab
             chosen[row], wanted = True, wanted - 1
             left.subtract(labels[row])
     return chosen
+
+
+Row = TypeVar("Row")
+
+
+def split_rows(
+    rows: Sequence[Row], fraction: float, seed: int, labels: Sequence[Set[Hashable]] | None = None
+) -> tuple[list[Row], list[Row]]:
+    """Return the rows to train on and those that `hold_out` draws, both in order."""
+    held_out = hold_out(len(rows), fraction, seed, labels)
+    train, valid = ([row for row, held in zip(rows, held_out, strict=True) if held == part] for part in (False, True))
+    return train, valid
 
 
 _FINEST = 10**6  # denominator of the fraction of rows to hold out

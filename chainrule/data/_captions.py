@@ -165,11 +165,7 @@ class CaptionedImages:
 def caption_batches(
     captioned: CaptionedImages, batch_size: int, seed: int = 0, shard: tuple[int, int] = (0, 1)
 ) -> Batches:
-    """Images in the order of `Shuffled`, with one of the captions of each.
-
-    The captions of an image take turns from epoch to epoch, starting from a random one. Half of the images are
-    mirrored, a different half in each epoch.
-    """
+    """Images in the order of `Shuffled`, half of them mirrored, and of each a caption, which take turns in epochs."""
     order = Shuffled(len(captioned), batch_size, seed, shard, name="captioned")
     turn = np.random.default_rng(seed).integers(1 << 32, size=len(captioned))
     counts = np.diff(captioned.offsets)

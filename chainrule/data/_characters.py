@@ -147,7 +147,8 @@ class ByteVocabulary(Vocabulary):
         try:
             raw = text.encode("utf-8", "surrogateescape")
         except UnicodeEncodeError:  # half a surrogate pair has no byte: write it as UTF-8 would, and escapes as bytes
-            raw = _ESCAPE.sub(_escaped_byte, text.encode("utf-8", "surrogatepass"))
+            escaped = text.encode("utf-8", "surrogatepass")
+            raw = _ESCAPE.sub(lambda match: bytes([(match[0][1] << 6 | match[0][2] & 0x3F) & 0xFF]), escaped)
         return np.frombuffer(raw, dtype=np.uint8).astype(np.int64)
 
     def decode(self, ids: npt.ArrayLike) -> str:
@@ -164,10 +165,6 @@ class ByteVocabulary(Vocabulary):
 
 
 _ESCAPE = re.compile(rb"\xed[\xb2\xb3][\x80-\xbf]")  # U+DC80 to U+DCFF, as UTF-8 would write them
-
-
-def _escaped_byte(match: re.Match[bytes]) -> bytes:
-    return bytes([(match[0][1] << 6 | match[0][2] & 0x3F) & 0xFF])
 
 
 _MOST_COUNTED = 1_000_000

@@ -182,7 +182,8 @@ def open_corpus(directory: str | Path) -> Corpus:
 def _check_options(
     level: str, reading: str, validation_fraction: float, vocabulary_size: int | None, min_count: int
 ) -> None:
-    check_level(level)
+    if level not in LEVELS:
+        raise ValueError(f"level: expected one of {', '.join(LEVELS)}, got {level!r}")
     if reading not in READINGS:
         raise ValueError(f"reading: expected one of {', '.join(READINGS)}, got {reading!r}")
     if not 0 < validation_fraction < 1:
@@ -251,12 +252,6 @@ LEVELS: dict[str, type[Vocabulary]] = {
     "word": WordVocabulary,
     "bpe": BPEVocabulary,
 }
-
-
-def check_level(level: str) -> None:
-    """Raise a ValueError that lists the levels for any other `level`."""
-    if level not in LEVELS:
-        raise ValueError(f"level: expected one of {', '.join(LEVELS)}, got {level!r}")
 
 
 def vocabulary_from_json(content: dict[str, Any]) -> Vocabulary:

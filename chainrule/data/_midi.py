@@ -81,9 +81,6 @@ def read_midi(content: bytes, name: str, frames_per_quarter: int = 4) -> Piece:
 
     A note begins and ends at the nearest frame and lasts one at least. A key that is struck again is up in the frame
     before, unless it was struck in that one.
-
-    Raises:
-        ValueError: the file is damaged, or without a note, or longer than 131,072 frames.
     """
     head, tracks = b"", list[bytes]()
     for place, chunk, data in _chunks(content, name):

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from chainrule.data._batches import Batch, Batches, Shuffled, by_length, hold_out, in_order
+from chainrule.data._batches import Batch, Batches, Shuffled, by_length, in_order, split_rows
 from chainrule.data._kinds import MIDI
 from chainrule.data._members import LARGEST, Member, Members, read_each
 from chainrule.data._midi import KEYS, Piece, read_midi
@@ -137,11 +137,7 @@ def prepare_music(
     if held_out is not None:
         parts["valid"] = read_all(held_out)
     elif len(rolls := parts["train"]) >= FILES_TO_HOLD_OUT_WHOLE:
-        chosen = hold_out(len(rolls), validation_fraction, seed)
-        parts = {
-            part: [roll for roll, held in zip(rolls, chosen, strict=True) if held == (part == "valid")]
-            for part in parts
-        }
+        parts["train"], parts["valid"] = split_rows(rolls, validation_fraction, seed)
     else:
         ends = [round(len(roll) * (1 - validation_fraction)) for roll in rolls]
         parts["train"] = [roll[:end] for roll, end in zip(rolls, ends, strict=True) if end]

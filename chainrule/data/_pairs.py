@@ -78,8 +78,9 @@ def read_pairs(source: str | Path, target: str | Path | None = None) -> Iterator
         for line, text in read_sentences(source):
             columns = text.split("\t")
             if len(columns) != 2:
+                got = "one column" if len(columns) == 1 else f"{len(columns)} columns"
                 raise ValueError(
-                    f"{source} line {line}: expected a source, a tab and a target, got {_columns(len(columns))}: "
+                    f"{source} line {line}: expected a source, a tab and a target, got {got}: "
                     "two files of lines are given as --source and --target"
                 )
             yield Pair(line, columns[0].strip(), columns[1].strip())
@@ -99,10 +100,6 @@ def read_pairs(source: str | Path, target: str | Path | None = None) -> Iterator
 def read_sentences(path: str | Path) -> Generator[tuple[int, str], None, None]:
     """Return the lines of a file with their numbers from 1; see `DelimitedFile`."""
     return DelimitedFile(path).lines()
-
-
-def _columns(count: int) -> str:
-    return "one column" if count == 1 else f"{count} columns"
 
 
 _MANIFEST = "pairs.json"
@@ -140,7 +137,7 @@ def prepare_pairs(
     """Read pairs twice, for their vocabularies and for their numbers, each with its `<eos>`, and write both."""
     if level not in LEVELS:
         raise ValueError(f"level: expected one of {', '.join(LEVELS)}, got {level!r}")
-    check_fraction("validation_fraction", validation_fraction)
+    check_fraction(validation_fraction)
     fraction = None if validation_source is not None else validation_fraction
     by_side = dict(zip(SIDES, vocabularies or (), strict=False)) or {
         side: LEVELS[level].fit(

@@ -3,12 +3,13 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from chainrule.data._store import Store, StoreWriter
-from chainrule.data._text import open_bytes, raw_lines
+from chainrule.data._text import fingerprint, open_bytes, raw_lines
 
 _MOST_SIZE = 1 << 12  # numbers of a vector
 _VECTORS, _ROWS = "vectors", "vectors.rows"
@@ -21,14 +22,9 @@ class WordVectors:
     rows: npt.NDArray[np.int64]  # (N,) numbers of the words, ascending
     vectors: npt.NDArray[np.float32]  # (N, D) float32
 
-    def save(self, writer: StoreWriter) -> None:
-        """Write both arrays into a prepared folder."""
-        writer.array(_VECTORS, self.vectors)
-        writer.array(_ROWS, self.rows)
-
     @classmethod
     def load(cls, store: Store, below: int, size: int) -> "WordVectors":
-        """Open what `save` wrote; raises ValueError if it is damaged, or made for other words or sizes."""
+        """Open what `save_vectors` wrote; raises ValueError if it is damaged, or made for other words or sizes."""
         rows = store.array(_ROWS, "i8", below=below)
         return cls(np.array(rows), np.array(store.array(_VECTORS, "f4", (len(rows), size))))
 
@@ -55,6 +51,16 @@ def read_vectors(path: str | Path, words: Sequence[str]) -> WordVectors:
         raise ValueError(f"{path}: expected vectors of words to train on, got none of these: is it another language?")
     rows = sorted(vectors)
     return WordVectors(np.array(rows, np.int64) + 1, np.stack([vectors[row] for row in rows]))
+
+
+def save_vectors(path: str | Path | None, words: Sequence[str], writer: StoreWriter) -> dict[str, Any]:
+    """Write the vectors of some words into a prepared folder, if there is a file of them; return facts about it."""
+    if path is None:
+        return {"vectors": None, "words_without_vector": 0}
+    vectors = read_vectors(path, words)
+    writer.array(_VECTORS, vectors.vectors)
+    writer.array(_ROWS, vectors.rows)
+    return {"vectors": fingerprint(path), "words_without_vector": len(words) - len(vectors.rows)}
 
 
 def _entries(path: str | Path) -> Iterator[tuple[int, str, list[bytes]]]:

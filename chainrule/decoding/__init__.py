@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from chainrule.decoding._beam_search import greedy as greedy
     from chainrule.decoding._completion import Completed as Completed
     from chainrule.decoding._completion import complete as complete
+    from chainrule.decoding._completion import sample_paths as sample_paths
     from chainrule.decoding._decoded import Decoded as Decoded
     from chainrule.decoding._decoded import rescored as rescored
-    from chainrule.decoding._sample_paths import sample_paths as sample_paths
 
 __getattr__, __dir__ = attach(__name__)

@@ -5,19 +5,19 @@ from typing import TYPE_CHECKING
 from chainrule._lazy import attach
 
 if TYPE_CHECKING:
-    from chainrule.diagnostics._active_units import LatentUse as LatentUse
-    from chainrule.diagnostics._active_units import active_units as active_units
+    from chainrule.diagnostics._attention_maps import saliency_maps as saliency_maps
     from chainrule.diagnostics._backpropagation import Backpropagation as Backpropagation
     from chainrule.diagnostics._backpropagation import backpropagate as backpropagate
     from chainrule.diagnostics._backpropagation import gradient_profile as gradient_profile
     from chainrule.diagnostics._gradient_flow import GradientFlow as GradientFlow
     from chainrule.diagnostics._gradient_flow import gradient_flow as gradient_flow
+    from chainrule.diagnostics._hidden_units import LatentUse as LatentUse
+    from chainrule.diagnostics._hidden_units import active_units as active_units
     from chainrule.diagnostics._inspection import Inspection as Inspection
     from chainrule.diagnostics._inspection import LayerInspection as LayerInspection
     from chainrule.diagnostics._inspection import inspect_recurrence as inspect_recurrence
     from chainrule.diagnostics._mixer_views import head_figures as head_figures
     from chainrule.diagnostics._receptive_field import ReceptiveField as ReceptiveField
     from chainrule.diagnostics._receptive_field import receptive_field as receptive_field
-    from chainrule.diagnostics._saliency import saliency_maps as saliency_maps
 
 __getattr__, __dir__ = attach(__name__)

@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 from chainrule._base import AutoregressiveModel, Context
 from chainrule._modes import seed_torch
 from chainrule.state import count_rows, expand, map_state, select
-from chainrule.testing._values import finite_support
+from chainrule.testing._agreement import finite_support
 
 _DIRECTIONS = 4  # random directions in which log-probabilities are differentiated
 _ROWS = 8  # rows of a random x; one row may hide an influence that others show

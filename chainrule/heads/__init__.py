@@ -6,7 +6,7 @@ from chainrule._lazy import attach
 
 if TYPE_CHECKING:
     from chainrule.heads._adapter import head_of as head_of
-    from chainrule.heads._bernoulli import Bernoulli as Bernoulli
+    from chainrule.heads._categorical import Bernoulli as Bernoulli
     from chainrule.heads._categorical import Categorical as Categorical
     from chainrule.heads._computed_categorical import AdaptiveCategorical as AdaptiveCategorical
     from chainrule.heads._computed_categorical import CategoricalMean as CategoricalMean

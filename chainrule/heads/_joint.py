@@ -7,8 +7,7 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from chainrule._ranges import check_sizes
-from chainrule.heads._bernoulli import Bernoulli
-from chainrule.heads._categorical import Categorical
+from chainrule.heads._categorical import Bernoulli, Categorical
 from chainrule.heads._head import Choose, Head, TensorHead, at_least_float32, broadcast_shapes
 from chainrule.heads._logistic_mixtures import (
     DiscretizedLogisticMixture,

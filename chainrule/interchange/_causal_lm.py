@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from chainrule.layers import CausalAttention, LearnedPositions
 from chainrule.layers._pointwise import EPSILON
 from chainrule.layers._positions import sinusoids
-from chainrule.models import TransformerLM
+from chainrule.models import CalibratedMixture, Ensemble, TransformerLM
 
 IMPOSSIBLE = -1e4  # the score of a symbol that is never drawn: exp() of it is 0
 _ACTIVATIONS = {"gelu": "gelu", "gelu-tanh": "gelu_new", "relu": "relu"}
@@ -36,6 +36,8 @@ class CausalLM:
 
 def misfit(model: nn.Module) -> str:
     """Return the reason why a model has no layout of `transformers`; empty where it has one."""
+    if isinstance(model, CalibratedMixture | Ensemble):
+        return "a mean of several models has no layout there; a Transformer trained with --plain has one"
     if not isinstance(model, TransformerLM):
         return f"a {type(model).__name__} has no layout there"
     stack, block = model.stack, model.stack.layers[0]

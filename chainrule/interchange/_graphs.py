@@ -19,7 +19,7 @@ from torch.export import Dim, ExportedProgram
 
 from chainrule._base import AutoregressiveModel
 from chainrule.interchange._packages import package
-from chainrule.models import MADE, RecurrentLM, TransformerLM, WaveNet
+from chainrule.models import MADE, CalibratedMixture, Ensemble, RecurrentLM, TransformerLM, WaveNet
 from chainrule.state import State, flatten, unflatten
 
 _TOLERANCE = 1e-4  # of log-probabilities in float32, in the check of what is written
@@ -118,6 +118,8 @@ def _start(model: nn.Module) -> int:
             return model.vocab_size
     if isinstance(model, RecurrentLM):
         reason = "an adaptive softmax has no table of scores"
+    elif isinstance(model, CalibratedMixture | Ensemble):
+        reason = "it is a mean of several models: train one with --plain"
     elif isinstance(model, WaveNet):
         reason = "a WaveNet with labels or a mixture of logistics has no scores of symbols"
     else:

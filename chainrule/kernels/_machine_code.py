@@ -9,11 +9,13 @@ import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from pickle import UnpicklingError
 from tempfile import TemporaryFile
 from typing import Any
 
 from numba import config, njit
 from numba.core import event
+from numba.core.caching import FunctionCache
 from numba.misc.appdirs import AppDirs
 
 if config.DISABLE_JIT:
@@ -47,6 +49,17 @@ def _tell() -> None:
 event.register("numba:compile", _Notice())
 
 
+class _Cache(FunctionCache):
+    """numba's cache of a function; a file that a crash cut short empties it, and raises nothing."""
+
+    def load_overload(self, signature: Any, context: Any) -> Any:
+        try:
+            return super().load_overload(signature, context)
+        except (EOFError, UnpicklingError):
+            self.flush()
+            return None
+
+
 def kept(function: Any) -> Any:
     """Return a compiled function that looks for its machine code in the folder before it compiles, if there is one."""
     before = config.CACHE_DIR
@@ -54,7 +67,7 @@ def kept(function: Any) -> Any:
     if chosen is not None:
         try:
             config.CACHE_DIR = str(chosen)
-            function.enable_caching()
+            function._cache = _Cache(function.py_func)  # `enable_caching` sets a FunctionCache
         finally:
             config.CACHE_DIR = before
     return function

@@ -15,8 +15,7 @@ from chainrule.state import State
 
 if TYPE_CHECKING:
     from chainrule.layers._lattice_lstm import DiagonalLSTM, RowLSTM
-    from chainrule.layers._masked_conv2d import PixelLogits
-    from chainrule.layers._pixel_layers import GatedStacks, MaskedResidualBlock
+    from chainrule.layers._masked_conv2d import GatedStacks, MaskedResidualBlock, PixelLogits
     from chainrule.models._raster_model import MaskedImageModel
 
 

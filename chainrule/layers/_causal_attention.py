@@ -8,8 +8,7 @@ from torch import Tensor
 from chainrule._ranges import check_sizes
 from chainrule.kernels import enabled
 from chainrule.kernels._attention import CausalAttentionSteps, Rotary, banded_attention
-from chainrule.kernels._plain_modules import may_prepare
-from chainrule.kernels._transforms import values_are_known
+from chainrule.kernels._transforms import may_prepare, values_are_known
 from chainrule.layers._multi_head_attention import (
     MultiHeadAttention,
     attention_weights,

@@ -12,7 +12,7 @@ from chainrule._ranges import check_sizes
 from chainrule.heads import Categorical, DiscretizedLogisticMixture
 from chainrule.heads._logistic_mixtures import bin_centres
 from chainrule.kernels._dilated_steps import PreparedDilatedStack
-from chainrule.kernels._plain_modules import may_prepare
+from chainrule.kernels._transforms import may_prepare
 from chainrule.layers._packing import last_before_ends, zero_past_ends
 from chainrule.layers._pointwise import Linear, gate, linear
 from chainrule.layers._sequence_layer import LayerStep, SequenceLayer, check_features, checked_tensor, stepping

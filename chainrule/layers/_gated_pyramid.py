@@ -6,8 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from chainrule.heads import DiscretizedLogisticMixture, PixelLogisticMixture
-from chainrule.layers._masked_conv2d import MaskedConv2d
-from chainrule.layers._pixel_layers import RasterLayer
+from chainrule.layers._masked_conv2d import MaskedConv2d, RasterLayer
 from chainrule.layers._pointwise import concatenated_elu
 from chainrule.state import State
 

@@ -10,8 +10,7 @@ from torch.nn.functional import pad
 from chainrule.kernels._bptt import wide_dtype
 from chainrule.kernels._lattice_lstm import Window, lattice
 from chainrule.layers._cells import lstm_cell
-from chainrule.layers._masked_conv2d import MaskedConv2d
-from chainrule.layers._pixel_layers import RasterLayer
+from chainrule.layers._masked_conv2d import MaskedConv2d, RasterLayer
 from chainrule.state import State
 
 

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from chainrule._ranges import check_sizes
 from chainrule.kernels import enabled
 from chainrule.kernels._bptt import wide_dtype
-from chainrule.kernels._plain_modules import may_prepare
 from chainrule.kernels._scan import delta_rule, sum_rule
+from chainrule.kernels._transforms import may_prepare
 from chainrule.layers._packing import real_steps
 from chainrule.layers._pointwise import Linear
 from chainrule.layers._sequence_layer import LayerStep, SequenceLayer, check_features, checked_tensor, stepping

@@ -17,7 +17,7 @@ from chainrule.layers._packing import zero_past_ends
 from chainrule.layers._pointwise import Linear, dropout
 from chainrule.layers._positions import SinusoidalPositions, distance_slopes
 from chainrule.layers._recurrent_stack import CELLS, recurrent_stack
-from chainrule.layers._residual_block import BlockOptions, ResidualBlock, last_norm, shrink_residuals
+from chainrule.layers._transformer_stack import BlockOptions, ResidualBlock, last_norm, shrink_residuals
 from chainrule.state import State, map_state
 
 

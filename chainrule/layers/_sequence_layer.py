@@ -7,7 +7,7 @@ from typing import TypeAlias, cast, final
 import torch
 from torch import Tensor, nn
 
-from chainrule.kernels._plain_modules import is_plain
+from chainrule.kernels._transforms import is_plain
 from chainrule.layers._packing import zero_past_ends
 from chainrule.state import State
 

@@ -6,8 +6,6 @@ from chainrule._lazy import attach
 
 if TYPE_CHECKING:
     from chainrule.models._attentive_decoder import AttentiveDecoder as AttentiveDecoder
-    from chainrule.models._autoencoder import Autoencoder as Autoencoder
-    from chainrule.models._captioner import Captioner as Captioner
     from chainrule.models._forecaster import Forecaster as Forecaster
     from chainrule.models._forecaster import LinearForecaster as LinearForecaster
     from chainrule.models._gated_pixel_cnn import GatedPixelCNN as GatedPixelCNN
@@ -28,15 +26,17 @@ if TYPE_CHECKING:
     from chainrule.models._recurrent_lm import SentenceVAE as SentenceVAE
     from chainrule.models._recurrent_lm import VectorToSequence as VectorToSequence
     from chainrule.models._rnn_made import RNNMADE as RNNMADE
+    from chainrule.models._seq2seq import Captioner as Captioner
     from chainrule.models._seq2seq import Seq2Seq as Seq2Seq
     from chainrule.models._sequence_classifier import SequenceClassifier as SequenceClassifier
     from chainrule.models._sequence_classifier import SequenceRegressor as SequenceRegressor
     from chainrule.models._sequence_tagger import SequenceTagger as SequenceTagger
     from chainrule.models._table_made import TableMADE as TableMADE
-    from chainrule.models._table_vae import TableVAE as TableVAE
+    from chainrule.models._table_made import TableVAE as TableVAE
     from chainrule.models._transformer_lm import TransformerLM as TransformerLM
     from chainrule.models._transformer_seq2seq import TransformerSeq2Seq as TransformerSeq2Seq
     from chainrule.models._vae import VAE as VAE
+    from chainrule.models._vae import Autoencoder as Autoencoder
     from chainrule.models._vae import HierarchicalVAE as HierarchicalVAE
     from chainrule.models._vision_transformer import CompactTransformer as CompactTransformer
     from chainrule.models._vision_transformer import SwinTransformer as SwinTransformer

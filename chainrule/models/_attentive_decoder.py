@@ -10,7 +10,7 @@ from chainrule._base import ChunkModel, Context
 from chainrule._executor import Executor
 from chainrule._ranges import check_shares, check_sizes
 from chainrule.heads import Categorical
-from chainrule.kernels._plain_modules import may_prepare
+from chainrule.kernels._transforms import may_prepare
 from chainrule.layers._attention import AdditiveAttention, Attention, MultiplicativeAttention
 from chainrule.layers._cells import StackedCells, multiplied, symbol_before, symbols_before, symbols_of
 from chainrule.layers._packing import scored_places, zero_past_ends

@@ -11,7 +11,7 @@ from torch.nn.functional import pad
 
 from chainrule._executor import Executor, Step
 from chainrule.kernels._compiled import compiled_loops
-from chainrule.kernels._plain_modules import may_prepare
+from chainrule.kernels._transforms import may_prepare
 from chainrule.layers._causal_attention import CausalAttention
 from chainrule.layers._cells import symbols_of
 from chainrule.layers._positions import LearnedPositions, rotations

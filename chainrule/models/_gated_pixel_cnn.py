@@ -9,8 +9,7 @@ from chainrule._ranges import Layers, Probability, Range, Size
 from chainrule.kernels._raster_bodies import RasterGatedStacks
 from chainrule.kernels._raster_convolutions import PIXELS, RasterBody, RasterConvolutions
 from chainrule.kernels._raster_program import Program, gated_pixel_cnn
-from chainrule.layers._masked_conv2d import PixelLogits
-from chainrule.layers._pixel_layers import GatedStacks
+from chainrule.layers._masked_conv2d import GatedStacks, PixelLogits
 from chainrule.models._raster_model import MaskedImageModel
 from chainrule.state import State
 

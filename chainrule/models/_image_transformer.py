@@ -10,7 +10,7 @@ from chainrule._executor import Executor
 from chainrule._ranges import Layers, Probability, Size
 from chainrule.heads import Categorical
 from chainrule.kernels._compiled import compiled_loops
-from chainrule.kernels._plain_modules import may_prepare
+from chainrule.kernels._transforms import may_prepare
 from chainrule.layers._cells import check_vocabulary
 from chainrule.layers._pointwise import Linear, dropout
 from chainrule.layers._sequence_layer import LayerStep, SequenceLayer, Serial, stepping

@@ -13,7 +13,7 @@ from chainrule._ranges import check_shares, check_sizes
 from chainrule.heads import Bernoulli
 from chainrule.heads._adapter import Draw
 from chainrule.kernels._made_columns import Columns, DegreeLayer
-from chainrule.kernels._plain_modules import may_prepare
+from chainrule.kernels._transforms import may_prepare
 from chainrule.layers._cells import project
 from chainrule.layers._packing import real_steps
 from chainrule.models._column_model import AgnosticColumnModel, checked_order

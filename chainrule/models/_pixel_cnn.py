@@ -8,8 +8,7 @@ from chainrule._ranges import Layers, Probability, Range, Size
 from chainrule.kernels._raster_bodies import RasterResidualBlocks
 from chainrule.kernels._raster_convolutions import RasterBody, RasterConvolutions
 from chainrule.kernels._raster_program import Program, pixel_cnn
-from chainrule.layers._masked_conv2d import MaskedConv2d, PixelLogits
-from chainrule.layers._pixel_layers import MaskedResidualBlock
+from chainrule.layers._masked_conv2d import MaskedConv2d, MaskedResidualBlock, PixelLogits
 from chainrule.models._raster_model import MaskedImageModel
 
 

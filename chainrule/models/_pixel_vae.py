@@ -14,8 +14,7 @@ from chainrule.heads._diagonal_normal import DiagonalNormal
 from chainrule.kernels._raster_bodies import RasterResidualBlocks
 from chainrule.kernels._raster_convolutions import PIXELS, RasterBody, RasterConvolutions
 from chainrule.layers._image_encoder import ImageCodeDecoder, ImageCodeEncoder, ImageNetwork
-from chainrule.layers._masked_conv2d import MaskedConv2d, PixelLogits
-from chainrule.layers._pixel_layers import MaskedResidualBlock
+from chainrule.layers._masked_conv2d import MaskedConv2d, MaskedResidualBlock, PixelLogits
 from chainrule.models._conditioned import Conditioned
 from chainrule.models._image_model import ImageInput
 from chainrule.models._pixel_cnn import PixelCNN

@@ -15,14 +15,12 @@ from chainrule._executor import Executor
 from chainrule.heads import Categorical
 from chainrule.heads._adapter import Draw
 from chainrule.kernels._compiled import compiled_loops, first_compiled
-from chainrule.kernels._plain_modules import may_prepare
 from chainrule.kernels._raster_bodies import Conditional, MaskedScan, RasterScan
 from chainrule.kernels._raster_convolutions import PIXELS, RasterBody, RasterConvolutions
 from chainrule.kernels._raster_program import Program
-from chainrule.kernels._transforms import needs_plain_form
+from chainrule.kernels._transforms import may_prepare, needs_plain_form
 from chainrule.layers._gated_pyramid import GatedStreams
-from chainrule.layers._masked_conv2d import PixelLogits
-from chainrule.layers._pixel_layers import RasterLayer
+from chainrule.layers._masked_conv2d import PixelLogits, RasterLayer
 from chainrule.models._conditioned import checked_labels
 from chainrule.models._image_model import ImageModel
 from chainrule.state import State, count_rows, leaves

@@ -12,13 +12,13 @@ from chainrule._base import Context
 from chainrule._executor import Executor
 from chainrule._ranges import Layers, Probability, Size, check_shares, check_sizes
 from chainrule.heads import Categorical
-from chainrule.kernels._plain_modules import may_prepare
+from chainrule.kernels._transforms import may_prepare
 from chainrule.layers._attention import CrossAttention
 from chainrule.layers._causal_attention import CausalAttention
 from chainrule.layers._cells import symbol_before, symbols_before, symbols_of
 from chainrule.layers._pointwise import dropout
-from chainrule.layers._residual_block import BlockOptions, ResidualBlock, last_norm, shrink_residuals
 from chainrule.layers._row_encoders import TransformerEncoder
+from chainrule.layers._transformer_stack import BlockOptions, ResidualBlock, last_norm, shrink_residuals
 from chainrule.models._attentive_decoder import EncoderDecoder
 from chainrule.models._conditioned import checked_source
 from chainrule.state import Memory, Shared, State, count_rows, expand

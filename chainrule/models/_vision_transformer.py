@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from chainrule._ranges import Layers, Probability, Range, Size, check_sizes
+from chainrule.layers._multi_head_attention import WindowAttention
 from chainrule.layers._pointwise import Linear
 from chainrule.layers._positions import grid_sinusoids
-from chainrule.layers._residual_block import ResidualBlock, shrink_residuals
 from chainrule.layers._row_encoders import EncoderBlock
-from chainrule.layers._window_attention import WindowAttention
+from chainrule.layers._transformer_stack import ResidualBlock, shrink_residuals
 from chainrule.models._image_classifier import ImageClassifier
 
 MOST_SINGLE_PIXELS = 1024  # of an image whose patches are pixels, where nobody asked for it

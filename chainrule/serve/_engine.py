@@ -22,8 +22,7 @@ from torch import Tensor
 from chainrule._app.run import Run
 from chainrule._app.tasks.config import MOST_SEED
 from chainrule._app.tasks.run_directory import VOCABULARY
-from chainrule._app.tasks.text.sampler import Decoder, cover_log_probs
-from chainrule._app.tasks.text.sampling import begin_prompt, fitting_prompt
+from chainrule._app.tasks.text.sampling import Decoder, begin_prompt, cover_log_probs, fitting_prompt
 from chainrule._base import AutoregressiveModel
 from chainrule._executor import Executor
 from chainrule.data import Vocabulary

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from chainrule._app.tasks.text.sampler import Decoder
+from chainrule._app.tasks.text.sampling import Decoder
 from chainrule.state import State
 
 

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from chainrule._lazy import attach
 
 if TYPE_CHECKING:
-    from chainrule.testing._codec import check_codec as check_codec
     from chainrule.testing._contract import check as check
     from chainrule.testing._contract import check_model as check_model
     from chainrule.testing._contract_check import Report as Report
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from chainrule.testing._probability import check_samples_follow_log_prob as check_samples_follow_log_prob
     from chainrule.testing._probability import check_total_probability as check_total_probability
     from chainrule.testing._stepping import check_chunk_invariance as check_chunk_invariance
+    from chainrule.testing._stepping import check_codec as check_codec
     from chainrule.testing._stepping import check_step_equals_forward as check_step_equals_forward
 
 __getattr__, __dir__ = attach(__name__)

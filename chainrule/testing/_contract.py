@@ -11,7 +11,7 @@ from chainrule._base import Context, TrainableModel
 from chainrule._modes import device_of, evaluating
 from chainrule.models._logits_model import LogitsModel, from_logits
 from chainrule.models._module_call import CacheStep
-from chainrule.testing._agreement import require_equal, rounding, weighted
+from chainrule.testing._agreement import distance, require_equal, rounding, weighted
 from chainrule.testing._contract_check import KINDS, Check, Report, Result, all_results, contract_check, kind_of
 from chainrule.testing._dependence import (
     DRAWS,
@@ -38,7 +38,6 @@ from chainrule.testing._probability import (
 from chainrule.testing._sequence_subject import SequenceSubject
 from chainrule.testing._stepping import check_chunk_invariance, check_log_prob_equals_forward, check_step_equals_forward
 from chainrule.testing._subject import DoesNotApply
-from chainrule.testing._values import distance
 
 CHECKS: tuple[Check, ...] = (
     check_posterior,

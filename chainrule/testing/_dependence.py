@@ -10,12 +10,11 @@ from torch import Tensor, nn
 
 from chainrule._base import AutoregressiveModel, Context
 from chainrule.state import flatten, leaves, map_state, unflatten
-from chainrule.testing._agreement import require_equal, require_sum, weighted
+from chainrule.testing._agreement import distance, require_equal, require_sum, values, weighted
 from chainrule.testing._contract_check import contract_check
 from chainrule.testing._isolation import as_called, reseed
 from chainrule.testing._sequence_subject import SequenceSubject
 from chainrule.testing._subject import Batch, DoesNotApply, Violation
-from chainrule.testing._values import distance, values
 
 # Without a leak, two runs of equal shape agree exactly, unless a transform such as an FFT spreads rounding over time.
 ROUNDING = 1e-10

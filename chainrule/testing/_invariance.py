@@ -11,13 +11,11 @@ from torch import Tensor, nn
 
 from chainrule._base import AutoregressiveModel
 from chainrule._checks import length_mask
-from chainrule.testing._agreement import require_equal, rounding, trials, weighted
+from chainrule.testing._agreement import distance, require_equal, rounding, trials, weighted
 from chainrule.testing._contract_check import KINDS, contract_check
-from chainrule.testing._isolation import reseed
-from chainrule.testing._module_values import changed, hidden_tensors, snapshot, transient_buffers
+from chainrule.testing._isolation import changed, hidden_tensors, reseed, snapshot, transient_buffers
 from chainrule.testing._sequence_subject import LONGEST, SequenceSubject
 from chainrule.testing._subject import Batch, DoesNotApply, M, Subject, Violation, filled, in_type, independent_copy
-from chainrule.testing._values import distance
 
 
 @contract_check(*KINDS)

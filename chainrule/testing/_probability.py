@@ -12,8 +12,12 @@ from chainrule._base import AutoregressiveModel, LikelihoodModel
 from chainrule.heads._adapter import head_of
 from chainrule.state import expand, select
 from chainrule.testing._agreement import (
+    PLAIN,
     Surprise,
     far_from_zero,
+    has_real_support,
+    integral,
+    interval,
     require_sum,
     surprise,
     uneven_ranks,
@@ -23,7 +27,6 @@ from chainrule.testing._contract_check import contract_check
 from chainrule.testing._row_subjects import LabelSubject
 from chainrule.testing._sequence_subject import SequenceSubject
 from chainrule.testing._subject import OPERATIONS, DoesNotApply, Violation
-from chainrule.testing._values import PLAIN, has_real_support, integral, interval
 
 SUMMATION = 1e-6  # tolerance of sums over a listed support, far above the rounding of V terms in float64
 INTEGRATION = 2e-3  # tolerance of integrals: permits quadrature errors, detects a missing hundredth

@@ -14,8 +14,8 @@ from chainrule._latent import LatentModel
 from chainrule.heads import Head
 from chainrule.heads._adapter import head_of
 from chainrule.state import leaves, map_state
+from chainrule.testing._agreement import finite_support
 from chainrule.testing._subject import OPERATIONS, Batch, DoesNotApply, Subject, Violation, filled
-from chainrule.testing._values import finite_support
 
 _PROBES = 16  # maximum number of labels at which distributions are compared
 

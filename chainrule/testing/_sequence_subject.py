@@ -16,6 +16,7 @@ from chainrule.heads import Categorical, Head
 from chainrule.heads._adapter import head_of
 from chainrule.heads._head import WrappedHead, broadcast_shapes
 from chainrule.state import State, expand, map_state, select
+from chainrule.testing._agreement import PLAIN, finite_support, has_real_support, probe_values, values
 from chainrule.testing._subject import (
     OPERATIONS,
     Batch,
@@ -25,7 +26,6 @@ from chainrule.testing._subject import (
     filled,
     independent_copy,
 )
-from chainrule.testing._values import PLAIN, finite_support, has_real_support, probe_values, values
 
 NUMBERS = 4_000_000  # maximum size of the conditionals of one pass: 32 MB
 LONGEST = 16  # elements per row in the checks of padding, batches and gradients

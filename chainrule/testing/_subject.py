@@ -13,7 +13,7 @@ from chainrule._base import Context, TrainableModel
 from chainrule._checks import check_lengths
 from chainrule._modes import device_of
 from chainrule.state import expand, leaves, map_state, select
-from chainrule.testing._module_values import hidden_tensors
+from chainrule.testing._isolation import hidden_tensors
 
 ROWS = 4  # maximum rows of the caller's batch: enough to differ, few enough for a wide model
 OPERATIONS = 5e9  # limit of floating-point operations per pass: about a third of a second on one core

@@ -140,7 +140,9 @@ def multiplies_bfloat16() -> bool:
 
 def multiply_dtype(precision: str, device: torch.device) -> torch.dtype:
     """Choose the number format of matrix products: `auto` is bfloat16 if the device multiplies it natively."""
-    native = _has_bfloat16(device)
+    native = device.type == "cpu" and multiplies_bfloat16()
+    if device.type == "cuda":
+        native = torch.cuda.is_bf16_supported(including_emulation=False)
     if device.type == "mps":
         return torch.float32
     if precision == "bfloat16" and device.type == "cuda" and not native:
@@ -158,12 +160,6 @@ def emulation_note(dtype: torch.dtype, device: torch.device) -> str | None:
     if dtype != torch.bfloat16 or device.type != "cpu" or multiplies_bfloat16():
         return None
     return f"precision bfloat16 is emulated on this processor ({instruction_set()}) and slower: float32 is faster here"
-
-
-def _has_bfloat16(device: torch.device) -> bool:
-    if device.type == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
-    return device.type == "cpu" and multiplies_bfloat16()
 
 
 WIDE = 512

@@ -14,8 +14,8 @@ from chainrule.layers._attention import Attention
 from chainrule.layers._dilated_stack import CausalConv1d, DilatedStack
 from chainrule.layers._masked_conv2d import MaskedConv2d
 from chainrule.layers._masked_linear import MaskedLinear
-from chainrule.layers._residual_block import GATED, FeedForward
-from chainrule.layers._window_attention import WindowAttention
+from chainrule.layers._multi_head_attention import WindowAttention
+from chainrule.layers._transformer_stack import GATED, FeedForward
 from chainrule.training._computation import multiply_dtype
 
 
@@ -200,7 +200,8 @@ def nearly_orthogonal(matrices: Tensor, iterations: int = ITERATIONS) -> Tensor:
     The quintic Newton–Schulz iteration of Jordan et al. (2024), in bfloat16 where the device multiplies it.
     """
     tall = matrices.shape[-2] > matrices.shape[-1]
-    x = (matrices.mT if tall else matrices).to(_dtype(matrices))
+    dtype = matrices.dtype if matrices.dtype == torch.float64 else multiply_dtype("auto", matrices.device)
+    x = (matrices.mT if tall else matrices).to(dtype)
     x = x / x.norm(dim=(-2, -1), keepdim=True).clamp(min=1e-7)
     for _ in range(iterations):
         gram = x @ x.mT
@@ -261,9 +262,3 @@ def _blocks(layer: nn.Module) -> Iterator[tuple[Tensor, list[int]]]:
         yield layer.weight, [len(layer.weight) // layer.parts] * layer.parts
     elif isinstance(layer, nn.Linear | nn.Conv1d | nn.Conv2d | nn.ConvTranspose2d | CausalConv1d | MaskedLinear):
         yield layer.weight, [len(layer.weight)]
-
-
-def _dtype(matrices: Tensor) -> torch.dtype:
-    if matrices.dtype == torch.float64:
-        return matrices.dtype
-    return multiply_dtype("auto", matrices.device)

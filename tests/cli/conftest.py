@@ -25,9 +25,11 @@ class Outcome(NamedTuple):
 
 @pytest.fixture(scope="session", autouse=True)
 def short_checks() -> Iterator[None]:
-    """`check` reads eight symbols of a line: 32 take most of a test's time."""
+    """`check` reads eight elements of a row: 32 take most of a test's time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("chainrule._app.tasks.text.task._CHECKED_ELEMENTS", 8)
+        patch.setattr("chainrule._app.tasks.translate.task._CHECKED_ELEMENTS", 8)
+        patch.setattr("chainrule._app.tasks.sound.task._CHECKED_SAMPLES", 8)
         yield
 
 

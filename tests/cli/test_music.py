@@ -101,7 +101,7 @@ def test_a_piece_may_have_a_beginning_and_a_tempo(ok, made, pieces, tmp_path):
 
 
 def test_scores_are_those_of_the_model_most_surprising_first(command, made, pieces, monkeypatch):
-    monkeypatch.setattr("chainrule._app.tasks.music.verbs._CHUNK", 7)
+    monkeypatch.setattr("chainrule._app.tasks.music.task._CHUNK", 7)
     records = [json.loads(line) for line in command("score", made, pieces, "--sort", "--json").out.splitlines()]
     assert len(records) == 20
     model = MusicTask.open(made).model()

@@ -10,7 +10,7 @@ from torch import nn
 from chainrule._app.cli.signature import RunFlags
 from chainrule._app.results import Column, Result
 from chainrule._app.tasks import TASK_VERBS, TASKS
-from chainrule._app.tasks.capabilities import CheckedRows, Checks, Predicts, Samples, Scores
+from chainrule._app.tasks.capabilities import CheckedRows
 from chainrule._app.tasks.config import CheckedOptions, OptimisationOptions
 from chainrule._app.tasks.model import Model
 from chainrule._app.tasks.task import Source, Task
@@ -105,7 +105,7 @@ class FlipBatches:
         return Batch(self.rows, whole=True)
 
 
-class FlipTask(Task[Flips], Scores, Samples, Predicts, Checks):
+class FlipTask(Task[Flips]):
     """Lines of four flips, such as 0110."""
 
     name = "flips"

@@ -9,6 +9,7 @@ from datetime import datetime
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from chainrule._app.cli.render import checked_out, figure_lines, show, write_plot
 from chainrule._app.results import Column, Result
@@ -133,9 +134,9 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path):
 
 
 def test_a_picture_is_written_to_a_file(capsys, tmp_path):
-    write_plot(result(plots={".html": lambda: "<p>page</p>"}, about={"seed": 3}), tmp_path / "x.html")
-    assert (tmp_path / "x.html").read_text() == "<p>page</p>"
-    assert capsys.readouterr().err == f"{tmp_path / 'x.html'} (seed 3)\n"
+    write_plot(result(figure=Figure, about={"seed": 3}), tmp_path / "x.png")
+    assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
+    assert capsys.readouterr().err == f"{tmp_path / 'x.png'} (seed 3)\n"
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from chainrule._app.tasks import size_schedule as ladder_module
 from chainrule._app.tasks.config import Duration, OptimisationOptions, RunConfig
 from chainrule._app.tasks.forecast.task import ForecastTask
 from chainrule._app.tasks.size_schedule import SizeSchedule, first_that_fits, limit_passes, step_rate
-from chainrule._app.tasks.tag import training as tag_training
+from chainrule._app.tasks.tag import task as tag_task
 from chainrule.data import Batch
 from chainrule.training import _speed as speed
 from chainrule.training._computation import Computation
@@ -177,7 +177,7 @@ def test_the_fewer_the_passes_the_more_a_tagger_relies_on_affixes(
     command, planned, tmp_path, monkeypatch, rate, said, encoder, word_dropout, settled
 ):
     monkeypatch.setattr(ladder_module, "step_rate", lambda *_: rate)
-    monkeypatch.setattr(tag_training, "default_passes", lambda *_: 2.0)
+    monkeypatch.setattr(tag_task, "default_passes", lambda *_: 2.0)
     out = tmp_path / "run"
     outcome = planned(*WRITERS["tag"](tmp_path), "--budget", "0.05s", *said, "--out", out)
     config = open_run(out).config

@@ -186,9 +186,7 @@ def test_inspect_tells_how_far_back_it_listens(command, refused, made, clips, tm
     assert figures["receptive_field"] == figures["reached"] == 8
     assert figures["as_declared"]
     assert figures["influence"][8:] == [0.0] * (figures["read"] - 9)
-    other = json.loads(command("inspect", made / "labelled", clips / "low_2.wav", "--json").out)
-    assert (other["receptive_field"], other["read"]) == (8, 16)
-    assert other["influence"] != figures["influence"]
+    assert "reads the run's held-out sounds" in refused("inspect", made / "labelled", clips / "low_2.wav")
     assert "--out" in refused("inspect", made / "plain", "--out", tmp_path / "page.html")  # there is no page
     shown = command("inspect", made / "plain").out
     assert "receptive field   8 samples, 1.0 ms (by the architecture)" in shown

@@ -118,10 +118,7 @@ def test_evaluation_reads_every_element_once_and_in_order(count, batch_size, chu
 
 
 def test_evaluation_takes_fewer_tracks_rather_than_short_ones():
-    assert [batch.x.shape for batch in stream_evaluation(MemoryTokens(range(20)), 16, 10)] == [(2, 10)]
-    assert [batch.x.shape for batch in stream_evaluation(MemoryTokens(range(5)), 16, 10)] == [(1, 5)]
-
-
-def test_nothing_cannot_be_evaluated():
     with pytest.raises(ValueError, match="at least one element"):
         stream_evaluation(MemoryTokens([]), 1, 1)
+    assert [batch.x.shape for batch in stream_evaluation(MemoryTokens(range(20)), 16, 10)] == [(2, 10)]
+    assert [batch.x.shape for batch in stream_evaluation(MemoryTokens(range(5)), 16, 10)] == [(1, 5)]

@@ -10,9 +10,9 @@ from chainrule._app.tasks.text.head_inspection import heads_sections
 from chainrule.data import ByteVocabulary, CharVocabulary, Vocabulary, WordVocabulary
 from chainrule.data._vocabulary import symbol_spans
 from chainrule.diagnostics import Inspection, inspect_recurrence
-from chainrule.diagnostics._clipping import Clipping, clipping
 from chainrule.diagnostics._hidden_units import TextProperty, text_property
 from chainrule.diagnostics._mixer_views import cache_size, mixer_views
+from chainrule.diagnostics._verdict import Clipping, clipping
 from chainrule.models import TransformerLM
 
 NASTY = "<script>alert(\"x\")</script> & <b onclick='y()'>\n\x1b[31m \u202eab\u0301\n"

@@ -142,17 +142,18 @@ def test_the_model_is_left_as_it_is():
 
 
 @pytest.mark.parametrize(
-    ("make", "position", "reason"),
+    ("make", "arguments", "reason"),
     [
-        (lambda: PixelCNN((1, 4, 4), 2, **SMALL), 16, "from 0 to 15"),
-        (lambda: PixelCNN((1, 4, 4), 2, **SMALL), (1, 0, 0), "an index into"),
-        (lambda: PixelCNN((1, 4, 4), 2, **SMALL), (2, 2), "an index into"),
-        (lambda: WaveNet(4, 4, 1, 1), 3, "this model has no fixed length"),
+        (lambda: PixelCNN((1, 4, 4), 2, **SMALL), [16], "from 0 to 15"),
+        (lambda: PixelCNN((1, 4, 4), 2, **SMALL), [(1, 0, 0)], "an index into"),
+        (lambda: PixelCNN((1, 4, 4), 2, **SMALL), [(2, 2)], "an index into"),
+        (lambda: WaveNet(4, 4, 1, 1), [3], "this model has no fixed length"),
+        (lambda: MADE(4, [8]), [2, torch.zeros(0, 4)], "x: expected at least one row, got none"),
     ],
 )
-def test_positions_that_are_none_are_refused(make, position, reason):
+def test_positions_that_are_none_are_refused(make, arguments, reason):
     with pytest.raises(ValueError, match=reason):
-        receptive_field(make(), position)
+        receptive_field(make(), *arguments)
 
 
 def test_integers_that_vanish_into_a_function_without_derivatives_are_named():
@@ -205,11 +206,6 @@ def test_the_terms_of_a_bag_are_tapped_one_by_one():
             total = torch.nn.functional.embedding_bag(x, table, **options)
         torch.testing.assert_close(total, torch.nn.functional.embedding_bag(x, table, **options))
         assert [tuple(delta.shape) for delta in taps.deltas] == ([(2, 4, 3)] if tapped else [])
-
-
-def test_no_rows_are_refused():
-    with pytest.raises(ValueError, match="x: expected at least one row, got none"):
-        receptive_field(MADE(4, [8]), 2, torch.zeros(0, 4))
 
 
 def test_symbols_of_a_narrow_type_and_a_single_element_are_read():

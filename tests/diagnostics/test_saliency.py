@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from chainrule.diagnostics import saliency_maps
-from chainrule.diagnostics._saliency import half_share, rollout, saliency_method
+from chainrule.diagnostics._attention_maps import half_share, rollout, saliency_method
 from chainrule.models import CompactTransformer, ConvNet, SwinTransformer, VisionTransformer
 
 SIDE, LIGHT = 16, 255

@@ -10,7 +10,7 @@ from torch.distributions import Categorical, MixtureSameFamily, StudentT
 
 from chainrule.heads import GaussianMixture, StudentTMixture
 from chainrule.heads._real_mixtures import log_gamma_ratio
-from chainrule.testing._values import integral
+from chainrule.testing._agreement import integral
 
 
 def mixture(*shape, components=3, seed=0):

@@ -9,7 +9,6 @@ from chainrule.kernels import _compiled, _recurrent
 from chainrule.layers import GRU, LSTM, RNN
 
 pytest.importorskip("numba")
-from chainrule.kernels import _compiled_products as products
 from chainrule.kernels import _compiled_recurrent as loops
 
 pytestmark = pytest.mark.kernel
@@ -152,19 +151,20 @@ def test_what_is_not_a_number_is_seen(name, runs):
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("rows", range(1, 15))
 def test_a_product_is_the_plain_product(rows, dtype):
-    wide = products.panel_width(dtype)
+    wide = loops.panel_width(dtype)
     for size, depth in ((wide, 1), (2 * wide, 300), (3 * wide - 1, 7)):
         x, weight = torch.randn(rows, depth + 3, dtype=dtype)[:, 3:], torch.randn(size, depth, dtype=dtype)
         whole = torch.randn(rows, size + 5, dtype=dtype)
         out, expected = whole.clone(), whole.clone()
         expected[:, 2 : size + 2] += x @ weight.t()
-        products.add_product(x.numpy(), products.panels(weight).numpy(), out.numpy()[:, 2 : size + 2])
+        loops.add_product(x.numpy(), loops.panels(weight).numpy(), out.numpy()[:, 2 : size + 2])
         torch.testing.assert_close(out, expected, rtol=0, atol=TOLERANCE[dtype] * 40)
 
 
 @pytest.mark.parametrize("name", ["lstm", "gru, reset after", "gru, reset before", "relu"])
 def test_a_broken_product_is_seen(name, monkeypatch):
-    monkeypatch.setattr(loops, "panels", lambda weight: products.panels(weight).roll(1, 0))
+    panels = loops.panels
+    monkeypatch.setattr(loops, "panels", lambda weight: panels(weight).roll(1, 0))
     with pytest.raises(AssertionError, match="not close"):
         assert_close(*both(monkeypatch, partial(results, made(name), None)), torch.float64)
 
@@ -186,7 +186,7 @@ def test_they_do_not_run_elsewhere(monkeypatch, runs):
     torch.func.vmap(lambda row: layer(row[None])[0])(x)
     layer.requires_grad_(False)(x)
     layer.requires_grad_(True)
-    narrow = GRU(N, products.panel_width(torch.float32) - 1)
+    narrow = GRU(N, loops.panel_width(torch.float32) - 1)
     narrow(x)[0].sum().backward()
     monkeypatch.setattr(_compiled, "_imported", lambda: None)
     layer(x)

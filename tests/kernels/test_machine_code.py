@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from runpy import run_path
 
 import pytest
 
@@ -11,7 +12,7 @@ pytest.importorskip("numba")
 from numba import config, njit
 
 from chainrule.kernels import _machine_code
-from chainrule.kernels._machine_code import folder
+from chainrule.kernels._machine_code import folder, kept
 
 
 @pytest.fixture
@@ -51,6 +52,23 @@ def test_on_a_full_disk_nothing_is_kept(package):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert folder(package) is not None
+
+
+@pytest.mark.parametrize("suffix", ["nbi", "nbc"])
+def test_a_file_that_a_crash_cut_short_is_written_again(package, suffix):
+    """Every later draw ended in an EOFError."""
+    (package / "one.py").write_text("def two():\n    return 2\n")
+
+    def two():
+        return kept(njit(run_path(str(package / "one.py"))["two"]))
+
+    assert two()() == 2
+    (file,) = package.rglob(f"*.{suffix}")
+    file.write_bytes(b"")
+    assert two()() == 2
+    again = two()
+    assert again() == 2
+    assert sum(again.stats.cache_hits.values()) == 1
 
 
 @pytest.mark.parametrize("watched", [True, False])

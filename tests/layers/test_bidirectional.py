@@ -141,8 +141,3 @@ def test_weights_begin_orthogonal_with_open_forget_gates():
 def test_wrong_arguments_are_named(arguments, message):
     with pytest.raises(ValueError, match=message):
         Bidirectional(*arguments)
-
-
-def test_lengths_outside_the_rows_are_refused():
-    with pytest.raises(ValueError, match="lengths: expected values in"):
-        make("gru")(torch.zeros(B, T, N, dtype=torch.float64), torch.tensor([7, 1, 1, 1]))

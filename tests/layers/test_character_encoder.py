@@ -77,25 +77,6 @@ def test_words_of_no_characters_alone(kind):
     assert make(kind)(torch.zeros(0, 3, 4, dtype=torch.long)).shape == (0, 3, 6)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"num_characters": 0}, "num_characters: expected an integer >= 1"),
-        ({"num_characters": 3, "kind": "bert"}, "kind: expected one of lstm, cnn, got 'bert'"),
-        ({"num_characters": 3, "output_size": 5}, "output_size: expected an even number"),
-        ({"num_characters": 3, "dropout": 1.0}, "dropout: expected a number in"),
-    ],
-)
-def test_wrong_arguments_are_named(options, message):
-    with pytest.raises(ValueError, match=message):
-        CharacterEncoder(**options)
-
-
-def test_features_are_no_characters():
-    with pytest.raises(ValueError, match="characters: expected integers"):
-        make("cnn")(torch.zeros(2, 3, 4))
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_bytes_are_characters_and_words_without_places_for_them_are_zero(kind):
     encoder = make(kind)
@@ -153,12 +134,6 @@ def test_the_table_learns_from_words_and_not_from_padding():
     assert (layer.table.weight.grad == 0).all()
 
 
-@pytest.mark.parametrize("name", ["num_characters", "output_size", "longest", "buckets"])
-def test_an_impossible_size_is_refused(name):
-    with pytest.raises(ValueError, match=name):
-        AffixEmbedding(**{"num_characters": 26, name: 0})
-
-
 @pytest.mark.parametrize("dtype", [torch.int32, torch.uint8])
 def test_narrow_integers_have_the_rows_of_wide_ones(dtype):
     layer, characters = AffixEmbedding(26, output_size=4, buckets=1000), spelled("walked", "a")
@@ -202,7 +177,21 @@ def test_an_odd_width_is_shared_out():
     assert form(FORMS).shape == (1, 600, 7)
 
 
-@pytest.mark.parametrize("wrong", [{"output_size": 1}, {"num_characters": 0}, {"dropout": 1.0}])
-def test_an_impossible_argument_is_refused(wrong):
-    with pytest.raises(ValueError, match=next(iter(wrong))):
-        WordForm(**{"num_characters": 26, "output_size": 8} | wrong)
+@pytest.mark.parametrize(
+    ("kind", "options", "message"),
+    [
+        (CharacterEncoder, {"num_characters": 0}, "num_characters: expected an integer >= 1"),
+        (CharacterEncoder, {"kind": "bert"}, "kind: expected one of lstm, cnn, got 'bert'"),
+        (CharacterEncoder, {"output_size": 5}, "output_size: expected an even number"),
+        (CharacterEncoder, {"dropout": 1.0}, "dropout: expected a number in"),
+        *((AffixEmbedding, {name: 0}, name) for name in ("num_characters", "output_size", "longest", "buckets")),
+        (WordForm, {"output_size": 1}, "output_size"),
+        (WordForm, {"num_characters": 0}, "num_characters"),
+        (WordForm, {"dropout": 1.0}, "dropout"),
+    ],
+)
+def test_wrong_arguments_are_named(kind, options, message):
+    with pytest.raises(ValueError, match=message):
+        kind(**{"num_characters": 26} | options)
+    with pytest.raises(ValueError, match="characters: expected integers"):
+        make("cnn")(torch.zeros(2, 3, 4))

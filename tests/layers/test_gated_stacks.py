@@ -5,7 +5,7 @@ import torch
 from light import gradient_reach, positive_reach
 from torch import nn
 
-from chainrule.layers._pixel_layers import GatedStacks
+from chainrule.layers._masked_conv2d import GatedStacks
 
 
 class Stacks(nn.Module):

@@ -8,8 +8,7 @@ from light import gradient_reach, positive_reach
 from torch import nn
 
 from chainrule.layers import MaskedConv2d, spatial_mask
-from chainrule.layers._masked_conv2d import PixelLogits, channel_group_of, convolution_mask
-from chainrule.layers._pixel_layers import MaskedResidualBlock
+from chainrule.layers._masked_conv2d import MaskedResidualBlock, PixelLogits, channel_group_of, convolution_mask
 
 KINDS = [
     (1, 3, 1, "A"),
@@ -81,17 +80,21 @@ def test_a_state_dict_holds_weight_and_bias_in_the_shape_of_a_plain_convolution(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("function", "arguments", "message"),
     [
-        ((1, 4, 2, "A"), "kernel_size"),
-        ((1, 4, 3, "C"), "mask_type"),
-        ((3, 2, 3, "A", 3), "channel_groups: expected 1 to 2, .* got 3"),
-        ((2, 3, 3, "A", 3), "channel_groups"),
+        (MaskedConv2d, (1, 4, 2, "A"), "kernel_size"),
+        (MaskedConv2d, (1, 4, 3, "C"), "mask_type"),
+        (MaskedConv2d, (3, 2, 3, "A", 3), "channel_groups: expected 1 to 2, .* got 3"),
+        (MaskedConv2d, (2, 3, 3, "A", 3), "channel_groups"),
+        (spatial_mask, (2, 3, "A"), "kernel_size: expected an odd height, .* got 2"),
+        (spatial_mask, (3, 0, "A"), "kernel_size: expected an odd width"),
+        (spatial_mask, (3, 3, "C"), "mask_type: expected 'A' .* got 'C'"),
+        (channel_group_of, (7, 3, 2), "channels: expected a multiple of 2"),
     ],
 )
-def test_wrong_arguments_are_named(arguments, message):
+def test_wrong_arguments_are_named(function, arguments, message):
     with pytest.raises(ValueError, match=message):
-        MaskedConv2d(*arguments)
+        function(*arguments)
 
 
 def test_the_masks_are_those_of_the_paper():
@@ -130,24 +133,6 @@ def test_groups_are_contiguous_never_empty_and_even_up_to_one(size, groups, part
     assert len(counts) == groups
     assert int(counts.min()) >= 1
     assert int(counts.max() - counts.min()) <= 1
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((2, 3, "A"), "kernel_size: expected an odd height, .* got 2"),
-        ((3, 0, "A"), "kernel_size: expected an odd width"),
-        ((3, 3, "C"), "mask_type: expected 'A' .* got 'C'"),
-    ],
-)
-def test_kernels_without_a_middle_and_unknown_types_are_refused(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        spatial_mask(*arguments)
-
-
-def test_channels_that_make_no_equal_parts_are_refused():
-    with pytest.raises(ValueError, match="channels: expected a multiple of 2"):
-        channel_group_of(7, 3, parts=2)
 
 
 def test_the_scores_of_a_colour_read_its_own_features_and_those_before():

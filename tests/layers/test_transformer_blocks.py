@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from chainrule.layers import CausalAttention, CrossAttention, Serial, TransformerBlock
-from chainrule.layers._residual_block import FeedForward, shrink_residuals
 from chainrule.layers._row_encoders import BidirectionalAttention, EncoderBlock
+from chainrule.layers._transformer_stack import FeedForward, shrink_residuals
 from chainrule.state import select, share
 
 SIZE, HEADS = 8, 2

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from chainrule.layers._window_attention import WindowAttention, relative_offsets, shifted_mask
+from chainrule.layers._multi_head_attention import WindowAttention, relative_offsets, shifted_mask
 
 
 def plain(layer, x):

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from chainrule.layers._window_attention import WindowAttention
+from chainrule.layers._multi_head_attention import WindowAttention
 from chainrule.models import CompactTransformer, ConvNet, SwinTransformer, VisionTransformer
 
 SMALL = {

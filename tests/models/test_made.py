@@ -174,12 +174,6 @@ def test_steps_and_samples_are_computed_under_autocast_as_without_it():
     assert torch.equal(conditional.logits, plain.logits)
 
 
-@pytest.mark.parametrize("prefix", [[2.0], [float("nan")], [1.0, 0.5]])
-def test_a_prefix_that_no_row_begins_with_is_refused(prefix):
-    with pytest.raises(ValueError, match="prefix: expected 0 and 1"):
-        MADE(4, [8]).sample(2, prefix=torch.tensor(prefix))
-
-
 def test_a_step_past_the_last_column_is_refused():
     model = MADE(2, [4])
     state = model.initial_state(1)
@@ -261,41 +255,41 @@ def test_wrong_options_are_named(arguments, message):
         MADE(**{"num_features": 3, "hidden_sizes": [4], **arguments})
 
 
+X = torch.zeros(2, 3)
+
+
 @pytest.mark.parametrize(
-    ("x", "context", "message"),
+    ("context_size", "x", "context", "message"),
     [
-        (torch.zeros(2, 4), None, r"x: expected shape \(B, D\) with D = 3, got \(2, 4\)"),
-        (torch.full((2, 3), 2), None, "x: expected 0 and 1, got 2"),
-        (torch.full((2, 3), torch.nan), None, "x: expected 0 and 1, got nan"),
-        (torch.zeros(2, 3), torch.zeros(2), "context: this model is not conditioned"),
+        (None, torch.zeros(2, 4), None, r"x: expected shape \(B, D\) with D = 3, got \(2, 4\)"),
+        (None, torch.full((2, 3), 2), None, "x: expected 0 and 1, got 2"),
+        (None, torch.full((2, 3), torch.nan), None, "x: expected 0 and 1, got nan"),
+        (None, X, torch.zeros(2), "context: this model is not conditioned"),
+        (4, X, None, "context: expected .* got None"),
+        (4, X, torch.tensor([0, 4]), r"context: expected \(B,\) labels from 0 to 3, got 0 to 4"),
+        (4, X, torch.tensor([0, -1]), "labels from 0 to 3, got -1 to 0"),
+        (4, X, torch.zeros(2, 5), r"context: expected shape \(B, 4\), got \(2, 5\)"),
+        (4, X, torch.zeros(3, 4), "context: expected 2 rows"),
     ],
 )
-def test_wrong_input_is_named(x, context, message):
+def test_wrong_input_and_contexts_are_named(context_size, x, context, message):
     with pytest.raises(ValueError, match=message):
-        MADE(3, [4]).log_prob(x, context)
+        MADE(3, [4], context_size=context_size).log_prob(x, context)
 
 
 @pytest.mark.parametrize(
-    ("context", "message"),
+    ("call", "message"),
     [
-        (None, "context: expected .* got None"),
-        (torch.tensor([0, 4]), r"context: expected \(B,\) labels from 0 to 3, got 0 to 4"),
-        (torch.tensor([0, -1]), "labels from 0 to 3, got -1 to 0"),
-        (torch.zeros(2, 5), r"context: expected shape \(B, 4\), got \(2, 5\)"),
-        (torch.zeros(3, 4), "context: expected 2 rows"),
+        (lambda model: model.with_masks(torch.arange(3), [torch.ones(3)]), "one for each unit"),
+        (lambda model: model.with_masks(torch.arange(3), [torch.full((4,), 3)]), "integers from 0 to 2"),
+        (lambda model: model.sample(2, prefix=torch.tensor([2.0])), "prefix: expected 0 and 1"),
+        (lambda model: model.sample(2, prefix=torch.tensor([float("nan")])), "prefix: expected 0 and 1"),
+        (lambda model: model.sample(2, prefix=torch.tensor([1.0, 0.5])), "prefix: expected 0 and 1"),
     ],
 )
-def test_wrong_contexts_are_named(context, message):
+def test_degrees_and_prefixes_that_do_not_fit_are_named(call, message):
     with pytest.raises(ValueError, match=message):
-        MADE(3, [4], context_size=4).log_prob(torch.zeros(2, 3), context)
-
-
-@pytest.mark.parametrize(
-    ("degrees", "message"), [([torch.ones(3)], "one for each unit"), ([torch.full((4,), 3)], "integers from 0 to 2")]
-)
-def test_degrees_that_do_not_fit_are_named(degrees, message):
-    with pytest.raises(ValueError, match=message):
-        MADE(3, [4]).with_masks(torch.arange(3), degrees)
+        call(MADE(3, [4]))
 
 
 def test_labels_in_eight_bits_are_those_of_wide_ones():

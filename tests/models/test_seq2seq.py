@@ -180,12 +180,9 @@ def test_it_learns_which_sequence_belongs_to_which_vector():
 
 
 @pytest.mark.parametrize("context", [None, torch.zeros(3, 2), torch.zeros(2, 3), {"vector": torch.zeros(3, 3)}])
-def test_contexts_that_do_not_fit_are_named(context):
+def test_contexts_and_sizes_that_do_not_fit_are_named(context):
     with pytest.raises(ValueError, match=r"^context"):
         VectorToSequence(vector_size=3, vocab_size=4, hidden_size=8)(torch.zeros(3, 2, dtype=torch.long), context)
-
-
-def test_arguments_out_of_range_are_named():
     with pytest.raises(ValueError, match=r"^vector_size"):
         VectorToSequence(vector_size=0, vocab_size=4)
 

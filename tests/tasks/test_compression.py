@@ -12,7 +12,6 @@ import torch
 from PIL import Image
 
 from chainrule._app.tasks import compression
-from chainrule._app.tasks.capabilities import Compresses
 from chainrule._app.tasks.compression import compress_data, decompress_data
 from chainrule._app.tasks.image.compression import ImageCodec
 from chainrule._app.tasks.sound.compression import SoundCodec
@@ -111,7 +110,7 @@ def test_a_file_that_unpacks_to_more_than_its_header_says_is_refused():
         decompress_data(found, "a", None)
 
 
-class Run(Compresses):
+class Run:
     """A run of a text model, without a folder."""
 
     name, path = "text", "run"

@@ -4,7 +4,7 @@ import torch
 
 from chainrule.heads import Column, TableColumn, TableRow
 from chainrule.heads._table_column import ColumnGroup
-from chainrule.testing._values import PROBES, has_support, probe_values
+from chainrule.testing._agreement import PROBES, has_support, probe_values
 
 
 def row(columns):

@@ -6,8 +6,8 @@ from torch import nn
 
 from chainrule.heads import Column
 from chainrule.layers import MultiHeadAttention
-from chainrule.layers._residual_block import FeedForward
-from chainrule.layers._window_attention import WindowAttention
+from chainrule.layers._multi_head_attention import WindowAttention
+from chainrule.layers._transformer_stack import FeedForward
 from chainrule.models import (
     MADE,
     Autoencoder,

@@ -9,7 +9,6 @@ from cyclopts import Parameter
 
 from chainrule._app.cli.signature import verb_for
 from chainrule._app.tasks import open_run
-from chainrule._app.tasks.capabilities import Compresses
 from chainrule._app.tasks.display import Switch, dump_json, progress_bars, quoted, size_of
 from chainrule._app.tasks.task import Task
 from chainrule._printing import one_line
@@ -17,7 +16,7 @@ from chainrule.data._atomic import write_bytes
 from chainrule.data._text import refuse_device
 
 
-@verb_for(Compresses)
+@verb_for("codec")
 def compress(
     file: Path,
     /,
@@ -80,7 +79,7 @@ def compress(
         print(compressed.note)
 
 
-@verb_for(Compresses)
+@verb_for("codec")
 def decompress(
     file: Path,
     /,
@@ -135,7 +134,7 @@ def decompress(
     print(f"{one_line(str(target))}: {size_of(len(bundle.data))}; {checked}; {values['seconds']:.1f} s")
 
 
-@verb_for(Task)
+@verb_for()
 def export(run: Task[Any], /, *, to: Literal["hub", "onnx", "torch-export"], out: Path, json: Switch = False) -> None:
     """Write a trained model as a folder for other software.
 
@@ -160,7 +159,7 @@ def export(run: Task[Any], /, *, to: Literal["hub", "onnx", "torch-export"], out
         print(line)
 
 
-@verb_for(Task)
+@verb_for()
 def import_(
     kind: Literal["nanogpt", "torch-rnn", "huggingface"],
     file: Path,
@@ -205,7 +204,7 @@ def import_(
 _NEEDED = ("fastapi", "uvicorn", "prometheus_client")
 
 
-@verb_for(Task)
+@verb_for()
 def serve(
     *runs: Path,
     port: int = 8000,

@@ -11,7 +11,6 @@ from chainrule._app.inputs import inputs_of
 from chainrule._app.listing import runs as list_runs
 from chainrule._app.results import Column, Result
 from chainrule._app.tasks import open_run
-from chainrule._app.tasks.capabilities import Checks, Scores
 from chainrule._app.tasks.display import Switch, counted, dump_json, format_duration, resume_command, size_of
 from chainrule._app.tasks.likelihood_record import LikelihoodRecord, why_not_ranked
 from chainrule._app.tasks.output import checked_page
@@ -21,7 +20,7 @@ from chainrule._printing import one_line
 from chainrule.data._kinds import is_table
 
 
-@verb_for(Task)
+@verb_for()
 def info(run: Task[Any], /, *, json: Switch = False) -> None:
     """Describe a run: model, size, data, best validation figure, how to continue.
 
@@ -121,7 +120,7 @@ def _show(facts: dict[str, Any], data: list[str], best: str, following: str) -> 
     print(*data[1:], sep="\n", end="\n" * (len(data) > 1))
 
 
-@verb_for(Task)
+@verb_for()
 def report(run: Task[Any], /, *, out: Path | None = None, json: Switch = False) -> None:
     """Write a page about the training of a run: learning curves, learning rate, gradients, speed, samples, data.
 
@@ -133,8 +132,8 @@ def report(run: Task[Any], /, *, out: Path | None = None, json: Switch = False) 
     show_report(run.report(), page, json=json)
 
 
-@verb_for(Checks)
-def check(run: Checks, /, *, seed: Seed = 0, json: Switch = False) -> int:
+@verb_for()
+def check(run: Task[Any], /, *, seed: Seed = 0, json: Switch = False) -> int:
     """Check that a trained model keeps the contract: causality, total probability, step = forward and more.
 
     For a classifier or tagger, check total probability, independence of rows from each other and from padding, and
@@ -154,7 +153,7 @@ def check(run: Checks, /, *, seed: Seed = 0, json: Switch = False) -> int:
     return 0 if report.ok else 1
 
 
-@verb_for(Task)
+@verb_for()
 def runs(folder: Path = Path("runs"), /, *, json: Switch = False, csv: Switch = False) -> None:
     """List the runs of a folder: task, model, data, size, minutes, best figure, state.
 
@@ -170,7 +169,7 @@ _DATA = 12  # characters of a digest
 Line = tuple[dict[str, Any], LikelihoodRecord | None]
 
 
-@verb_for(Task)
+@verb_for()
 def compare(*runs: Path, data: Path | None = None, json: Switch = False, device: str = "auto") -> None:
     """Compare runs: size, time trained, likelihood in the same units, and how it was measured.
 
@@ -219,8 +218,8 @@ def _measured(run: Task[Any], data: Path | None, device: str) -> Line:
     return values, entry
 
 
-def _scored(run: Task[Any], data: Path, device: str) -> LikelihoodRecord:
-    if not isinstance(run, Scores):
+def _scored(run: Any, data: Path, device: str) -> LikelihoodRecord:
+    if not hasattr(run, "score"):
         raise ValueError(f"--data: {run.path} is a run of the task {run.name}, which scores no files: leave it out")
     with inputs_of(run) as inputs:
         path = inputs.path(data, "data")

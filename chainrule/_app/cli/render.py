@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from chainrule._app.results import Column, Report, Result, table_lines
-from chainrule._app.tasks.display import csv_line, dump_json, plain_value
+from chainrule._app.tasks.display import counted, csv_line, dump_json, plain_value
 from chainrule._app.tasks.output import save_figure, write_images, write_music, write_page, write_sounds
-from chainrule.data._atomic import write_bytes, write_text
+from chainrule.data._atomic import write_bytes
 
 _TABULAR = (".csv", ".csv.gz", ".tsv")
 
@@ -59,8 +59,7 @@ def show(
 
 def write_plot(result: Result, out: Path) -> None:
     """Write the plot of a result in the format that the file name asks for."""
-    picture = result.plot(out.suffix.lower())
-    write_text(out, picture) if isinstance(picture, str) else save_figure(picture, out)
+    save_figure(result.plot(), out)
     say([f"{out}{_seed(result)}"])
 
 
@@ -173,14 +172,14 @@ def _write_media(result: Result, form: str, out: Path | None, *, json: bool) -> 
 def _write(result: Result, form: str, out: Path, *, json: bool) -> None:
     name, rows = out.name.lower(), 0
 
-    def counted() -> Iterator[Sequence[Any]]:
+    def noted() -> Iterator[Sequence[Any]]:
         nonlocal rows
         for row in result.stream():
             rows += 1
             yield row
 
-    write_bytes(out, _file_content(result.with_rows(counted()), form, name, json=json))
-    say([f"{out}: {rows:,} row{'s' * (rows != 1)}{_seed(result)}"])
+    write_bytes(out, _file_content(result.with_rows(noted()), form, name, json=json))
+    say([f"{out}: {counted(rows, 'row')}{_seed(result)}"])
     if not json:
         rows_alone = result.form == "table" and name.endswith((*_TABULAR, ".npy", ".parquet"))
         say(figure_lines(result) if rows_alone else result.notes())

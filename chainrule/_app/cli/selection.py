@@ -18,7 +18,7 @@ from chainrule._app.cli.info import check, compare, info, report, runs
 from chainrule._app.cli.train import train_verb
 from chainrule._app.cli.verbs import embed, evaluate, inspect, interpolate, predict, reconstruct, sample, score
 from chainrule._app.tasks import TASK_VERBS, TASKS, recognise, task_class, unrecognised
-from chainrule._app.tasks.capabilities import Predicts
+from chainrule._app.tasks.config import task_in
 from chainrule._app.tasks.display import Verb, resume_command
 from chainrule._app.tasks.run_directory import CONFIG, read_config, task_of
 from chainrule._app.tasks.task import Task
@@ -67,7 +67,7 @@ def verbs_of(task: type[Task[Any]]) -> list[str]:
 
 def _predicting(task: type[Task[Any]]) -> str:
     """Return the name of a task's prediction verb; empty if it predicts nothing."""
-    return task.verb or task.name if issubclass(task, Predicts) else ""
+    return task.verb or task.name if hasattr(task, "predict") else ""
 
 
 def described_verbs() -> Iterator[tuple[str, str]]:
@@ -82,7 +82,7 @@ def select(name: str, arguments: Sequence[str]) -> tuple[type[Task[Any]], Verb |
     line = scan(arguments)
     if name == "train":
         task = task_class(_task_to_train(line))
-        model = line.flags.get("--model") or _model_to_resume(line)
+        model = line.flags.get("--model") or _run_before(line)[1]
         return task, train_verb(task, model if model in task.MODELS else "")
     runs = [line.flags.get("--run", "")] if name in RUN_BY_FLAG else [*line.words, *line.unsure]
     name_of_run = next((name_of_run for run in runs if (name_of_run := task_of(Path(run))) in TASKS), None)
@@ -138,7 +138,7 @@ def _task_to_train(line: Line) -> str:
             raise ValueError(
                 f"{word}: expected training data, got a run; to continue it: `{resume_command(Path(word))}`"
             )
-    name, resumed = line.flags.get("--task"), _task_to_resume(line)
+    name, resumed = line.flags.get("--task"), _run_before(line)[0]
     data = next(iter(line.words), None) or next(filter(_is_known_data, line.unsure), None)
     if name is not None:
         if name not in TASKS:
@@ -180,23 +180,16 @@ def _are_images(line: Line, resumed: str | None, data: str | None) -> bool:
     return line.flags.get("--model") in task_class("classify-images").MODELS
 
 
-def _run_before(line: Line) -> Path | None:
-    """Return the run to resume, or the run whose initial weights are used."""
-    if {"--resume", "--out"} <= line.flags.keys():
-        return Path(line.flags["--out"])
-    return Path(line.flags["--from"]) if line.flags.get("--from") else None
+def _run_before(line: Line) -> tuple[str | None, str]:
+    """Return the task and the model of the run to resume, or of the run whose initial weights are used."""
+    path = line.flags["--out"] if {"--resume", "--out"} <= line.flags.keys() else line.flags.get("--from")
 
+    def task_and_model(content: Any) -> tuple[str, str]:
+        model = content.get("model") if isinstance(content, dict) else None
+        return task_in(content), str(model.get("name")) if isinstance(model, dict) else ""
 
-def _task_to_resume(line: Line) -> str | None:
-    before = _run_before(line)
-    task = None if before is None else task_of(before)
-    return task if task in TASKS else None
-
-
-def _model_to_resume(line: Line) -> str | None:
-    if (before := _run_before(line)) is None:
-        return None
     try:
-        return str(read_config(before / CONFIG, lambda content: content["model"]["name"]))
-    except (OSError, ValueError, KeyError, TypeError):
-        return None  # opening the run says what is wrong
+        task, model = read_config(Path(path) / CONFIG, task_and_model) if path else (None, "")
+    except (OSError, ValueError):  # opening the run says what is wrong
+        return None, ""
+    return (task if task in TASKS else None), model

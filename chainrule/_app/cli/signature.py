@@ -1,4 +1,4 @@
-"""Signatures of verbs: arguments common to all tasks, flags made from dataclasses, and verbs by capability."""
+"""Signatures of verbs: arguments common to all tasks, flags made from dataclasses, and verbs by method."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -14,7 +14,7 @@ from cyclopts import Group, Parameter
 
 from chainrule._app.inputs import inputs_of
 from chainrule._app.tasks import TASKS
-from chainrule._app.tasks.capabilities import OPTIONS, Inspects
+from chainrule._app.tasks.capabilities import OPTIONS
 from chainrule._app.tasks.config import MOST_SEED, options_class
 from chainrule._app.tasks.display import Switch, Verb
 from chainrule._app.tasks.model import argument_help
@@ -126,28 +126,31 @@ class RunFlags:
 
 Device = Annotated[str, Parameter(help="Where to compute: auto, cpu, cuda or mps.")]
 _RUN = Annotated[Path, Parameter(help="The run directory.")]
+_UNPARSED = Annotated[Path | None, Parameter(parse=False)]
 
 
 @dataclass(frozen=True)
 class VerbTemplate:
-    """Verb that any task with the capability has."""
+    """Verb that any task with a method has."""
 
     body: Callable[..., int | None]
-    ability: type  # capability that a task needs for the verb
+    method: str  # that a task needs for the verb; empty for a verb of all tasks
 
     def __call__(self, task: type[Task[Any]]) -> Verb | None:
-        """Return the verb for a task; None if the task lacks the capability."""
-        if not issubclass(task, self.ability):
+        """Return the verb for a task; None if the task lacks the method."""
+        if self.method and not hasattr(task, self.method):
             return None
         optional = "run" in (self.body.__kwdefaults__ or {})
         types: dict[str, Any] = {}
         if "run" in self.body.__annotations__:
             types["run"] = Path | None if optional else _RUN
-        if issubclass(task, Inspects) and self.ability is Inspects and not task.writes_page:
-            types["out"] = Annotated[Path | None, Parameter(parse=False)]
-        if self.ability not in OPTIONS:
+        if self.method == "inspect" and not task.writes_page:
+            types["out"] = _UNPARSED
+        if self.method == "predict" and not task.plots:
+            types["plot"] = _UNPARSED
+        if self.method not in OPTIONS:
             return with_types(self.body, types)
-        options = getattr(task, OPTIONS[self.ability])
+        options = getattr(task, OPTIONS[self.method])
         types["options"] = as_flags(options) if fields(options) else Annotated[Any, Parameter(parse=False)]
         verb = with_types(self.body, types, options=described(options)())
         verb.__doc__ = joined_help(options.__doc__ or "", self.body.__doc__ or "")
@@ -183,7 +186,7 @@ def open_run(task: type[Task[Any]], arguments: dict[str, Any], stack: ExitStack)
         for path in words:
             for one in paths_of(str(path)):
                 check_path(one)
-        if words and getattr(task, "several", False) and name == "file":
+        if words and task.several and name == "file":
             arguments[name] = [one for path in words for one in paths_of(str(path))]
         elif words and isinstance(arguments[name], list):
             source = words[0] if len(words) == 1 else join(words)
@@ -199,6 +202,6 @@ def _spare_sources(run: Task[Any], out: Path | None) -> None:
             raise ValueError(f"--out {out}: the run was trained on this file: give another name")
 
 
-def verb_for(ability: type) -> Callable[[Callable[..., int | None]], VerbTemplate]:
+def verb_for(method: str = "") -> Callable[[Callable[..., int | None]], VerbTemplate]:
     """Decorate a function as a `VerbTemplate`."""
-    return lambda body: VerbTemplate(body, ability)
+    return lambda body: VerbTemplate(body, method)

@@ -152,7 +152,7 @@ def show_result(run: Task[Any], result: "TrainingResult", *, json: bool) -> None
     early = " (stopped early: no more improvement)" if result.ended_by == "patience" else ""
     commands = [*run.next_steps(), again]
     print(
-        f"\n{result.step:,} step{'s' * (result.step != 1)} in {format_duration(result.elapsed)}{early}\n"
+        f"\n{counted(result.step, 'step')} in {format_duration(result.elapsed)}{early}\n"
         f"best: {printable(best_line)}, at step {result.best_step:,}\n"
         f"run:  {run.path}\n"
         f"next: {commands[0]}\n" + "\n".join(f"      {command}" for command in commands[1:])

@@ -1,6 +1,6 @@
 """Verbs that ask a trained model: sample, score, evaluate, embed, inspect, reconstruct, interpolate, predict.
 
-Each is the same for every task that has its ability; the first line of its docstring is its line in the list of verbs.
+Each is the same for every task that has its method; the first line of its docstring is its line in the list of verbs.
 A verb calls the run's method of its name and shows the result.
 """
 
@@ -13,26 +13,15 @@ from cyclopts import Parameter
 
 from chainrule._app.cli.render import checked_out, say, show, show_report, write_plot
 from chainrule._app.cli.signature import Device, Input, Seed, verb_for
-from chainrule._app.tasks.capabilities import (
-    Embeds,
-    Evaluates,
-    Inspects,
-    Interpolates,
-    Predicts,
-    Reconstructs,
-    Samples,
-    Scores,
-)
 from chainrule._app.tasks.display import Switch
 from chainrule._app.tasks.output import checked_page
-from chainrule._app.tasks.task import Task
 
 _MOST = 1 << 20
 
 
-@verb_for(Samples)
+@verb_for("sample")
 def sample(
-    run: Samples,
+    run: Any,
     /,
     *,
     n: Annotated[int | None, Parameter(name=["-n", "--number"])] = None,
@@ -55,7 +44,8 @@ def sample(
     if not 1 <= count <= _MOST:
         raise ValueError(f"-n: expected a whole number from 1 to {_MOST}, got {count}")
     chosen = randbelow(1 << 31) if seed is None else seed
-    pieces = run.pieces(options, seed=chosen, device=device) if count == 1 and not json and out is None else None
+    in_pieces = hasattr(run, "pieces") and count == 1 and not json and out is None
+    pieces = run.pieces(options, seed=chosen, device=device) if in_pieces else None
     if pieces is None:
         show(run.sample(count, options, seed=chosen, device=device), json=json, out=out)
         return
@@ -66,9 +56,9 @@ def sample(
     say(pieces.notes())
 
 
-@verb_for(Scores)
+@verb_for("score")
 def score(
-    run: Scores,
+    run: Any,
     data: Input,
     /,
     *,
@@ -97,9 +87,9 @@ def score(
     show(result, json=json, csv=csv, ranked=sort, top=top, out=out)
 
 
-@verb_for(Evaluates)
+@verb_for("evaluate")
 def evaluate(
-    run: Evaluates, data: Input | None = None, /, *, options: Any, json: Switch = False, device: Device = "auto"
+    run: Any, data: Input | None = None, /, *, options: Any, json: Switch = False, device: Device = "auto"
 ) -> None:
     """Compare a run's predictions with references, by the metrics of its task.
 
@@ -110,9 +100,9 @@ def evaluate(
     show(run.evaluate(data, options, device=device), json=json)
 
 
-@verb_for(Embeds)
+@verb_for("embed")
 def embed(
-    run: Embeds, data: Input, /, *, options: Any, out: Path | None = None, json: Switch = False, device: Device = "auto"
+    run: Any, data: Input, /, *, options: Any, out: Path | None = None, json: Switch = False, device: Device = "auto"
 ) -> None:
     """Embed inputs as vectors: codes of images and table rows, the state of a model after reading a text.
 
@@ -125,9 +115,9 @@ def embed(
     show(run.embed(data, options, device=device), json=json, out=out)
 
 
-@verb_for(Inspects)
+@verb_for("inspect")
 def inspect(
-    run: Inspects,
+    run: Any,
     data: Input | None = None,
     /,
     *,
@@ -144,7 +134,6 @@ def inspect(
         seed: Seed of random choices.
         json: Print only the findings, as one JSON object, on standard output.
     """
-    assert isinstance(run, Task)
     page = checked_page(out, run.path) if run.writes_page else None
     if page is not None and data is not None and page.exists() and Path(data).exists() and page.samefile(data):
         raise ValueError(f"--out {page}: this file holds the data to read: name another file")
@@ -154,9 +143,9 @@ def inspect(
     show_report(report, page, json=json)
 
 
-@verb_for(Reconstructs)
+@verb_for("reconstruct")
 def reconstruct(
-    run: Reconstructs,
+    run: Any,
     data: Input,
     /,
     *,
@@ -178,9 +167,9 @@ def reconstruct(
     show(run.reconstruct(data, options, seed=seed, device=device), json=json, out=out)
 
 
-@verb_for(Interpolates)
+@verb_for("interpolate")
 def interpolate(
-    run: Interpolates,
+    run: Any,
     first: str,
     last: str,
     /,
@@ -204,9 +193,9 @@ def interpolate(
     show(run.interpolate((first, last), options, seed=seed, device=device), json=json, out=out)
 
 
-@verb_for(Predicts)
+@verb_for("predict")
 def predict(
-    run: Predicts,
+    run: Any,
     file: Input,
     /,
     *,
@@ -227,9 +216,7 @@ def predict(
         plot: File for a plot of the predictions.
     """
     checked_out(out, json=json)
-    if plot is not None and not run.PLOTS:
-        raise ValueError("--plot: these predictions have no plot: leave it out")
-    checked_out(plot, *run.PLOTS, flag="--plot")
+    checked_out(plot, ".png", ".svg", ".pdf", flag="--plot")
     result = run.predict([file] if isinstance(file, str) else file, options, device=device)
     if plot is not None:
         write_plot(result, plot)  # first, for it may be refused

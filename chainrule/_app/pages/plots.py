@@ -13,7 +13,6 @@ from torch import Tensor
 
 from chainrule._app.pages.page import Content, Figure
 from chainrule.diagnostics import Inspection
-from chainrule.diagnostics._clipping import Clipping
 from chainrule.diagnostics._panels import (
     BLUE,
     GREEN,
@@ -30,6 +29,7 @@ from chainrule.diagnostics._panels import (
     draw_last,
     new_figure,
 )
+from chainrule.diagnostics._verdict import Clipping
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,11 +42,10 @@ class ReadText:
     chosen: TextProperty | None = None  # property sought in units, if any
     share: float = 0.0  # share of elements with the property
     note: str = ""
-    element: str = field(init=False)
 
-    def __post_init__(self) -> None:
-        words = {"char": "character", "byte": "byte", "word": "word", "bpe": "piece of a word"}
-        object.__setattr__(self, "element", words[self.level])
+    @property
+    def element(self) -> str:
+        return {"char": "character", "byte": "byte", "word": "word", "bpe": "piece of a word"}[self.level]
 
     @property
     def narrow(self) -> bool:

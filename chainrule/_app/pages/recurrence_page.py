@@ -12,7 +12,6 @@ from chainrule._app.pages.plots import clipping_plot, layer_plots
 from chainrule._app.pages.read_text import ReadText, surprise_section, traces
 from chainrule.diagnostics import Inspection, LayerInspection
 from chainrule.diagnostics._backpropagation import THRESHOLD
-from chainrule.diagnostics._clipping import Clipping
 from chainrule.diagnostics._hidden_units import FLAT
 from chainrule.diagnostics._panels import superscript
 from chainrule.diagnostics._verdict import (
@@ -23,6 +22,7 @@ from chainrule.diagnostics._verdict import (
     OPEN_FORGET,
     OPEN_UPDATE,
     SATURATED,
+    Clipping,
 )
 
 

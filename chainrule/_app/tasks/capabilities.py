@@ -1,14 +1,23 @@
-"""Capabilities of tasks: a verb of the command line exists for the tasks that have its capability.
+"""What a task can do: a verb of the command line, and a method of `chainrule.Run`, exist for tasks with the method.
 
-Each capability has a dataclass of its options and a method. The docstring of the dataclass is the verb's help for that
-task, its fields are the flags of the verb and the keyword arguments of the method of `chainrule.Run`. A task declares
-both in a line: `Scoring, score = verbs.TableScoring, verbs.score_table`. The method returns data, a `chainrule.Result`
-or `Report`: it formats nothing, prints nothing and writes no file.
+    score(data, options, *, device)             -> Result, a row per row, line or file, ranked by surprise
+    sample(n, options, *, seed, device)         -> Result, n rows
+    pieces(options, *, seed, device)            -> Result, one text in pieces, a row each; None where it has none
+    predict([data, ...], options, *, device)    -> Result, a row per input; the verb has the name of the task
+    evaluate(data, options, *, device)          -> Result, whose summary has all figures
+    embed(data, options, *, device)             -> Result: the columns input, label if known, and code
+    reconstruct(data, options, *, seed, device) -> Result, images and their reconstructions, alternating
+    interpolate(ends, options, *, seed, device) -> Result, the images between two, including the ends
+    inspect(data, options, *, seed)             -> Report
+    codec()                                     -> FileCodec, for `chainrule compress`
 
-Arguments of the methods have the same meaning in all of them:
+`options` are an instance of a dataclass: its docstring is the help of the verb for that task, its fields are the flags
+of the verb and the keyword arguments of the method of `chainrule.Run`. A task declares both in a line:
+`Scoring, score = verbs.TableScoring, verbs.score_table`. A method returns data: it formats nothing, prints nothing and
+writes no file. Its other arguments have the same meaning in all of them:
 
 - `data`: a path; "-" is standard input where the task reads one. A text run scores and embeds lists of texts too.
-- `options`: an instance of the capability's dataclass.
+  `evaluate` and `inspect` get None where the user named none.
 - `seed`: seed of all draws.
 - `device`: auto, cpu, cuda or mps.
 
@@ -21,84 +30,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from chainrule._app.heavy import torch
-from chainrule._app.results import Report, Result
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from chainrule._app.tasks.bundle import Bundle
-    from chainrule._app.tasks.likelihood_record import Basis
     from chainrule._base import Context, TrainableModel
     from chainrule.coding._batches import RowLayout
     from chainrule.testing import Report as Contract
-
-
-class Measured(ABC):
-    """Base of capabilities that report figures with a unit and a way of measurement."""
-
-    @property
-    @abstractmethod
-    def basis(self) -> "Basis":
-        """Unit and measurement of its figures."""
-
-
-class Scores(Measured):
-    """Capability to compute a likelihood, or a bound: `chainrule score RUN DATA`."""
-
-    Scoring: ClassVar[type]
-
-    @abstractmethod
-    def score(self, data: str, options: Any, /, *, device: str) -> Result:
-        """Score data: one row per row, line or file, ranked by surprise."""
-
-
-class Samples(ABC):
-    """Capability to draw new data: `chainrule sample RUN`."""
-
-    Sampling: ClassVar[type]
-    DEFAULT_NUMBER: ClassVar[int] = 1
-    FILES: ClassVar[tuple[str, ...]] = ()  # file name endings of samples; empty for any
-
-    @abstractmethod
-    def sample(self, n: int, options: Any, /, *, seed: int, device: str) -> Result:
-        """Draw n samples."""
-
-    def pieces(self, options: Any, /, *, seed: int, device: str) -> Result | None:
-        """Draw one text in pieces, one row each; None for data without pieces."""
-        return None
-
-
-class Predicts(ABC):
-    """Capability to predict; the verb has the name of the task: `chainrule tag RUN FILE`."""
-
-    Prediction: ClassVar[type]
-    verb: ClassVar[str] = ""  # name of the verb, if it differs from the task's
-    several: ClassVar[bool] = False  # accepts several files
-    PLOTS: ClassVar[tuple[str, ...]] = ()  # file name endings of plots; empty without plots
-
-    @abstractmethod
-    def predict(self, data: list[str], options: Any, /, *, device: str) -> Result:
-        """Predict: one row per input."""
-
-
-class Embeds(ABC):
-    """Capability to embed inputs as vectors: `chainrule embed RUN DATA`."""
-
-    Embedding: ClassVar[type]
-
-    @abstractmethod
-    def embed(self, data: str, options: Any, /, *, device: str) -> Result:
-        """Embed each input in order: the columns input, label if known, and code."""
-
-
-class Evaluates(Measured):
-    """Capability to compare predictions with references: `chainrule evaluate RUN DATA`."""
-
-    Evaluation: ClassVar[type]
-
-    @abstractmethod
-    def evaluate(self, data: str | None, options: Any, /, *, device: str) -> Result:
-        """Evaluate; the summary has all figures. `data` is None if the options name the files."""
 
 
 @dataclass(frozen=True)
@@ -140,14 +79,6 @@ class FileCodec(ABC):
         return bundle
 
 
-class Compresses(ABC):
-    """Capability to compress files with the run's model: `chainrule compress FILE --run RUN`."""
-
-    @abstractmethod
-    def codec(self) -> FileCodec:
-        """The link between files and the model."""
-
-
 @dataclass(frozen=True)
 class CheckedRows:
     """Rows on which `chainrule check` tests a model."""
@@ -160,7 +91,7 @@ class CheckedRows:
 
 
 class Checks:
-    """Capability to check the model on rows of its data: `chainrule check RUN`."""
+    """`chainrule check RUN`: tests of the model on rows of its data."""
 
     CHECKED: ClassVar[tuple[int, int | None]] = (4, None)  # held-out rows to check, and elements of each, if not all
 
@@ -193,67 +124,25 @@ class Checks:
         return replace(report, subject="; ".join(filter(None, [whole, rows.note])))
 
 
-class Inspects(ABC):
-    """Capability to inspect the model: `chainrule inspect RUN`."""
-
-    Inspection: ClassVar[type]
-    writes_page: ClassVar[bool] = True  # writes a page to --out
-
-    @abstractmethod
-    def inspect(self, data: str | None, options: Any, /, *, seed: int) -> Report:
-        """Inspect held-out data, or `data`."""
-
-
-class Reconstructs(ABC):
-    """Capability to encode data and decode the codes: `chainrule reconstruct RUN DATA`."""
-
-    Reconstruction: ClassVar[type]
-
-    @abstractmethod
-    def reconstruct(self, data: str, options: Any, /, *, seed: int, device: str) -> Result:
-        """Return images and their reconstructions, alternating."""
-
-
-class Interpolates(ABC):
-    """Capability to decode the codes between two inputs: `chainrule interpolate RUN A B`."""
-
-    Interpolation: ClassVar[type]
-
-    @abstractmethod
-    def interpolate(self, ends: tuple[str, str], options: Any, /, *, seed: int, device: str) -> Result:
-        """Return the images between two, including the ends."""
-
-
-class Generates(Scores, Samples, Inspects, Checks, Compresses, Embeds):
-    """The capabilities of a density of whole texts, rows, images or sounds."""
-
-
-OPTIONS: dict[type, str] = {
-    Samples: "Sampling",
-    Scores: "Scoring",
-    Predicts: "Prediction",
-    Evaluates: "Evaluation",
-    Embeds: "Embedding",
-    Reconstructs: "Reconstruction",
-    Interpolates: "Interpolation",
-    Inspects: "Inspection",
+OPTIONS = {
+    "sample": "Sampling",
+    "score": "Scoring",
+    "predict": "Prediction",
+    "evaluate": "Evaluation",
+    "embed": "Embedding",
+    "reconstruct": "Reconstruction",
+    "interpolate": "Interpolation",
+    "inspect": "Inspection",
 }
-"""The task attribute with the options class of a capability."""
+"""The attribute of a task with the dataclass of a method's options."""
 
 PREDICTIONS = ("tag", "classify", "translate", "caption", "forecast")
-METHODS: dict[str, type] = {
-    "sample": Samples,
-    "stream": Samples,
-    "score": Scores,
-    "predict": Predicts,
-    **dict.fromkeys(PREDICTIONS, Predicts),
-    "evaluate": Evaluates,
-    "embed": Embeds,
-    "reconstruct": Reconstructs,
-    "interpolate": Interpolates,
-    "compress": Compresses,
-    "decompress": Compresses,
-    "inspect": Inspects,
-    "check": Checks,
+METHODS = {
+    **{name: name for name in OPTIONS},
+    "stream": "pieces",
+    **dict.fromkeys(PREDICTIONS, "predict"),
+    "compress": "codec",
+    "decompress": "codec",
+    "check": "check",
 }
-"""The capability behind each method of `chainrule.Run`."""
+"""The method of a task behind each method of `chainrule.Run`."""

@@ -3,11 +3,10 @@
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import sqrt
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from chainrule._app.heavy import modes, torch
 from chainrule._app.results import Column, Report
-from chainrule._app.tasks.capabilities import Embeds, Interpolates, Reconstructs
 from chainrule._app.tasks.display import counted
 from chainrule._app.tasks.likelihood_record import Basis, Tally
 from chainrule._app.tasks.output import page_report
@@ -36,12 +35,6 @@ def refuse_samples(samples: int | None, model: str) -> None:
 class CodedTask(Task[M]):
     """Run of a task in which some models have a latent code."""
 
-    CODED: ClassVar[tuple[str, ...]]  # names of the chainrule._latent.CodeModels
-
-    @property
-    def has_code(self) -> bool:
-        return self.config.model in self.CODED
-
     def code_model(self, device: str, verb: str) -> Any:
         """Return the trained model of a run with a latent code."""
         if not self.has_code:
@@ -49,8 +42,8 @@ class CodedTask(Task[M]):
             raise ValueError(f"{verb}: a run of {self.config.model} has no code: expected one of {coded}")
         return self.model(device)
 
-    def lacking(self) -> tuple[type, ...]:
-        return () if self.has_code else (Embeds, Reconstructs, Interpolates)
+    def lacking(self) -> tuple[str, ...]:
+        return () if self.has_code else ("embed", "reconstruct", "interpolate")
 
     @abstractmethod
     def coded_rows(self) -> "tuple[Tensor, Tensor | None]":

@@ -11,20 +11,21 @@ from importlib.util import find_spec
 from typing import Any
 
 from chainrule._app.tasks.bundle import Bundle, cut
-from chainrule._app.tasks.capabilities import Compresses, FileCodec
-from chainrule._app.tasks.task import Task
+from chainrule._app.tasks.capabilities import FileCodec
 from chainrule._base import AutoregressiveModel
 from chainrule.coding import DamagedError
 from chainrule.coding._batches import nothing, read_batches, write_batches
-from chainrule.coding._container import Container, unpacked, write_container
-from chainrule.coding._fingerprint import (
+from chainrule.coding._container import (
     MOST_THREADS,
     PORTABLE,
+    Container,
     arithmetic_digest,
     machine,
     model_digest,
     portable_form,
     reproducible,
+    unpacked,
+    write_container,
 )
 from chainrule.coding._range_coder import needed_package
 from chainrule.training._computation import usable_threads
@@ -69,7 +70,7 @@ def no_progress(_: int, __: str) -> Callable[[int], None]:
 def compress_data(
     data: bytes,
     described: dict[str, Any],
-    run: Task[Any] | None,
+    run: Any,
     *,
     progress: ProgressOf = no_progress,
     verify: bool = True,
@@ -100,7 +101,7 @@ def compress_data(
 
 
 def decompress_data(
-    container: Container, name: str, run: Task[Any] | None, *, progress: ProgressOf = no_progress, salvage: bool = False
+    container: Container, name: str, run: Any, *, progress: ProgressOf = no_progress, salvage: bool = False
 ) -> Bundle:
     """Decompress what `compress_data` wrote."""
     header, parts = container.header, container.parts
@@ -126,7 +127,7 @@ def decompress_data(
         raise DamagedError(f"{name}: the decompressed data have another SHA-256 than the original: nothing is written")
     described: dict[str, Any] = {key: header[key] for key in ("folder", "files", "folders") if key in header}
     bundle = Bundle(data, described)
-    return bundle if run is None or method != "run" else _codec(run).finish(header["layout"], bundle)
+    return bundle if run is None or method != "run" else run.codec().finish(header["layout"], bundle)
 
 
 def check_header(container: Container, name: str) -> None:
@@ -170,7 +171,7 @@ class _InexpressibleError(Exception):
 
 
 def _with_run(
-    data: bytes, header: dict[str, Any], run: Task[Any], progress: ProgressOf, *, verify: bool, portable: bool
+    data: bytes, header: dict[str, Any], run: Any, progress: ProgressOf, *, verify: bool, portable: bool
 ) -> Compressed:
     needed_package()
     model = run.model()  # on the processor: a GPU's sums are not the same each time
@@ -180,7 +181,7 @@ def _with_run(
             "or name the run of a model without a code"
         )
     try:
-        codec, names = _codec(run), [name for name, _ in header["files"]]
+        codec, names = run.codec(), [name for name, _ in header["files"]]
         expressed = codec.express(dict(zip(names, cut(data, header["files"]), strict=True)))
     except ValueError as error:
         raise _InexpressibleError(error) from None
@@ -211,13 +212,13 @@ def _with_run(
 
 
 def _read_with(
-    run: Task[Any], header: dict[str, Any], parts: Any, name: str, progress: ProgressOf, model: Any = None
+    run: Any, header: dict[str, Any], parts: Any, name: str, progress: ProgressOf, model: Any = None
 ) -> bytes:
     if run.name != header["kind"]:
         raise ValueError(
             f"--run {run.path}: a run of the task {run.name}, but {name} was compressed with the task {header['kind']}"
         )
-    model, codec = model or run.model(), _codec(run)
+    model, codec = model or run.model(), run.codec()
     if model_digest(model) != header["model"]:
         raise ValueError(f"--run {run.path}: not the model that compressed {name}, or trained further since")
     if header["machine"] not in (PORTABLE, machine(model)):
@@ -274,11 +275,6 @@ def _computing(model: Any, marks: dict[str, Any]) -> Iterator[Any]:
         else:
             with portable_form(model) as portable:
                 yield portable
-
-
-def _codec(run: Task[Any]) -> FileCodec:
-    assert isinstance(run, Compresses)  # or its task has no such verb
-    return run.codec()
 
 
 def _adaptive(data: bytes, header: dict[str, Any], progress: ProgressOf, *, verify: bool) -> Compressed:

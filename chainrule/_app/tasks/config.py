@@ -36,20 +36,6 @@ def options_class(name: str, options: Iterable[tuple[str, Any, Any]], base: type
     return options_type
 
 
-def with_defaults(options: type[Options], **defaults: Any) -> type[Options]:
-    """Derive a dataclass with other defaults.
-
-    >>> with_defaults(OptimisationOptions, batch_size=7)().batch_size
-    7
-    """
-    items = {item.name: item for item in fields(cast(Any, options))}
-    changed = [
-        (name, items[name].type, field(default=value, metadata=items[name].metadata))
-        for name, value in defaults.items()
-    ]
-    return options_class(options.__name__, changed, options)
-
-
 class CheckedOptions:
     """Dataclass of options that checks itself; its fields have ranges from `within`."""
 
@@ -105,7 +91,7 @@ class Duration(CheckedOptions):
 
 @dataclass(frozen=True)
 class OptimisationOptions(CheckedOptions):
-    """Training options of every task; a task changes defaults by `with_defaults` or adds options in a subclass."""
+    """Training options of every task; a task changes defaults and adds options in a subclass."""
 
     batch_size: int = within(32, 1, 1 << 24)
     """Batch size."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
+from chainrule._app.heavy import modes
 from chainrule._app.tasks.config import CheckedOptions, options_class
 from chainrule._app.tasks.run_directory import count_weights
 from chainrule._lazy import imported_names
@@ -268,8 +269,6 @@ def count_built(build: "Callable[[], nn.Module]", most: int) -> int:
     """Count the weights of a model built on the meta device; stop at many more than `most`."""
     from torch.nn.modules.module import register_module_parameter_registration_hook
 
-    from chainrule._app.tasks.unfilled import unfilled
-
     count = 0
 
     def stop_early(module: "nn.Module", name: str, weight: "nn.Parameter | None") -> None:
@@ -280,7 +279,7 @@ def count_built(build: "Callable[[], nn.Module]", most: int) -> int:
 
     hook = register_module_parameter_registration_hook(stop_early)
     try:
-        with unfilled():
+        with modes.unfilled():
             return sum(weight.numel() for weight in build().parameters())
     except _TooManyError:
         return count

@@ -95,17 +95,13 @@ def write_images(result: Result, out: Path | None) -> list[tuple[Path, str]]:
     from chainrule.data import grid, png
 
     file = Path(result.hints.get("file", _IMAGES)) if out is None else out
-    images = np.stack([channels_first(image) for image in result.values])
+    images = np.stack([np.atleast_3d(image).transpose(2, 0, 1) for image in result.values])
     if len(images) == 1:
         content = images[0, 0] if images.shape[1] == 1 else images[0].transpose(1, 2, 0)
     else:
         content = grid(images, result.hints.get("columns"))
     write_bytes(file, png(content))
-    return [(file, f"{len(images)} image{'s' * (len(images) > 1)}")] * len(images)
-
-
-def channels_first(image: Any) -> Any:
-    return image[None] if image.ndim == 2 else image.transpose(2, 0, 1)
+    return [(file, counted(len(images), "image"))] * len(images)
 
 
 def channels_last(image: Any) -> Any:

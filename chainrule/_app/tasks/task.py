@@ -11,6 +11,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 from chainrule._app.heavy import modes, torch
+from chainrule._app.tasks.capabilities import Checks
 from chainrule._app.tasks.config import Facts, Fingerprint, OptimisationOptions, RunConfig, run_word
 from chainrule._app.tasks.config import Source as Source
 from chainrule._app.tasks.display import flag, quoted
@@ -89,7 +90,7 @@ M = TypeVar("M", bound="TrainableModel")
 Shard = tuple[int, int]
 
 
-class Task(Recipe, ABC, Generic[M]):
+class Task(Recipe, Checks, ABC, Generic[M]):
     """Run of a task: its directory, config and everything that verbs do with them."""
 
     name: ClassVar[str]
@@ -103,18 +104,29 @@ class Task(Recipe, ABC, Generic[M]):
     APPLE: ClassVar[bool] = False  # auto uses Apple GPUs
     NEEDS_FLOAT64: ClassVar[bool] = False  # the model needs float64, which Apple GPUs lack
     FREE: ClassVar[frozenset[str]] = frozenset({"patience", "device", "track", "samples"})
+    CODED: ClassVar[tuple[str, ...]] = ()  # models with a latent code
     SIZE_SCHEDULES: ClassVar[dict[str, SizeSchedule]] = {}  # sizes of models that have several
     DEFAULT_TRAINING: ClassVar[
         dict[str, dict[str, Any]]
     ] = {}  # training defaults by model; learning rates by optimiser
     NEEDS: ClassVar[tuple[str, ...]] = ()  # optional packages required for training
     PREPARED: ClassVar[str] = ""  # file in the run directory that marks the data as prepared
+    DEFAULT_NUMBER: ClassVar[int] = 1  # samples
+    FILES: ClassVar[tuple[str, ...]] = ()  # file name endings of samples; empty for any
+    verb: ClassVar[str] = ""  # name of the prediction verb, if it differs from the task's
+    several: ClassVar[bool] = False  # predicts for several files
+    plots: ClassVar[bool] = False  # draws its predictions
+    writes_page: ClassVar[bool] = True  # inspect writes a page
     NEXT: ClassVar[tuple[str, ...]] = ()  # commands to try after training, the best first, with {run} and {source}
 
     def __init__(self, path: Path, config: RunConfig):
         self.path = path
         self.config = config
         self.source_names: dict[str, str] = {}  # of temporary files, as the user named the data in them
+
+    @property
+    def has_code(self) -> bool:
+        return self.config.model in self.CODED
 
     @property
     def data(self) -> Any:
@@ -198,7 +210,8 @@ class Task(Recipe, ABC, Generic[M]):
         return describe_size(self.config, self.schedule, self.MODELS[self.config.model].options())
 
     @classmethod
-    def fingerprint(cls, path: str | None) -> dict[str, Any]:
+    def fingerprint(cls, path: Any) -> dict[str, Any]:
+        """Identify a source of data, of which text has one without a path."""
         return fingerprint(path)
 
     def is_prepared(self) -> bool:
@@ -278,8 +291,8 @@ class Task(Recipe, ABC, Generic[M]):
         """Return the facts that `chainrule info --json` adds to the config's."""
         return {}
 
-    def lacking(self) -> tuple[type, ...]:
-        """Return the capabilities of the task that this run's model lacks."""
+    def lacking(self) -> tuple[str, ...]:
+        """Return the methods of the task that this run's model lacks."""
         return ()
 
     def report(self) -> "Report":

@@ -18,8 +18,8 @@ from chainrule._app.results import Report
 from chainrule._app.tasks.display import flags_of, format_duration, quoted
 from chainrule._app.tasks.output import page_report
 from chainrule._app.tasks.run_directory import WEIGHTS, count_parameters
-from chainrule.diagnostics._clipping import clipping
 from chainrule.diagnostics._panels import BLUE, GREEN, ORANGE, draw_curves, new_figure
+from chainrule.diagnostics._verdict import clipping
 from chainrule.training._metrics import SAMPLES, TIMINGS, read_samples, read_timings
 
 if TYPE_CHECKING:

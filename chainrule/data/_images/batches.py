@@ -21,52 +21,36 @@ class Augmentation:
     rotate: float = 0.0  # degrees in either direction at most
     scale: float = 0.0  # largest growth or shrinking of an image: 0.1 is a factor from 1 / 1.1 to 1.1
     flip: bool = False  # whether half of the images are mirrored, left for right
-    random_operations: int = 0  # on each image, as RandAugment draws them; see `draw_operations`
-    magnitude: float = 0.3  # of these operations, 0 to 1
-    levels: int = 256  # V, values that a channel of a pixel may have
 
     def __post_init__(self) -> None:
-        most = {"shift": 1e4, "rotate": 180, "scale": 9, "random_operations": 16, "magnitude": 1}
-        for name, largest in most.items():
+        for name, largest in {"shift": 1e4, "rotate": 180, "scale": 9}.items():
             value = getattr(self, name)
             if not 0 <= value <= largest:
                 raise ValueError(f"{name}: expected a number from 0 to {largest:g}, got {value}")
 
     def __call__(self, images: Tensor, random: np.random.Generator) -> Tensor:
-        """Change images (B, C, H, W); the same `random` draws the same changes. Beyond the border is the lowest value.
-
-        Shifts alone are whole pixels, and values stay as they are; other moves are interpolated.
-        """
+        """Change images (B, C, H, W), alike for equal `random`: shifts alone by whole pixels, others interpolated."""
         if self.flip:
             mirrored = torch.from_numpy(random.random(len(images)) < 0.5).view(-1, 1, 1, 1)
             images = torch.where(mirrored, images.flip(3), images)
-        if not (self.rotate or self.scale or self.random_operations):
+        if not (self.rotate or self.scale):
             most = int(self.shift)
             return _shifted(images, random.integers(-most, most + 1, (len(images), 2)), most) if most else images
-        moves = self._moves(images, random)
-        if not self.random_operations:
-            return _warped(images, moves)
-        drawn = draw_operations(len(images), self.random_operations, self.magnitude, random)
-        return drawn.coloured(_warped(images, moves @ drawn.moves(*images.shape[2:])), self.levels, random)
+        return self._warped(images, random)
 
-    def _moves(self, images: Tensor, random: np.random.Generator) -> np.ndarray:
-        """(B, 3, 3), places of the changed image to places of the image: column, row, 1, in pixels from the middle."""
+    def _warped(self, images: Tensor, random: np.random.Generator) -> Tensor:
+        """Turn, scale and shift images, read bilinearly."""
         batch = len(images)
         angle = math.radians(self.rotate) * random.uniform(-1, 1, batch)
         factor = (1 + self.scale) ** random.uniform(-1, 1, batch)
-        moves = np.tile(np.eye(3), (batch, 1, 1))
-        moves[:, :2, 2] = self.shift * random.uniform(-1, 1, (batch, 2))
+        moves = np.zeros((batch, 2, 3))  # places of the changed image to places of the image, pixels from the middle
+        moves[:, :, 2] = self.shift * random.uniform(-1, 1, (batch, 2))
         cosine, sine = np.cos(angle) / factor, np.sin(angle) / factor
         moves[:, 0, 0], moves[:, 0, 1], moves[:, 1, 0], moves[:, 1, 1] = cosine, -sine, sine, cosine
-        return moves
-
-
-def _warped(images: Tensor, moves: np.ndarray) -> Tensor:
-    """Read each image at the places that `moves` (B, 3, 3) give, bilinearly."""
-    half = np.array([images.shape[3] / 2, images.shape[2] / 2, 1.0])
-    maps = torch.from_numpy((moves * half / half[:, None])[:, :2]).float()  # in halves of the sides
-    grid = nn.functional.affine_grid(maps, list(images.shape), align_corners=False)
-    return nn.functional.grid_sample(images.float(), grid, align_corners=False)
+        half = np.array([images.shape[3] / 2, images.shape[2] / 2, 1.0])
+        maps = torch.from_numpy(moves * half / half[:2, None]).float()  # in halves of the sides
+        grid = nn.functional.affine_grid(maps, list(images.shape), align_corners=False)
+        return nn.functional.grid_sample(images.float(), grid, align_corners=False)
 
 
 def _shifted(images: Tensor, by: np.ndarray, most: int) -> Tensor:
@@ -77,68 +61,6 @@ def _shifted(images: Tensor, by: np.ndarray, most: int) -> Tensor:
     columns = torch.arange(width) + most - torch.from_numpy(by[:, 1:])
     index = torch.arange(batch).view(-1, 1, 1, 1), torch.arange(channels).view(1, -1, 1, 1)
     return padded[*index, rows.view(batch, 1, -1, 1), columns.view(batch, 1, 1, -1)]
-
-
-# The largest amount of each operation: share of a side, radians, slope, factor less one, cut-out share of a side.
-LARGEST = {
-    "shift down": 0.3,
-    "shift right": 0.3,
-    "rotate": math.pi / 6,
-    "shear rows": 0.3,
-    "shear columns": 0.3,
-    "brightness": 0.9,
-    "contrast": 0.9,
-    "cutout": 0.4,
-    "nothing": 0.0,
-}
-
-
-@dataclass(frozen=True)
-class RandomOperations:
-    """Operations drawn for each image of a batch."""
-
-    amounts: dict[str, np.ndarray]  # (B,) of each operation by its name; 0 where it was not drawn
-
-    def moves(self, height: int, width: int) -> np.ndarray:
-        """(B, 3, 3), as `Augmentation` has them: shifted, turned and sheared."""
-        angle = self.amounts["rotate"]
-        turned, sheared = (np.tile(np.eye(3), (len(angle), 1, 1)) for _ in range(2))
-        turned[:, 0, 0] = turned[:, 1, 1] = np.cos(angle)
-        turned[:, 1, 0] = np.sin(angle)
-        turned[:, 0, 1] = -turned[:, 1, 0]
-        turned[:, 0, 2] = self.amounts["shift right"] * width
-        turned[:, 1, 2] = self.amounts["shift down"] * height
-        sheared[:, 0, 1], sheared[:, 1, 0] = self.amounts["shear rows"], self.amounts["shear columns"]
-        return turned @ sheared
-
-    def coloured(self, images: Tensor, levels: int, random: np.random.Generator) -> Tensor:
-        """Images (B, C, H, W) brightened, their contrast changed, and with a square cut out of them.
-
-        Brightness multiplies values, contrast their distance from the image's mean; both are clamped to
-        [0, levels - 1]. The square lies anywhere and has the lowest value.
-        """
-        brightness, contrast = (
-            torch.from_numpy(1 + self.amounts[name]).to(images).view(-1, 1, 1, 1) for name in ("brightness", "contrast")
-        )
-        images = (images * brightness).clamp(0, levels - 1)
-        images = images.mean((1, 2, 3), keepdim=True).lerp(images, contrast).clamp(0, levels - 1)
-        batch, _, height, width = images.shape
-        half = torch.from_numpy(np.abs(self.amounts["cutout"])).view(-1, 1) / 2
-        middle = torch.from_numpy(random.uniform(0, 1, (2, batch, 1)))
-        rows, columns = (
-            ((torch.arange(side) + 0.5) / side - centre).abs() < half
-            for side, centre in zip((height, width), middle, strict=True)
-        )  # (B, H), (B, W)
-        return images.masked_fill((rows.unsqueeze(2) & columns.unsqueeze(1)).unsqueeze(1), 0)
-
-
-def draw_operations(batch: int, operations: int, magnitude: float, random: np.random.Generator) -> RandomOperations:
-    """Draw operations for each image, all equally likely, as RandAugment does (Cubuk et al. 2020)."""
-    chosen = random.integers(len(LARGEST), size=(batch, operations))
-    signs = random.choice((-magnitude, magnitude), size=(batch, operations))
-    return RandomOperations(
-        {name: ((chosen == index) * signs).sum(1) * most for index, (name, most) in enumerate(LARGEST.items())}
-    )
 
 
 Numbers = npt.NDArray[np.int64]

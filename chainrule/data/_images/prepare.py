@@ -222,7 +222,7 @@ def prepare_images(
     seed: int = 0,  # of the images held out, and of every draw
 ) -> PreparedImages:
     """Read images and write them into a directory, a few megabytes in memory at a time."""
-    check_fraction("validation_fraction", validation_fraction)
+    check_fraction(validation_fraction)
     source = open_source(path, labelled=labelled, reading=reading, skip_bad=skip_bad)
     if prod(source.shape) > _LARGEST:
         remedy = "say --size" if source.kind == "folder" else "scale them"

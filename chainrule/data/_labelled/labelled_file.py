@@ -148,7 +148,10 @@ def _find_columns(
     named = [name for name in (text, label) if name is not None and _number(name) is None]
     _check_names(path, named, first)
     lower = [cell.lower() for cell in first]
-    usual = {kind: _usual(lower, names) for kind, names in (("text", TEXT_NAMES), ("label", LABEL_NAMES))}
+    usual = {
+        kind: next((lower.index(name) for name in names if name in lower), None)
+        for kind, names in (("text", TEXT_NAMES), ("label", LABEL_NAMES))
+    }
     header = bool(named) or (usual["text"] is not None and (usual["label"] is not None or len(first) != 2))
     header = header or (usual["label"] is not None and len(first) == 2)
     width = len(first)
@@ -225,10 +228,6 @@ def _fewer(rows: Iterable[list[str]]) -> int:
         (len(Counter(cells[index] for cells in pairs)), sum(len(cells[index]) for cells in pairs)) for index in (0, 1)
     ]
     return 0 if kinds[0] < kinds[1] else 1
-
-
-def _usual(header: list[str], names: tuple[str, ...]) -> int | None:
-    return next((header.index(name) for name in names if name in header), None)
 
 
 def _number(column: str | None) -> int | None:

@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from chainrule.data._atomic import Record, read_record
-from chainrule.data._batches import Batch, Batches, Shuffled, by_length, check_fraction, hold_out, in_order
+from chainrule.data._batches import Batch, Batches, Shuffled, by_length, check_fraction, in_order, split_rows
 from chainrule.data._labelled.encoded_texts import EncodedTexts, Numbers, TextLevel, TextSymbols
 from chainrule.data._labelled.labelled_file import LabelledFile, LabelledText
 from chainrule.data._store import Store, StoreWriter
 from chainrule.data._text import fingerprint
-from chainrule.data._word_vectors import read_vectors
+from chainrule.data._word_vectors import save_vectors
 from chainrule.layers._ngrams import NgramScores
 
 
@@ -168,7 +168,7 @@ def prepare_labelled(
     vectors: str | Path | None = None,  # of words, to begin with; see `read_vectors`
 ) -> LabelledTexts:
     """Read labelled texts, hold some out, and write both parts as numbers; symbols are those of the training part."""
-    check_fraction("validation_fraction", validation_fraction)
+    check_fraction(validation_fraction)
     file = LabelledFile(path, text_column=text_column, label_column=label_column)
     train_rows = _checked(str(path), list(file))
     if validation is not None:
@@ -176,9 +176,8 @@ def prepare_labelled(
             LabelledFile(validation, text_column=text_column, label_column=label_column, like=file.columns)
         )
     else:
-        held_out = hold_out(len(train_rows), validation_fraction, seed, [{row.label} for row in train_rows])
-        valid_rows = [row for row, held in zip(train_rows, held_out, strict=True) if held]
-        train_rows = [row for row, held in zip(train_rows, held_out, strict=True) if not held]
+        labels_of_rows = [{row.label} for row in train_rows]
+        train_rows, valid_rows = split_rows(train_rows, validation_fraction, seed, labels_of_rows)
     if len(train_rows) < _FEWEST or not valid_rows:
         raise ValueError(f"{path}: expected at least {_FEWEST} rows to train on and one to hold out: give more rows")
     if like is not None:
@@ -198,12 +197,8 @@ def prepare_labelled(
         "labels": labels.counts,
         "symbols": len(symbols),
     }
-    word_vectors = None if vectors is None else read_vectors(vectors, symbols.symbols)
-    manifest["vectors"] = None if vectors is None else fingerprint(vectors)
-    manifest["words_without_vector"] = 0 if word_vectors is None else len(symbols.symbols) - len(word_vectors.rows)
     with StoreWriter(directory, _MANIFEST) as writer:
-        if word_vectors is not None:
-            word_vectors.save(writer)
+        manifest |= save_vectors(vectors, symbols.symbols, writer)
         for part, encoded in parts.items():
             encoded.save(writer, part)
         writer.array(_COUNTS, label_counts(parts["train"], len(symbols), len(labels)))

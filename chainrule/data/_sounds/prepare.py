@@ -118,7 +118,8 @@ class Labelling:
 def ordered(labels: Iterable[str]) -> list[str]:
     """Different labels, numbers by their size."""
     different = set(labels)
-    return sorted(different, key=int) if all(map(_is_number, different)) else sorted(different)
+    numbers = all(label.isascii() and label.isdecimal() and len(label) < 19 for label in different)
+    return sorted(different, key=int if numbers else None)
 
 
 def label_number(labels: Sequence[str], label: str) -> int:
@@ -127,10 +128,6 @@ def label_number(labels: Sequence[str], label: str) -> int:
         some = ", ".join(labels[:20]) + (", ..." if len(labels) > 20 else "")
         raise ValueError(f"label: expected one of {some}, got {label!r}")
     return labels.index(label)
-
-
-def _is_number(label: str) -> bool:
-    return label.isascii() and label.isdecimal() and len(label) < 19
 
 
 class ClipWriter:
@@ -370,4 +367,4 @@ def _check(rate: int | None, labels: str, pattern: str | None, sequences: str, f
         raise ValueError("label_pattern: expected no pattern with labels=none: leave one of them out")
     if sequences not in ("auto", *SEQUENCES):
         raise ValueError(f"sequences: expected auto, {', '.join(SEQUENCES)}, got {sequences!r}")
-    check_fraction("validation_fraction", fraction)
+    check_fraction(fraction)

@@ -118,11 +118,7 @@ class TableSchema(Record):
         return result
 
     def open(self, path: str | Path, *, complete: bool = True) -> tuple[TableFile, list[int]]:
-        """Another file, its header compared with this one's, and the places of the kept columns in its rows.
-
-        Columns of a file with a header are found by name, in whatever order; those left out may be missing, and all
-        where the rows need not be `complete`: their place is -1.
-        """
+        """Open another file; return it and the places of the kept columns in its rows, -1 for a missing one."""
         file = TableFile(path, header=self.header)
         names = dict.fromkeys(column.name for column in self.columns)
         if not self.header and len(file.names) != len(names):
@@ -173,11 +169,7 @@ class TableSchema(Record):
         return rows
 
     def partial(self, path: str | Path) -> tuple[list[ColumnSchema], Generator[PartialRow, None, None]]:
-        """Return the columns of a file once it is completed, and its rows.
-
-        The columns are the kept ones, and those left out that the file has, in the order of training. A cell is unknown
-        where it is empty or spells a missing value, or where its column is not in the file.
-        """
+        """Return the columns of a file to be completed, in the order of training, and its rows, with gaps."""
         file, _ = self.open(path, complete=False)
         columns = [column for column in self.columns if column.kind != "skip" or column.name in file.names]
         return columns, self._partial_rows(file, columns)
@@ -274,7 +266,7 @@ def prepare_table(
     ...     [column.kind for column in table.schema.columns], table.train.shape, table.valid.shape
     (['categorical', 'real'], (36, 2), (4, 2))
     """
-    check_fraction("validation_fraction", validation_fraction)
+    check_fraction(validation_fraction)
     if min_count < 1:
         raise ValueError(f"min_count: expected at least 1, got {min_count}")
     fraction = None if validation is not None else validation_fraction

@@ -100,7 +100,8 @@ class ConllFile:
             return CONLLU.index(name)
         alone = self.width == 1
         if alone and tagged:
-            raise ValueError(f"{self.name} line {self._first_line()}: expected a word and its tag, got one column")
+            first = next(number for number, line in enumerate(self._lines, 1) if line.strip())
+            raise ValueError(f"{self.name} line {first}: expected a word and its tag, got one column")
         if column is None or alone:
             return 1 if alone else self.width - 1 - (self._word == self.width - 1)
         first = 2 if self._word == 0 else 1
@@ -121,9 +122,6 @@ class ConllFile:
             raise ValueError(f"{self.name}: word_column: expected a number from 1 to {self.width}, got {column}")
         return column - 1
 
-    def _first_line(self) -> int:
-        return next(number for number, line in enumerate(self._lines, 1) if line.strip())
-
     def _read(self) -> Iterator[Sentence]:
         words: list[str] = []
         tags: list[str] = []
@@ -131,7 +129,7 @@ class ConllFile:
         ended = False  # a sentence
         separated = False  # the last line that is not blank begins a document
         for number, line in enumerate(self._lines, 1):
-            if self._separates(line) and not words:
+            if self._documents and _is_separator(line) and not words:
                 separated = True
                 continue
             if separated and not line.strip():
@@ -167,10 +165,6 @@ class ConllFile:
                 )
         if words or (self._lines and not ended):
             yield Sentence(tuple(words), tuple(tags), tuple(lines), lines[0] if lines else len(self._lines))
-
-    def _separates(self, line: str) -> bool:
-        """Return whether it is a line between documents."""
-        return self._documents and _is_separator(line)
 
     def _cell(self, cells: list[str], index: int, what: str, number: int) -> str:
         cell = cells[index].strip(_BLANKS)

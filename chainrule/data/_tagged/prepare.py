@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from chainrule.data._batches import Batch, Batches, Rows, Shuffled, by_length, check_fraction, hold_out, in_order
+from chainrule.data._batches import Batch, Batches, Rows, Shuffled, by_length, check_fraction, in_order, split_rows
 from chainrule.data._ragged import row_places
 from chainrule.data._store import Store, StoreWriter
 from chainrule.data._tagged.conll_file import ConllFile, Sentence, is_conllu, read_conll, read_lines_of
@@ -23,7 +23,7 @@ from chainrule.data._tagged.vocabulary import (
     repaired,
 )
 from chainrule.data._text import fingerprint
-from chainrule.data._word_vectors import read_vectors
+from chainrule.data._word_vectors import save_vectors
 
 _BATCHES_IN_POOL = 32
 _EVALUATED = 64  # sentences of a batch in evaluation
@@ -152,12 +152,15 @@ def prepare_tagged(
     vectors: str | Path | None = None,  # of words, to begin with; see `read_vectors`
 ) -> TaggedCorpus:
     """Read tagged sentences and write their numbers into a directory; empty sentences are left out."""
-    check_fraction("validation_fraction", validation_fraction)
+    check_fraction(validation_fraction)
     if max_length < 1:
         raise ValueError(f"max_length: expected an integer >= 1, got {max_length}")
     file = held_file = read_conll(path, column, word_column=word_column, max_length=max_length)
     if validation is not None:
-        held_file = read_conll(validation, column_for(validation, file), word_column=word_column, max_length=max_length)
+        same = is_conllu(read_lines_of(validation)) == file.conllu  # else the column has another name
+        held_file = read_conll(
+            validation, file.column if same else None, word_column=word_column, max_length=max_length
+        )
     train = [sentence for sentence in file.sentences if sentence.words]
     tags = {tag for sentence in train for tag in sentence.tags}
     _refuse_numbers(train, file)
@@ -197,12 +200,8 @@ def prepare_tagged(
         "different_words": len(vocabulary.words),
         "tags": len(vocabulary.tags),
     }
-    word_vectors = None if vectors is None else read_vectors(vectors, vocabulary.words)
-    manifest["vectors"] = None if vectors is None else fingerprint(vectors)
-    manifest["words_without_vector"] = 0 if word_vectors is None else len(vocabulary.words) - len(word_vectors.rows)
     with StoreWriter(directory, _MANIFEST) as writer:
-        if word_vectors is not None:
-            word_vectors.save(writer)
+        manifest |= save_vectors(vectors, vocabulary.words, writer)
         vocabulary.save(writer.path("vocabulary.json"))
         for part, sentences in zip(_PARTS, (train, valid), strict=True):
             numbers = number_sentences(sentences, vocabulary)
@@ -223,11 +222,6 @@ def open_tagged(directory: str | Path) -> TaggedCorpus:
         if list(map(len, words)) != valid.lengths.tolist():
             raise ValueError(f"expected the words of {len(valid)} sentences")
     return TaggedCorpus(vocabulary, train, valid, words, store.manifest)
-
-
-def column_for(path: str | Path, file: ConllFile) -> str | None:
-    """Return the column of the tags in another file: as in `file`, unless only one of the two is CoNLL-U."""
-    return file.column if is_conllu(read_lines_of(path)) == file.conllu else None
 
 
 def possible(
@@ -289,12 +283,7 @@ def _split(sentences: list[Sentence], name: str, fraction: float, seed: int) -> 
         raise ValueError(
             f"{name}: expected sentences enough to hold some out, got {len(sentences)}: give more, or --validation"
         )
-    chosen = hold_out(len(sentences), fraction, seed, [set(sentence.tags) for sentence in sentences])
-    train, valid = (
-        [sentence for sentence, held in zip(sentences, chosen, strict=True) if held == wanted]
-        for wanted in (False, True)
-    )
-    return train, valid
+    return split_rows(sentences, fraction, seed, [set(sentence.tags) for sentence in sentences])
 
 
 def _words(sentences: Sequence[Sentence]) -> int:

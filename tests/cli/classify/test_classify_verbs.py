@@ -174,7 +174,7 @@ def test_a_long_text_is_cut_and_that_is_said(command: Callable, run: Path, tmp_p
 def test_a_page_shades_words_by_attention_and_escapes_them(ok: Callable, run: Path, tmp_path: Path) -> None:
     texts, page = tmp_path / "texts.txt", tmp_path / "page.html"
     texts.write_text("<b> is good & bad\n\n", encoding="utf-8")
-    ok("classify", run, texts, "--plot", page)
+    ok("inspect", run, texts, "--out", page)
     assert "Content-Security-Policy\" content=\"default-src 'none'" in page.read_text(encoding="utf-8")
     written = page.read_text()
     assert "&lt;</i>" in written
@@ -282,6 +282,6 @@ def test_what_cannot_be_is_refused_in_one_line(refused: Callable, run: Path, fil
     assert "pooling: expected one or more of" in refused(*asked)
     assert not out.exists()
     assert not list(tmp_path.glob("*.preparing"))
-    assert "ends in .html" in refused("classify", run, bad, "--plot", "page.pdf")
+    assert "unknown option --plot" in refused("classify", run, bad, "--plot", "page.pdf")
     assert "no such file" in refused("classify", run, tmp_path / "none.txt")
     assert "DATA: expected a file of texts and labels" in refused("train", "--task", "classify")

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 from tagged_words import SMALL
 
-from chainrule._app.tasks.tag import training as tag_training
+from chainrule._app.tasks.tag import task as tag_task
 from chainrule._app.tasks.tag.task import TagTask
 from chainrule.layers._word_forms import TemplateScores
 
@@ -53,7 +53,7 @@ def test_tags_of_spans_get_no_templates_unless_asked_for(ok, names_run, files, t
 
 def test_a_short_budget_fits_templates_in_less_time(planned, files, tmp_path, monkeypatch):
     clock = iter((0.0, 1.0))
-    monkeypatch.setattr(tag_training, "monotonic", lambda: next(clock))  # a second for what is timed, a whole pass
+    monkeypatch.setattr(tag_task, "monotonic", lambda: next(clock))  # a second for what is timed, a whole pass
     outcome = planned(files / "train.conllu", *SMALL, "--budget", "2s", "--out", tmp_path / "run")
     assert TagTask.open(tmp_path / "run").config.training.template_passes == 0.2  # of a tenth of the budget
     assert "template passes 0.2\n" in outcome.err

@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 import torch
 
-from chainrule._app.tasks.text.sampler import Sampler, cover_log_probs
+from chainrule._app.tasks.text.sampling import Sampler, cover_log_probs
 from chainrule.data import BPEVocabulary, WordVocabulary
 from chainrule.data._vocabulary import Beginning
 from chainrule.models import RecurrentLM, TransformerLM

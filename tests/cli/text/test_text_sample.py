@@ -7,7 +7,7 @@ import torch
 
 from chainrule import load
 from chainrule._app.tasks import open_run
-from chainrule._app.tasks.text.sampler import Sampler
+from chainrule._app.tasks.text.sampling import Sampler
 
 
 def test_one_text_begins_with_the_prompt_and_has_the_length_asked_for(ok, runs):

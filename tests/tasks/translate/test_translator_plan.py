@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from chainrule._app.tasks.config import Duration, RunConfig, Settled
-from chainrule._app.tasks.translate.searching import Translator, translations
+from chainrule._app.tasks.translate.prediction import Translator, translations
 from chainrule._app.tasks.translate.task import TRANSFORMER_SIZES, TranslateTask, resolve_training
 from chainrule.data import WordVocabulary
 from chainrule.data._ragged import Ragged

@@ -9,7 +9,6 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from chainrule._app.heavy import caption_data, np
-from chainrule._app.tasks.capabilities import Checks, Evaluates, Inspects, Predicts
 from chainrule._app.tasks.caption import verbs
 from chainrule._app.tasks.config import Counts, Facts, Fingerprint, OptimisationOptions, RunConfig, SplitOptions, within
 from chainrule._app.tasks.display import counted, measured_part
@@ -83,7 +82,7 @@ class CaptionFacts(Facts):
                 raise ValueError(f"{name}: expected a whole number from 2 to {1 << 24}, got {value}")
 
 
-class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
+class CaptionTask(Task["Captioner"]):
     name = "caption"
     help = "Train a captioner: a convolutional network, and a recurrent one that looks at it word by word."
     SOURCES: ClassVar[dict[str, Source]] = {
@@ -118,7 +117,7 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
     metric_name = "bleu"
     CHECKED = (3, 8)
     Prediction, predict = verbs.CaptionOptions, verbs.caption
-    PLOTS = (".png",)
+    plots = True
     several = True
     Evaluation, evaluate = verbs.CaptionEvaluation, verbs.evaluate_captioner
     Inspection, inspect = verbs.CaptionerInspection, verbs.inspect_captioner
@@ -161,8 +160,7 @@ class CaptionTask(Task["Captioner"], Predicts, Evaluates, Checks, Inspects):
             check_file(weights)
 
     @classmethod
-    def fingerprint(cls, path: str | None) -> dict[str, Any]:
-        assert path is not None
+    def fingerprint(cls, path: Any) -> dict[str, Any]:
         return caption_data.store_fingerprint(path)
 
     def prepare(self, old: "CaptionTask | None" = None) -> dict[str, Any]:

@@ -39,7 +39,7 @@ class CaptionOptions(NBestOptions):
     Args:
         file: Image files, one or more.
         json: Print one JSON object per caption, with "image", "caption", "nats" and "proven".
-        plot: A .png file that shows, for a single image, where the model looked for each word.
+        plot: An image (.png, .svg, .pdf) that shows, for a single image, where the model looked for each word.
     """
 
     length_penalty: float = within(0.7, 0.0, 1e9)
@@ -78,7 +78,7 @@ def caption(run: "CaptionTask", images: list[str], options: CaptionOptions, *, d
         return _looked(run, model, pixels[0], best[0])
 
     columns = [Column("image"), Column("caption"), Column("nats", 4), Column("proven", shown=False)]
-    return Result(columns, rows(), main="caption", plots={".png": figure})
+    return Result(columns, rows(), main="caption", figure=figure)
 
 
 def read_image(path: Path, data: "CaptionData") -> "Pixels":

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from chainrule._app.heavy import np, torch
 from chainrule._app.results import Report
+from chainrule._app.tasks.classify.labelling import surest_mistakes
 from chainrule._app.tasks.config import CheckedOptions, within
 from chainrule._app.tasks.display import counted
 from chainrule._app.tasks.output import inspect_again, page_report
@@ -42,9 +43,8 @@ def inspect_classifier(
 
     from chainrule._app.pages.image_page import classifier_sections
     from chainrule._app.pages.page import Page, parts_section
-    from chainrule._app.tasks.classify.validation_metric import surest_mistakes
+    from chainrule.diagnostics._attention_maps import attention_distance, saliency_method
     from chainrule.diagnostics._parts import parts_of, parts_table
-    from chainrule.diagnostics._saliency import attention_distance, saliency_method
 
     images, model = run.images(), run.model()
     assert images.valid_labels is not None
@@ -106,7 +106,7 @@ def _images(
 
 def _sharpness(kind: str, images: "Sequence[LabelledImage]") -> str:
     """Describe the share of a map's area that holds half of its weight."""
-    from chainrule.diagnostics._saliency import half_share
+    from chainrule.diagnostics._attention_maps import half_share
 
     share = half_share(torch.stack([image.looked for image in images])).mean()
     return f"Half of a map's weight lies on {share:.0%} of its area, averaged over the {kind} answers below."

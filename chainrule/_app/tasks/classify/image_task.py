@@ -14,9 +14,15 @@ from cyclopts import Parameter
 
 from chainrule._app.heavy import modes, np, torch
 from chainrule._app.results import Column, Result
-from chainrule._app.tasks.capabilities import Checks, Embeds, Evaluates, Inspects, Predicts
 from chainrule._app.tasks.classify.image_inspection import ImageClassifierInspection, inspect_classifier
-from chainrule._app.tasks.classify.labelling import figure_notes, label_cells, label_columns, label_figures
+from chainrule._app.tasks.classify.labelling import (
+    figure_notes,
+    label_cells,
+    label_columns,
+    label_figures,
+    label_metric,
+    surest_mistakes,
+)
 from chainrule._app.tasks.config import CheckedOptions, OptimisationOptions, RunConfig, within
 from chainrule._app.tasks.display import counted, measured_part
 from chainrule._app.tasks.image.image_data import ImageDataTask, ImageFacts, ImageFiles, ImageReading
@@ -24,14 +30,13 @@ from chainrule._app.tasks.likelihood_record import Basis
 from chainrule._app.tasks.model import Model
 from chainrule._app.tasks.size_schedule import SizeSchedule, record_resolved, time_passes
 from chainrule._app.tasks.task import Shard, Source
-from chainrule.data import _images
 from chainrule.data._kinds import IMAGES
 
 if TYPE_CHECKING:
     import numpy.typing as npt
     from torch import Tensor
 
-    from chainrule.data._images import ImageSource, PreparedImages
+    from chainrule.data._images import PreparedImages
     from chainrule.data._images.batches import Augmentation
     from chainrule.models import ImageClassifier
     from chainrule.training import Evaluation as Measurement
@@ -60,17 +65,11 @@ class ImageClassifierTraining(OptimisationOptions):
     """Random scaling of each image: 0.1 scales by 1 / 1.1 to 1.1."""
     flip: bool = False
     """Mirror half of the images: only if that keeps labels, as for a cat and not for a digit."""
-    random_operations: int = within(0, 0, 16)
-    """Random operations per image: shifts, rotations, shears, brightness, contrast, cutout (RandAugment)."""
-    magnitude: float = within(0.3, 0.0, 1.0)
-    """Strength of random operations, as a share of the maximum."""
 
-    def augmentation(self, levels: int) -> "Augmentation":
+    def augmentation(self) -> "Augmentation":
         from chainrule.data._images.batches import Augmentation
 
-        return Augmentation(
-            self.shift, self.rotate, self.scale, self.flip, self.random_operations, self.magnitude, levels
-        )
+        return Augmentation(self.shift, self.rotate, self.scale, self.flip)
 
 
 @dataclass(frozen=True)
@@ -115,7 +114,7 @@ class LabelledImageFacts(ImageFacts):
     classes: list[str]
 
 
-class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, Checks, Inspects, Embeds):
+class ClassifyImagesTask(ImageDataTask["ImageClassifier"]):
     name = "classify-images"
     verb = "classify"
     help = "Train a classifier on labelled images; the best accuracy on held-out images selects the weights."
@@ -199,12 +198,11 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
         labels, held_out = images.train_labels, images.valid_labels
         assert labels is not None
         assert held_out is not None
-        augmentation = training.augmentation(self.facts.found_levels)
+        augmentation = training.augmentation()
         batches = labelled_image_batches(images.train, labels, training.batch_size, training.seed, shard, augmentation)
         return batches, lambda: labelled_image_evaluation(images.valid, held_out, _ROWS)
 
     def validation_metric(self) -> "ValidationMetric":
-        from chainrule._app.tasks.classify.validation_metric import label_metric
         from chainrule.data._images.batches import labelled_image_evaluation
 
         images = self.images()
@@ -239,12 +237,11 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
         return Basis("label", f"{counted(len(self.classes), 'label')}", given="the image")
 
     def evaluate(self, data: str | None, options: ImageLabelEvaluation, *, device: str) -> Result:
-        from chainrule._app.tasks.classify.validation_metric import surest_mistakes
         from chainrule.metrics import classification_scores
 
         if data is None:
             raise ValueError("DATA: expected labelled images, got none")
-        source = self._source(data, labelled=True, skip_bad=False)
+        source = self.source_of(data, labelled=True, skip_bad=False)
         assert source.labels is not None
         true = torch.from_numpy(source.labels.among(self.classes, source.label))
         log_probs = torch.stack([row for _, row in self._labelled(data, device, skip_bad=False)])
@@ -273,22 +270,13 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"], Predicts, Evaluates, 
 
         return Result([Column("input"), Column("code", heading="z")], rows(), main="code", form="csv")
 
-    def _source(self, data: str, *, labelled: bool, skip_bad: bool) -> "ImageSource":
-        reading = self.config.data.reading if _images.is_collection(Path(data)) else None
-        levels = self.facts.found_levels
-        source = _images.open_source(
-            data, labelled=labelled, reading=reading, skip_bad=skip_bad, black_and_white=levels
-        )
-        _images.check_alike(source, self.shape, levels)
-        return source
-
     def _blocks(self, data: str, *, skip_bad: bool) -> "Iterator[tuple[npt.NDArray[np.uint8], list[str]]]":
         """Yield images and their names, from one image file or many."""
         path = Path(data)
         if path.is_file() and path.suffix.lower() in IMAGES:
             yield self.read_pixels(path)[None], [data]
             return
-        source, start = self._source(data, labelled=False, skip_bad=skip_bad), 0
+        source, start = self.source_of(data, labelled=False, skip_bad=skip_bad), 0
         for block in source.blocks():
             yield block, [source.called(start + index) for index in range(len(block))]
             start += len(block)

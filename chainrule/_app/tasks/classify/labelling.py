@@ -1,26 +1,32 @@
-"""Label and embed texts with a trained classifier, evaluate it, and look inside it."""
+"""Label and embed texts with a trained classifier, evaluate it in training and after it, and look inside it."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from math import exp, log
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from cyclopts import Parameter
 
 from chainrule._app.heavy import modes, np, torch
 from chainrule._app.results import Column, Report, Result
 from chainrule._app.tasks.config import CheckedOptions, within
-from chainrule._app.tasks.display import counted
+from chainrule._app.tasks.display import counted, shortened
 from chainrule._blocks import in_blocks
 from chainrule.data import _labelled
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from chainrule._app.tasks.classify.task import ClassifyTask
+    from chainrule._base import TrainableModel
+    from chainrule.data import Batch
     from chainrule.data._labelled import LabelledText
-    from chainrule.metrics._classification import ClassificationScores
+    from chainrule.metrics._tagging import ClassificationScores
     from chainrule.models import SequenceClassifier
+    from chainrule.training import MetricValue, ValidationMetric
+    from chainrule.training._validation import Rows
 
 
 def label_columns(top: int, labels: int) -> list[Column]:
@@ -39,7 +45,6 @@ def label_cells(names: Sequence[str], log_probs: Sequence[float], top: int) -> l
 
 
 _BLOCK = 64  # texts read together
-_PICTURED = 500  # texts of a page
 
 
 @dataclass(frozen=True)
@@ -58,7 +63,6 @@ class Labelling(TextColumn):
         file: One text per line, or a file with the columns of the training file; - is standard input. Empty texts get
             the label frequencies of training.
         json: Print one JSON object per text, with the probabilities of all labels, the words and their weights.
-        plot: A page (.html) of the texts, with words shaded by attention.
     """
 
     top: Annotated[int, Parameter(name=["--top", "-n"])] = within(1, 1, 1 << 30)
@@ -75,14 +79,12 @@ class LabelledEmbedding(TextColumn):
 
 
 def label_texts(run: "ClassifyTask", data: list[str], options: Labelling, *, device: str) -> Result:
-    names, pictured, counts = run.labels.names, list[LabelledAnswer](), Counter[str]()
+    names, counts = run.labels.names, Counter[str]()
     rows = run.file(data[0], text_column=options.text_column, labelled=False)
 
     def labelled() -> Iterator[Sequence[Any]]:
         for answer in answers(run, run.model(device), rows):
             counts.update(texts=1, empty=not answer.tokens, cut=answer.cut > 0)
-            if len(pictured) < _PICTURED:
-                pictured.append(answer)
             cells = label_cells(names, answer.log_probs, options.top)
             yield answer.row.line, *cells, answer.row.text, answer.tokens, answer.attention, answer.cut
         if not counts["texts"]:
@@ -95,17 +97,9 @@ def label_texts(run: "ClassifyTask", data: list[str], options: Labelling, *, dev
             limit = f"{run.data.max_length:,} (--max-length)"
             yield f"{counted(counts['cut'], 'text')} cut after element {limit}"
 
-    def page() -> str:
-        from chainrule._app.pages.attention_page import attention_page
-
-        if any(answer.attention is None for answer in pictured):
-            pooling = run.config.options.pooling
-            raise ValueError(f"--plot requires a model with --pooling attention, this one uses {pooling}")
-        return str(attention_page(pictured, names, f"{run.path}: texts of {data[0]}"))
-
     hidden = [Column(name, shown=False) for name in ("tokens", "attention", "cut")]
     columns = [Column("line"), *label_columns(options.top, len(names)), Column("text"), *hidden]
-    return Result(columns, labelled(), notes=notes, main="label", plots={".html": page})
+    return Result(columns, labelled(), notes=notes, main="label")
 
 
 @dataclass(frozen=True)
@@ -185,7 +179,6 @@ class LabelEvaluation(CheckedOptions):
 
 
 def evaluate_labels(run: "ClassifyTask", data: str | None, options: LabelEvaluation, *, device: str) -> Result:
-    from chainrule._app.tasks.classify.validation_metric import ROWS, label_log_probs, surest_mistakes
     from chainrule.metrics import classification_scores
 
     if data is None:
@@ -339,3 +332,58 @@ def _lines(figures: dict[str, Any]) -> Iterator[str]:
     if attention["words"]:
         yield f"words with the largest shares, relative to an even share (read at least {_SEEN} times):"
         yield "  " + ", ".join(f"{word['word']} {word['share']:.2f}" for word in attention["words"])
+
+
+ROWS = 128  # of a batch that is only read
+_SHOWN = 2  # wrong answers at each validation
+_WIDTH = 90  # characters of a text that is shown
+
+
+def label_log_probs(model: "SequenceClassifier", batches: "Iterable[Batch]") -> "Tensor":
+    """Return log p(label | row) of every row, (N, C) nats on the CPU; expects a model in evaluation mode."""
+    from chainrule.state import map_state
+
+    device = modes.device_of(model)
+    contexts = (map_state(lambda leaf: leaf.to(device), batch.context) for batch in batches)
+    with torch.no_grad():
+        return torch.cat([model(context).logits.float().cpu() for context in contexts])
+
+
+def label_metric(
+    names: Sequence[str],
+    true: "Tensor",
+    batches: "Callable[[Rows], Iterable[Batch]]",
+    describe: Callable[[int], tuple[str, str]],
+    *,
+    prefer_later: bool = False,
+) -> "ValidationMetric":
+    """Measure accuracy on held-out rows, and show the most confident mistakes."""
+    from chainrule.training import MetricValue, ValidationMetric
+
+    def answer(model: "TrainableModel", rows: "Rows") -> "Sequence[Tensor]":
+        return list(label_log_probs(cast("SequenceClassifier", model), batches(rows)))
+
+    def compare(rows: "Rows", answers: "Sequence[Tensor]", step: int) -> "MetricValue":
+        log_probs, right = torch.stack(list(answers)), true[rows]
+        lines = []
+        for index, predicted, share in surest_mistakes(log_probs, right, _SHOWN):
+            where, what = describe(int(rows[index]))
+            answered = f"{where}: {names[predicted]} {share:.0%}, is {names[int(right[index])]}"
+            lines.append(f"{answered}: {shortened(' '.join(what.split()), _WIDTH)}" if what else answered)
+        accuracy = float((log_probs.argmax(1) == right).cpu().double().mean())
+        error = (accuracy * (1 - accuracy) / len(right)) ** 0.5
+        return MetricValue("accuracy", accuracy, "\n".join(lines), margin=error if prefer_later else 0.0)
+
+    return ValidationMetric(len(true), answer, compare)
+
+
+def surest_mistakes(log_probs: "Tensor", true: "Tensor", most: int) -> list[tuple[int, int, float]]:
+    """List the most confident wrong predictions: row, predicted label, its probability.
+
+    >>> surest_mistakes(torch.tensor([[0.9, 0.1], [0.6, 0.4]]).log(), torch.tensor([1, 1]), most=1)
+    [(0, 0, 0.8999999761581421)]
+    """
+    shares, predicted = log_probs.exp().max(1)
+    wrong = (predicted != true).nonzero().squeeze(1)
+    order = wrong[shares[wrong].argsort(descending=True, stable=True)][:most]
+    return [(row, int(predicted[row]), float(shares[row])) for row in order.tolist()]

@@ -1,6 +1,6 @@
 """Labels: texts with a label each, and a classifier that learns p(label | text).
 
-Everything about texts is in this file and `labelling`; `validation_metric` knows labels alone, and serves images too.
+Everything about texts is in this file and `labelling`, whose functions of labels alone serve images too.
 
 data/symbols.json                     words and their n-grams, or characters
 data/labels.json                      the labels, and how often each was seen
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from chainrule._app.heavy import np, torch
 from chainrule._app.tasks._vectors import VECTORS, describe_vectors, fill_embedding, resolve_size
-from chainrule._app.tasks.capabilities import CheckedRows, Checks, Embeds, Evaluates, Inspects, Predicts
+from chainrule._app.tasks.capabilities import CheckedRows
 from chainrule._app.tasks.classify import labelling
 from chainrule._app.tasks.config import Counts, Facts, Fingerprint, OptimisationOptions, RunConfig, SplitOptions, within
 from chainrule._app.tasks.display import counted, measured_part
@@ -84,20 +84,9 @@ class LabelledCounts(Counts):
 
 
 @dataclass(frozen=True)
-class FoundColumns:
-    """Stored form of `chainrule.data._labelled.Columns`."""
-
-    text: int
-    label: int
-    header: bool
-    text_name: str | None
-    label_name: str | None
-
-
-@dataclass(frozen=True)
 class LabelledFacts(Facts):
     validation: Fingerprint | None
-    columns: FoundColumns
+    columns: _labelled.Columns
     train: LabelledCounts
     valid: LabelledCounts
     labels: dict[str, int]  # number of texts per label
@@ -105,8 +94,12 @@ class LabelledFacts(Facts):
     vectors: Fingerprint | None
     words_without_vector: int
 
+    def __post_init__(self) -> None:
+        if self.columns.label is None:
+            raise ValueError("columns.label: expected a column, got none")
 
-class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Inspects, Embeds):
+
+class ClassifyTask(Task["SequenceClassifier"]):
     name = "classify"
     help = "Train a classifier on labelled texts; the best accuracy on held-out texts selects the weights."
     SOURCES: ClassVar[dict[str, Source]] = {
@@ -131,7 +124,6 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
     NEXT = ("echo 'a text' | chainrule classify {run} -", "chainrule evaluate {run} TEST")
     metric_name = "accuracy"
     Prediction, predict = labelling.Labelling, labelling.label_texts
-    PLOTS = (".html",)
     Evaluation, evaluate = labelling.LabelEvaluation, labelling.evaluate_labels
     Inspection, inspect = labelling.ClassifierInspection, labelling.inspect_classifier
     Embedding, embed = labelling.LabelledEmbedding, labelling.embed_texts
@@ -161,19 +153,9 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
     def labels(self) -> "Labels":
         return _labelled.Labels.load(self.path / DATA / "labels.json")
 
-    def file(
-        self,
-        path: str | Path,
-        *,
-        text_column: str | None = None,
-        label_column: str | None = None,
-        labelled: bool = True,
-    ) -> "LabelledFile":
+    def file(self, path: str | Path, *, labelled: bool = True, **columns: str | None) -> "LabelledFile":
         """Read another file with the training file's layout, unless columns are named or the layout differs."""
-        like = _labelled.Columns(**asdict(self.facts.columns))
-        return _labelled.LabelledFile(
-            path, text_column=text_column, label_column=label_column, labelled=labelled, like=like
-        )
+        return _labelled.LabelledFile(path, labelled=labelled, like=self.facts.columns, **columns)
 
     def texts(self) -> "LabelledTexts":
         return _labelled.open_labelled(self.path / DATA)
@@ -236,13 +218,13 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
         return model
 
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
-        from chainrule._app.tasks.classify.validation_metric import ROWS
-
         texts, training, limit = self.texts(), self.training, self.data.max_length
         batches = _labelled.labelled_batches(
             texts.train.texts, texts.train.labels, training.batch_size, limit, training.seed, shard
         )
-        return batches, lambda: _labelled.labelled_evaluation(texts.valid.texts, texts.valid.labels, ROWS, limit)
+        return batches, lambda: _labelled.labelled_evaluation(
+            texts.valid.texts, texts.valid.labels, labelling.ROWS, limit
+        )
 
     def introduce(self) -> Iterable[str]:
         facts, element = self.facts, _ELEMENT[self.data.level]
@@ -277,14 +259,12 @@ class ClassifyTask(Task["SequenceClassifier"], Predicts, Evaluates, Checks, Insp
             )
 
     def validation_metric(self) -> "ValidationMetric":
-        from chainrule._app.tasks.classify.validation_metric import ROWS, label_metric
-
         texts, limit = self.texts(), self.data.max_length
         part = texts.valid
-        return label_metric(
+        return labelling.label_metric(
             texts.labels.names,
             torch.from_numpy(part.labels.copy()),
-            lambda rows: _labelled.labelled_evaluation(part.texts, part.labels, ROWS, limit, rows),
+            lambda rows: _labelled.labelled_evaluation(part.texts, part.labels, labelling.ROWS, limit, rows),
             lambda row: (f"line {part.lines[row]}", texts.valid_texts[row]),
         )
 

@@ -169,7 +169,6 @@ class ForecastInspection(CheckedOptions):
 
     Args:
         data: A file with the columns that the run was trained on; the held-out rows by default.
-        seed: Seed of the shuffling.
     """
 
     origins: int = within(32, 1, 1 << 20)

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     Floats = npt.NDArray[np.float64]
 
-PLOTS = (".png", ".svg", ".pdf")
 _TOGETHER = 1 << 14  # paths drawn side by side
 _PATHS = 20  # drawn as lines
 _MOST_AXES = 40  # of a figure
@@ -88,7 +87,7 @@ def predict_series(run: "ForecastTask", data: list[str], options: ForecastPredic
         main="mean",
         form="csv",
         hints=hints,
-        plots=dict.fromkeys(PLOTS, lambda: forecast_figure(prediction)),
+        figure=lambda: forecast_figure(prediction),
         views={
             "path": lambda: Result(
                 [*keys, Column("path"), Column("value")],

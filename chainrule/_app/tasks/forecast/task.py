@@ -14,11 +14,11 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from chainrule._app.tasks.capabilities import CheckedRows, Checks, Evaluates, Inspects, Predicts
+from chainrule._app.tasks.capabilities import CheckedRows
 from chainrule._app.tasks.config import Facts, HeaderOptions, OptimisationOptions, Parts, RunConfig, within
 from chainrule._app.tasks.display import counted, quoted, sparkline
 from chainrule._app.tasks.forecast import evaluation
-from chainrule._app.tasks.forecast.prediction import PLOTS, ForecastPrediction, draw_paths, predict_series, with_linear
+from chainrule._app.tasks.forecast.prediction import ForecastPrediction, draw_paths, predict_series, with_linear
 from chainrule._app.tasks.likelihood_record import Basis
 from chainrule._app.tasks.model import Model
 from chainrule._app.tasks.run_directory import DATA
@@ -92,7 +92,7 @@ class SeriesFacts(Facts):
     filled: Parts  # number of interpolated values
 
 
-class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, Checks):
+class ForecastTask(Task["AutoregressiveModel"]):
     name = "forecast"
     help = "Train a forecaster on series: one row per time and one column per series, or one row per time and item."
     SOURCES: ClassVar[dict[str, Source]] = {
@@ -114,7 +114,7 @@ class ForecastTask(Task["AutoregressiveModel"], Predicts, Evaluates, Inspects, C
     PLAIN: ClassVar[dict[str, Any]] = {"num_members": 1, "linear": False}
     PREPARED = f"{DATA}/series.json"
     Prediction, predict = ForecastPrediction, predict_series
-    PLOTS = PLOTS
+    plots = True
     Evaluation, evaluate = evaluation.ForecastEvaluation, evaluation.evaluate_series
     Inspection, inspect = evaluation.ForecastInspection, evaluation.inspect_series
     writes_page = False

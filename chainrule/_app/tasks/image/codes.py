@@ -290,36 +290,31 @@ def findings(field: "ReceptiveField", rows: int) -> list[str]:
     from chainrule._app.pages.image_page import blind_side, pixel_of
 
     summary, (row, column) = field.summary(), pixel_of(field)
-    channels = field.influence.shape[0]
-    colour = "" if channels == 1 else ", its last colour"
-    images = f"{rows} held-out image{'s' * (rows > 1)}"
+    sizes = {
+        name: counted(summary[name], "element") for name in ("permitted", "declared", "blind_spot", "beyond_reach")
+    }
+    colour = "" if field.influence.shape[0] == 1 else ", its last colour"
     lines = [
-        f"Pixel in row {row}, column {column}{colour}: it follows {_counted(summary['permitted'])} and depends on "
-        f"{summary['reached']} of them, by derivatives on {images}."
+        f"Pixel in row {row}, column {column}{colour}: it follows {sizes['permitted']} and depends on "
+        f"{summary['reached']} of them, by derivatives on {counted(rows, 'held-out image')}."
     ]
     if summary["blind_spot"]:
-        lines.append(
-            f"Blind spot: {_counted(summary['blind_spot'])} {blind_side(field)}, surrounded by visible pixels, cannot "
-            "influence it."
-        )
+        side = blind_side(field)
+        lines.append(f"Blind spot: {sizes['blind_spot']} {side}, surrounded by visible pixels, cannot influence it.")
     else:
         lines.append("Blind spot: none.")
     if summary["beyond_reach"]:
-        lines.append(f"Out of reach: {_counted(summary['beyond_reach'])}; more layers or larger kernels reach farther.")
+        lines.append(f"Out of reach: {sizes['beyond_reach']}; more layers or larger kernels reach farther.")
     if summary["as_declared"]:
-        lines.append(f"The model declares the same {_counted(summary['declared'])} (visible_past).")
+        lines.append(f"The model declares the same {sizes['declared']} (visible_past).")
     else:
         lines.append(
-            f"The model declares {_counted(summary['declared'])} (visible_past), but some have no derivative on these "
-            "images: read more images with --rows."
+            f"The model declares {sizes['declared']} (visible_past), but some have no derivative on these images: read "
+            "more images with --rows."
         )
-    if summary["not_permitted"]:
-        lines.append(f"It depends on {_counted(summary['not_permitted'])} later in the order: the model is not causal!")
+    if later := summary["not_permitted"]:
+        lines.append(f"It depends on {counted(later, 'element')} later in the order: the model is not causal!")
     return lines
-
-
-def _counted(elements: int) -> str:
-    return f"{elements:,} element{'s' * (elements != 1)}"
 
 
 def _surprise(run: "ImageTask", model: "ImageModel") -> "tuple[Pixels, str]":
@@ -356,7 +351,7 @@ def _unmasked(model: "ImageModel") -> str:
     if not plain:
         return "" if masked else "This model has no masks: its layers are shifted instead."
     return (
-        f"No mask: {len(plain)} convolution{'s' * (len(plain) > 1)} ({plain[0]}, ...) read the shifted image, so that "
+        f"No mask: {counted(len(plain), 'convolution')} ({plain[0]}, ...) read the shifted image, so that "
         "their kernels cover no later pixel."
     )
 

@@ -39,8 +39,7 @@ class ImageCodec(FileCodec):
             return self._of_array(first)
         if len(set(map(_as_png, files))) < len(files):
             raise ValueError("two of its images would come back under one name, as x.bmp and x.bmp.png do")
-        pixels = [_pixels(content) for content in contents]
-        x = np.stack([np.atleast_3d(part).transpose(2, 0, 1) for part in pixels if self._fits(part)])
+        x = np.stack([self._levels(content) for content in contents])
         rows = self.lay_out({"count": len(x)}, torch.from_numpy(x.astype(np.int64)))
         layout = {"count": len(x), "last": False, "png": True}
         return EncodedFiles(layout, b"", rows, x.size, "dimension", x.tobytes(), _NOTE)
@@ -53,9 +52,11 @@ class ImageCodec(FileCodec):
         pixels = np.frombuffer(data, np.uint8, offset=start)
         if not len(pixels) or len(pixels) != np.prod(sizes) or pixels.max(initial=0) >= self.reduction.levels:
             raise ValueError(f"expected whole images of levels below {self.reduction.levels}")
-        x = torch.from_numpy(pixels.reshape(-1, *self._stored(last=array_layout[1])).astype(np.int64))
-        layout: dict[str, Any] = {"count": len(x), "last": array_layout[1]}
-        x = x.permute(0, 3, 1, 2) if array_layout[1] else x
+        channels, *sides = self.shape
+        last = array_layout[1]
+        x = torch.from_numpy(pixels.reshape(-1, *((*sides, channels) if last else self.shape)).astype(np.int64))
+        layout: dict[str, Any] = {"count": len(x), "last": last}
+        x = x.permute(0, 3, 1, 2) if last else x
         return EncodedFiles(layout, zlib.compress(data[:start], 9), self.lay_out(layout, x), len(pixels), "dimension")
 
     def lay_out(self, layout: dict[str, Any], elements: Tensor | None = None) -> RowLayout:
@@ -87,16 +88,12 @@ class ImageCodec(FileCodec):
         files = [[name, len(content)] for name, content in zip(names, contents, strict=True)]
         return Bundle(b"".join(contents), bundle.described | {"files": files})
 
-    def _fits(self, pixels: Pixels) -> bool:
-        """Check an image's shape and levels."""
-        height, width, *channels = pixels.shape
-        if (*(channels or [1]), height, width) != self.shape or pixels.max(initial=0) >= self.reduction.levels:
+    def _levels(self, content: bytes) -> Pixels:
+        """Read an image file of the run's shape and levels, (C, H, W)."""
+        pixels = np.atleast_3d(_pixels(content)).transpose(2, 0, 1)
+        if pixels.shape != self.shape or pixels.max(initial=0) >= self.reduction.levels:
             raise ValueError(f"expected images of {_size(self.shape)}, of levels below {self.reduction.levels}")
-        return True
-
-    def _stored(self, *, last: bool) -> tuple[int, int, int]:
-        channels, height, width = self.shape
-        return (height, width, channels) if last else self.shape
+        return pixels
 
 
 def _header(data: bytes) -> tuple[int, tuple[int, ...]]:

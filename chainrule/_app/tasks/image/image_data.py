@@ -1,5 +1,6 @@
 """How images are read, and a run on them, whatever is modelled."""
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,10 +11,10 @@ from chainrule._app.tasks.display import Switch, counted
 from chainrule._app.tasks.run_directory import DATA
 from chainrule._app.tasks.task import M, Task
 from chainrule.data import _images
-from chainrule.data._text import check_file
+from chainrule.data._text import check_file, no_such_file, refuse_stdin
 
 if TYPE_CHECKING:
-    from chainrule.data._images import PreparedImages, Reading, Reduction
+    from chainrule.data._images import ImageSource, PreparedImages, Reading, Reduction
     from chainrule.data._images.source import Pixels
 
 LARGEST = 1 << 14  # pixels of a side
@@ -137,6 +138,22 @@ class ImageDataTask(Task[M]):
         channels, height, width = self.facts.shape
         return channels, height, width
 
+    def source_of(self, data: str, *, labelled: bool | None, skip_bad: bool) -> "ImageSource":
+        """Open images like those that the run was trained on."""
+        if not Path(data).exists() and not _images.is_images(data):
+            refuse_stdin(data)
+            raise no_such_file(data, "file or folder: expected images")
+        reading = self.data.reading if _images.is_collection(Path(data)) else None
+        levels = self.facts.found_levels
+        black_and_white = levels if self.facts.binarise is None else 2  # some are binary already
+        source = _images.open_source(
+            data, labelled=labelled, reading=reading, skip_bad=skip_bad, black_and_white=black_and_white
+        )
+        _images.check_alike(source, self.shape, levels)
+        if source.skipped:
+            print(f"{len(source.skipped)} image files cannot be read: {', '.join(source.skipped[:5])}", file=sys.stderr)
+        return source
+
     def read_pixels(self, path: Path) -> "Pixels":
         """Read the pixels of an image file, (C, H, W), spread over the levels of the training images."""
         with check_file(path).open("rb") as file:
@@ -179,8 +196,7 @@ class ImageDataTask(Task[M]):
             yield f"skipped {left_out.count} unreadable image files: {names}"
 
     @classmethod
-    def fingerprint(cls, path: str | None) -> dict[str, Any]:
-        assert path is not None
+    def fingerprint(cls, path: Any) -> dict[str, Any]:
         return _images.source_fingerprint(path)
 
 
@@ -193,4 +209,4 @@ def describe_labels(classes: tuple[str, ...] | None) -> str:
     if classes is None:
         return "no labels"
     first = ", ".join(classes[:10]) + (", ..." if len(classes) > 10 else "")
-    return f"{len(classes)} label{'s' * (len(classes) != 1)}: {first}"
+    return f"{counted(len(classes), 'label')}: {first}"

@@ -12,7 +12,7 @@ from math import prod
 from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from chainrule._app.tasks.capabilities import CheckedRows, FileCodec, Generates, Interpolates, Reconstructs
+from chainrule._app.tasks.capabilities import CheckedRows, FileCodec
 from chainrule._app.tasks.codes import CodedTask
 from chainrule._app.tasks.config import OptimisationOptions, within
 from chainrule._app.tasks.display import quoted
@@ -58,7 +58,7 @@ class ImageTraining(OptimisationOptions):
     """Peak learning rate; by default 0.01 for a model with a code, 0.003 with AdamW."""
 
 
-class ImageTask(CodedTask["ImageModel"], ImageDataTask["ImageModel"], Generates, Reconstructs, Interpolates):
+class ImageTask(CodedTask["ImageModel"], ImageDataTask["ImageModel"]):
     name = "image"
     help = "Train a model of images: exact likelihoods, samples and completions, or a latent code and bounds."
     SOURCES: ClassVar[dict[str, Source]] = {

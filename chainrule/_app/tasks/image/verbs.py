@@ -1,6 +1,5 @@
 """Read images that a user names, score them with a trained model, and draw new ones."""
 
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +14,6 @@ from chainrule._app.tasks.image.image_data import ImageFiles
 from chainrule._app.tasks.likelihood_record import Tally
 from chainrule._app.tasks.output import channels_last
 from chainrule.data import _images
-from chainrule.data._text import no_such_file, refuse_stdin
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,30 +33,13 @@ class NamedImages:
 
 
 def source_of(run: "ImageTask", data: str, *, skip_bad: bool) -> "ImageSource":
-    """Open images like those that the run was trained on."""
-    reading = run.data.reading if _images.is_collection(Path(data)) else None
-    if not Path(data).exists() and not _images.is_images(data):
-        refuse_stdin(data)
-        raise no_such_file(data, "file or folder: expected images")
-    labelled, levels = _labelled(run), run.reduction.found
-    black_and_white = 2 if run.reduction.binarise is not None else levels  # see `is_binary_already`
-    source = _images.open_source(
-        data, labelled=labelled, reading=reading, skip_bad=skip_bad, black_and_white=black_and_white
-    )
-    _images.check_alike(source, run.shape, levels)
+    """Open images like those that the run was trained on, with the labels that condition the model, if any do."""
+    labelled = True if run.conditions is not None else None if run.classes is not None else False
+    source = run.source_of(data, labelled=labelled, skip_bad=skip_bad)
     if run.conditions is not None:
         assert source.labels is not None
         source.labels.among(run.conditions, source.label)
-    if source.skipped:
-        print(f"{len(source.skipped)} image files cannot be read: {', '.join(source.skipped[:5])}", file=sys.stderr)
     return source
-
-
-def _labelled(run: "ImageTask") -> bool | None:
-    """Tell if labels are required; None reads them if there are any."""
-    if run.conditions is not None:
-        return True
-    return None if run.classes is not None else False
 
 
 def is_binary_already(run: "ImageTask", source: "ImageSource") -> bool:
@@ -98,7 +79,6 @@ class ImageScoring(CheckedOptions, ImageFiles):
 
     Args:
         data: A folder, an npz, npy or idx file, as for training.
-        json: Print one JSON object per image.
     """
 
     samples: int | None = within(None, 1, MOST_SAMPLES)
@@ -178,7 +158,6 @@ class ImageSampling(CheckedOptions):
     Args:
         n: Number of images; 16 by default.
         out: The PNG file; RUN-samples.png in the current folder by default.
-        seed: The same seed gives the same images; random by default.
         json: Describe the images as one JSON object.
     """
 
@@ -266,7 +245,7 @@ class Sampler:
 
     def sketches(self, n: int, labels: "Tensor | None", seed: int, seconds: float) -> "Pixels":
         """Draw images in about `seconds`; they are black where the time ran out."""
-        from chainrule.decoding._sample_paths import draw_for
+        from chainrule.decoding._completion import draw_for
 
         generator = torch.Generator(modes.device_of(self.model)).manual_seed(seed)
         stream = self.model.stream(n, labels, temperature=self.temperature, generator=generator)

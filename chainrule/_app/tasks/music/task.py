@@ -6,14 +6,17 @@ data/train.pieces, valid.pieces  where pieces begin
 preview.mid                      drawn at the last validation
 """
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from chainrule._app.heavy import modes, np, torch
-from chainrule._app.tasks.capabilities import Checks, Inspects, Samples, Scores
+from chainrule._app.heavy import modes, music_data, np, torch
+from chainrule._app.results import Column, Report, Result
 from chainrule._app.tasks.config import (
+    CheckedOptions,
     Counts,
     Facts,
     Fingerprint,
@@ -23,17 +26,20 @@ from chainrule._app.tasks.config import (
     SplitOptions,
     within,
 )
-from chainrule._app.tasks.display import counted
-from chainrule._app.tasks.likelihood_record import Basis
+from chainrule._app.tasks.display import Switch, counted
+from chainrule._app.tasks.likelihood_record import Basis, Tally
 from chainrule._app.tasks.model import Model
-from chainrule._app.tasks.music import verbs
 from chainrule._app.tasks.output import write_piece
 from chainrule._app.tasks.run_directory import DATA
 from chainrule._app.tasks.size_schedule import SizeSchedule, describe_passes, limit_passes
 from chainrule._app.tasks.task import Shard, Source, Task
+from chainrule.data._members import read_each
 
 if TYPE_CHECKING:
-    from chainrule.data._music import Rolls
+    from torch import Tensor
+
+    from chainrule.data._members import Member
+    from chainrule.data._music import Roll, Rolls
     from chainrule.models import RNNMADE
     from chainrule.training import Evaluation as Measurement
     from chainrule.training import TrainingBatches, ValidationBatches
@@ -96,7 +102,164 @@ class MusicFacts(Facts):
             raise ValueError(f"quarters_per_minute: expected from 4 to 1000, got {self.quarters_per_minute}")
 
 
-class MusicTask(Task["RNNMADE"], Scores, Samples, Inspects, Checks):
+_CHUNK = 1024  # frames scored in one pass
+_TOGETHER = 64  # pieces drawn in one batch
+
+
+@dataclass(frozen=True)
+class MusicSampling(CheckedOptions):
+    """Draw pieces of music from a trained model, each as a MIDI file.
+
+    Args:
+        n: Number of pieces.
+        out: The file, sample.mid by default; several pieces become sample-1.mid, sample-2.mid and so on.
+        json: Print one JSON object per piece, with its seconds.
+    """
+
+    seconds: float | None = within(None, 0.0, 36_000.0)
+    """Length of each piece, including the prompt; by default the mean of the training pieces, after the prompt."""
+    tempo: int | None = within(None, 4, 1000)
+    """Quarter notes per minute; by default the median of the training files."""
+    prompt: Path | None = None
+    """MIDI file with which each piece begins."""
+    temperature: float = 1.0
+    """Sampling temperature: 1 is the model's distribution, lower values are less varied, 0 is greedy."""
+    top_p: float | None = None
+    """Ignore what is less likely than 1 - p for a key: to be down, or up."""
+
+
+@dataclass(frozen=True)
+class MusicScoring:
+    """Score music: nats and bits per frame of each MIDI file, exact under the model, and its most surprising moment.
+
+    Args:
+        data: A folder or archive of MIDI files, or one file.
+    """
+
+    skip_bad: Switch = False
+    """Skip files that cannot be read."""
+
+
+def _rolls(run: "MusicTask", files: "Iterable[Member]") -> "Iterator[Roll]":
+    return (music_data.read_piece(file, run.rate).roll for file in files)
+
+
+def sample_music(run: "MusicTask", n: int, options: MusicSampling, *, seed: int, device: str) -> Result:
+    """Draw n pieces: a piano roll (T, 88) of 0 and 1 each."""
+    from chainrule.heads._categorical import check_filters
+
+    check_filters(options.temperature, None, options.top_p)
+    prompt = None if options.prompt is None else _prompt(run, options.prompt)
+    length, model = _length(run, options, 0 if prompt is None else prompt.shape[1]), run.model(device)
+
+    def rows() -> Iterator[Sequence[Any]]:
+        generator = torch.Generator(modes.device_of(model)).manual_seed(seed)
+        for start in range(0, n, _TOGETHER):
+            drawn = model.sample(
+                min(_TOGETHER, n - start), length=length, prefix=prompt,
+                temperature=options.temperature, top_p=options.top_p, generator=generator,
+            )  # fmt: skip
+            for roll in drawn.cpu().numpy().astype(np.uint8):
+                yield roll, run.seconds(length, options.tempo)
+
+    about = {**run.playing(options.tempo), "seed": seed}
+    return Result([Column("piece"), Column("seconds", 2)], rows(), about=about, form="music")
+
+
+def _prompt(run: "MusicTask", path: Path) -> "Tensor":
+    files = music_data.MidiFiles(path).files
+    if len(files) != 1:
+        raise ValueError(f"--prompt: expected one MIDI file, got {len(files)} in {path}")
+    (roll,) = _rolls(run, files)
+    return torch.from_numpy(roll).float().unsqueeze(0)
+
+
+def _length(run: "MusicTask", options: MusicSampling, prompt: int) -> int:
+    train, seconds = run.facts.train, options.seconds
+    if seconds is None:
+        return prompt + max(round(train.frames / train.pieces), 1)
+    length = round(seconds / run.seconds(1, options.tempo))
+    if length <= prompt:
+        began = f", more than the {run.seconds(prompt, options.tempo):.2f} of the prompt" if prompt else ""
+        raise ValueError(f"--seconds: expected a length of at least one frame{began}, got {seconds:g}")
+    return length
+
+
+def score_music(run: "MusicTask", data: str, options: MusicScoring, *, device: str) -> Result:
+    files, model, total, skipped = music_data.MidiFiles(data).files, run.model(device), Tally(), list[dict[str, str]]()
+
+    def rows() -> Iterator[Sequence[Any]]:
+        read = partial(music_data.read_piece, frames_per_quarter=run.rate)
+        for file, piece in read_each(files, read, skipped, skip_bad=options.skip_bad):
+            nats = _surprise(model, torch.from_numpy(piece.roll))
+            total.add(float(nats.sum()), len(nats))
+            bits = float(nats.mean()) / math.log(2)
+            yield file.name, len(nats), float(nats.sum()), bits, run.seconds(int(nats.argmax()))
+
+    columns = [
+        Column("file"), Column("frames"), Column("nats", 1), Column("bits_per_frame", 4, heading="bits/frame"),
+        Column("most_at", 2, heading="most at"),
+    ]  # fmt: skip
+    empty = f"{data}: expected at least one MIDI file to score, got none"
+    return total.result(
+        columns, rows(), basis=run.basis, unit="file", empty=empty, rank="bits_per_frame",
+        notes=lambda: [f"skipped: {bad['reason']}" for bad in skipped],
+    )  # fmt: skip
+
+
+def _surprise(model: "RNNMADE", roll: "Tensor") -> Any:
+    """Return the nats of each frame of a piano roll (T, 88)."""
+    state, x_prev, nats = model.initial_state(1), None, []
+    for chunk in roll.float().to(modes.device_of(model)).unsqueeze(0).split(_CHUNK, 1):
+        with torch.no_grad():
+            conditionals, state = model.unroll(chunk, state, x_prev)
+            nats.append(-conditionals.log_prob(chunk)[0].cpu().double().numpy())
+        x_prev = chunk[:, -1]
+    return np.concatenate(nats)
+
+
+_QUARTERS = (0, 1, 4, 16, 32)  # of the past
+
+
+@dataclass(frozen=True)
+class MusicInspection(CheckedOptions):
+    """Measure how much of the past a trained model of music uses.
+
+    Predicts frames of held-out pieces, or of DATA, from more and more quarter notes before them, and prints the nats
+    per frame.
+
+    Args:
+        data: A folder or archive of MIDI files, or one file; held-out pieces by default.
+    """
+
+    frames: int = within(256, 1, 1 << 16)
+    """Number of frames to predict."""
+
+
+def inspect_music(run: "MusicTask", data: str | None, options: MusicInspection, *, seed: int) -> Report:
+    model, valid = run.model(), run.music["valid"]
+    rolls = (
+        map(valid.roll, range(len(valid.lengths))) if data is None else _rolls(run, music_data.MidiFiles(data).files)
+    )
+    pieces = list(rolls)
+    quarters = [number for number in _QUARTERS if number * run.rate < max(map(len, pieces))]
+    longest = quarters[-1] * run.rate
+    pieces = [piece for piece in pieces if len(piece) > longest]
+    ends = [(piece, end) for piece in range(len(pieces)) for end in range(longest + 1, len(pieces[piece]) + 1)]
+    chosen = np.random.default_rng(seed).permutation(len(ends))[: options.frames]
+    x = torch.from_numpy(np.stack([pieces[ends[i][0]][ends[i][1] - longest - 1 : ends[i][1]] for i in chosen])).float()
+    past = []
+    for number in quarters:
+        rows = x[:, -1 - number * run.rate :].split(_TOGETHER)
+        with torch.no_grad():
+            nats = -torch.cat([model(row).log_prob(row)[:, -1] for row in rows]).mean()
+        past.append({"quarters": number, "nats_per_frame": float(nats)})
+    lines = [f"{run.path}: {run.recipe}, {counted(len(x), 'frame')} of {counted(len(pieces), 'piece')}"]
+    lines += [f"from {row['quarters']:>2} quarter notes before  {row['nats_per_frame']:>8.4f} nats" for row in past]
+    return Report({"run": str(run.path), "frames": len(x), "past": past}, tuple(lines))
+
+
+class MusicTask(Task["RNNMADE"]):
     name = "music"
     help = "Train an RNN-MADE on MIDI files, read as frames of the 88 keys of a piano."
     SOURCES: ClassVar[dict[str, Source]] = {
@@ -114,18 +277,16 @@ class MusicTask(Task["RNNMADE"], Scores, Samples, Inspects, Checks):
     }
     PREPARED = f"{DATA}/music.json"
     NEXT = ("chainrule sample {run} -n 3 --out song.mid", "chainrule score {run} {source} --sort")
-    Scoring, score = verbs.MusicScoring, verbs.score_music
-    Sampling, sample = verbs.MusicSampling, verbs.sample_music
+    Scoring, score = MusicScoring, score_music
+    Sampling, sample = MusicSampling, sample_music
     FILES = (".mid", ".midi")
-    Inspection, inspect = verbs.MusicInspection, verbs.inspect_music
+    Inspection, inspect = MusicInspection, inspect_music
     writes_page = False
     CHECKED = (2, 6)
 
     @cached_property
     def music(self) -> "dict[str, Rolls]":
-        from chainrule.data._music import open_music
-
-        return open_music(self.path / DATA)
+        return music_data.open_music(self.path / DATA)
 
     @property
     def rate(self) -> int:
@@ -135,12 +296,10 @@ class MusicTask(Task["RNNMADE"], Scores, Samples, Inspects, Checks):
         return frames / self.rate * 60 / (tempo or self.facts.quarters_per_minute)
 
     def prepare(self, old: "MusicTask | None" = None) -> dict[str, Any]:
-        from chainrule.data._music import prepare_music
-
         data = self.data
         if old is not None and old.data.frames_per_quarter != data.frames_per_quarter:
             raise ValueError(f"--from: {old.path} was trained with --frames-per-quarter {old.data.frames_per_quarter}")
-        return prepare_music(
+        return music_data.prepare_music(
             self.source,
             self.path / DATA,
             frames_per_quarter=data.frames_per_quarter,
@@ -151,11 +310,8 @@ class MusicTask(Task["RNNMADE"], Scores, Samples, Inspects, Checks):
         )
 
     @classmethod
-    def fingerprint(cls, path: str | None) -> dict[str, Any]:
-        from chainrule.data._music import MidiFiles
-
-        assert path is not None
-        return MidiFiles(path).fingerprint()
+    def fingerprint(cls, path: Any) -> dict[str, Any]:
+        return music_data.MidiFiles(path).fingerprint()
 
     def plan(self, explicit_flags: frozenset[str]) -> RunConfig:
         """Limit the passes over the pieces, which are soon overfitted."""
@@ -179,13 +335,11 @@ class MusicTask(Task["RNNMADE"], Scores, Samples, Inspects, Checks):
         return model
 
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
-        from chainrule.data._music import music_batches, music_evaluation
-
         training = self.training
         rows, length, semitones = training.batch_size, training.chunk_length, self.data.semitones
         return (
-            music_batches(self.music["train"], rows, length, semitones, training.seed, shard),
-            lambda: music_evaluation(self.music["valid"], _VALIDATION_ROWS),
+            music_data.music_batches(self.music["train"], rows, length, semitones, training.seed, shard),
+            lambda: music_data.music_evaluation(self.music["valid"], _VALIDATION_ROWS),
         )
 
     def introduce(self) -> Iterable[str]:
@@ -202,7 +356,7 @@ class MusicTask(Task["RNNMADE"], Scores, Samples, Inspects, Checks):
 
     def on_validation(self) -> "OnValidation":
         from chainrule.data import png
-        from chainrule.decoding._sample_paths import draw_for
+        from chainrule.decoding._completion import draw_for
         from chainrule.training._validation import Preview
 
         def preview(trained: Any, step: int, seconds: float) -> Preview:

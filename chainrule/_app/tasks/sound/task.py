@@ -12,7 +12,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from chainrule._app.heavy import modes, torch
-from chainrule._app.tasks.capabilities import FileCodec, Generates
+from chainrule._app.tasks.capabilities import FileCodec
 from chainrule._app.tasks.config import (
     Counts,
     Facts,
@@ -104,7 +104,7 @@ class SoundFacts(Facts):
                 raise ValueError(f"{name}: expected a whole number from 2 to {most}, got {value}")
 
 
-class SoundTask(Task["WaveNet"], Generates):
+class SoundTask(Task["WaveNet"]):
     name = "sound"
     help = "Train a WaveNet on sounds. Needs two packages: pip install soundfile scipy."
     SOURCES: ClassVar[dict[str, Source]] = {
@@ -189,8 +189,7 @@ class SoundTask(Task["WaveNet"], Generates):
         ).manifest
 
     @classmethod
-    def fingerprint(cls, path: str | None) -> dict[str, Any]:
-        assert path is not None
+    def fingerprint(cls, path: Any) -> dict[str, Any]:
         return _sounds.Collection(path).fingerprint()
 
     def build(self) -> "WaveNet":
@@ -219,7 +218,7 @@ class SoundTask(Task["WaveNet"], Generates):
     def on_validation(self) -> "OnValidation":
         def preview(trained: Any, step: int, seconds: float) -> str:
             from chainrule.data import write_wav
-            from chainrule.decoding._sample_paths import draw_for
+            from chainrule.decoding._completion import draw_for
 
             device = modes.device_of(trained)
             label = None if not self.labels else torch.tensor([step % len(self.labels)], device=device)
@@ -275,7 +274,7 @@ def _found(facts: SoundFacts) -> Iterable[str]:
     )
     if facts.labels:
         some = ", ".join(facts.labels[:12]) + (", ..." if len(facts.labels) > 12 else "")
-        yield f"{len(facts.labels)} label{'s' * (len(facts.labels) != 1)}: {some}"
+        yield f"{counted(len(facts.labels), 'label')}: {some}"
     others = {file_rate: count for file_rate, count in facts.rates.items() if int(file_rate) != rate}
     if others:
         yield "resampled: " + ", ".join(

@@ -114,9 +114,6 @@ class SoundScoring:
 
     Args:
         data: A folder or archive of sounds, or one file; resampled to the run's rate.
-        sort: Sort by bits per sample, highest first.
-        top: Print only the N most surprising files.
-        json: Print one JSON object per file.
     """
 
     label: str | None = None
@@ -228,13 +225,10 @@ _SHARES = (0.5, 0.9, 0.99)
 class SoundInspection(CheckedOptions):
     """Measure how far back a trained model of sounds listens, by its architecture and by its derivatives.
 
-    Takes the derivatives of one conditional with respect to every earlier sample, on held-out sounds or on DATA: they
-    show how far back the receptive field reaches, and within how many samples half, 90% and 99% of the squared
-    influence lie.
+    Takes the derivatives of one conditional with respect to every earlier sample, on held-out sounds: they show how far
+    back the receptive field reaches, and within how many samples half, 90% and 99% of the squared influence lie.
 
     Args:
-        data: Sounds to read, from their beginning; held-out sounds by default.
-        seed: Seed of the random directions for derivatives.
         json: Print one JSON object, with the influence of every sample, nearest first.
     """
 
@@ -246,11 +240,12 @@ def inspect_sounds(run: "SoundTask", data: str | None, options: SoundInspection,
     """Inspect a run at the last of a few samples of each clip, past the receptive field if they are long enough."""
     from chainrule.diagnostics import receptive_field
 
+    if data is not None:
+        raise ValueError(f"inspect reads the run's held-out sounds, got {data}: leave it out")
+
     model = run.model()
     seen = model.receptive_field
-    clips, context = (
-        _held_out(run, options.rows, seen + 8) if data is None else _read(run, data, options.rows, seen + 8)
-    )
+    clips, context = _held_out(run, options.rows, seen + 8)
     time = min(map(len, clips))
     field = receptive_field(model, time - 1, torch.stack([clip[-time:] for clip in clips]), context, seed=seed)
     influence = field.influence[: time - 1].flip(0)
@@ -278,26 +273,6 @@ def _held_out(run: "SoundTask", rows: int, most: int) -> "tuple[list[Tensor], Te
         torch.from_numpy(sounds.valid.slice(max(starts[row], stops[row] - most), stops[row])) for row in chosen.tolist()
     ]
     return clips, None if sounds.valid_labels is None else torch.from_numpy(sounds.valid_labels)[chosen]
-
-
-def _read(run: "SoundTask", data: str, rows: int, most: int) -> "tuple[list[Tensor], Tensor | None]":
-    """Read the beginnings of the first files, and their labels."""
-    from chainrule.data._sounds.prepare import label_number
-
-    clips, labels = [], []
-    for file in _sounds.Collection(data).files[:rows]:
-        read = 0
-        blocks = []
-        for block in _sounds.read_sound(file, run.rate):
-            blocks.append(run.levels.encode(block))
-            read += len(block)
-            if read >= most:
-                break
-        if read < 2:
-            raise ValueError(f"{file.label}: expected at least two samples, got {read}")
-        clips.append(torch.from_numpy(np.concatenate(blocks)[:most]))
-        labels += [label_number(run.labels, run.labelling(file.name))] if run.labels else []
-    return clips, torch.tensor(labels) if labels else None
 
 
 def _lines(run: "SoundTask", figures: dict[str, Any]) -> Iterable[str]:

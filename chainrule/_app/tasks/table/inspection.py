@@ -46,7 +46,6 @@ class TableInspection(CheckedOptions):
 
     Args:
         data: Table to read; the held-out rows by default.
-        seed: Seed of the shuffling.
     """
 
     rows: int = within(1024, 2, 1 << 30)

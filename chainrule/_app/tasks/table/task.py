@@ -9,16 +9,18 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from hashlib import sha256
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from chainrule._app.heavy import modes, torch
-from chainrule._app.tasks.capabilities import FileCodec, Generates
+from chainrule._app.tasks.capabilities import FileCodec
 from chainrule._app.tasks.codes import CodedTask
 from chainrule._app.tasks.config import (
     Facts,
@@ -27,7 +29,6 @@ from chainrule._app.tasks.config import (
     OptimisationOptions,
     Parts,
     RunConfig,
-    with_defaults,
     within,
 )
 from chainrule._app.tasks.display import aligned, counted, shortened
@@ -37,9 +38,9 @@ from chainrule._app.tasks.run_directory import DATA
 from chainrule._app.tasks.size_schedule import describe_passes, limit_passes
 from chainrule._app.tasks.table import verbs
 from chainrule._app.tasks.table.inspection import TableInspection, inspect_table
-from chainrule._app.tasks.table.other_tasks import suggestion
 from chainrule._app.tasks.task import Shard, Source
-from chainrule.data import _tables
+from chainrule.data import _series, _tables
+from chainrule.data._delimited import types_flag
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -68,6 +69,14 @@ class TableData(HeaderOptions):
 
 
 @dataclass(frozen=True)
+class TableTraining(OptimisationOptions):
+    """Training options of a table: rows are short and many."""
+
+    batch_size: int = within(128, 1, 1 << 24)
+    learning_rate: float = within(3e-3, 0.0, 1e3)
+
+
+@dataclass(frozen=True)
 class FoundColumn:
     """Column of the file: kinds in the model and in the file, counts, and a doubt."""
 
@@ -86,7 +95,7 @@ class TableFacts(Facts):
     columns: list[FoundColumn]
 
 
-class TableTask(CodedTask["TableMADE"], Generates):
+class TableTask(CodedTask["TableMADE"]):
     name = "table"
     help = "Train a model of the rows of a table of mixed columns: a MADE, or a variational autoencoder."
     SOURCES: ClassVar[dict[str, Source]] = {
@@ -97,7 +106,7 @@ class TableTask(CodedTask["TableMADE"], Generates):
     }
     Data = TableData
     Facts = TableFacts
-    Training = with_defaults(OptimisationOptions, batch_size=128, learning_rate=3e-3)  # rows are short and many
+    Training = TableTraining
     NEEDS_FLOAT64 = True
     MODELS: ClassVar[dict[str, Model]] = {"made": Model("TableMADE"), "vae": Model("TableVAE")}
     CODED = ("vae",)
@@ -270,3 +279,111 @@ def _columns_table(columns: Sequence[FoundColumn]) -> list[str]:
 def _short(cell: str) -> str:
     """Shorten a real number to five digits for previews."""
     return f"{float(cell):.5g}" if len(cell) > 8 and re.fullmatch(r"-?[0-9]*\.?[0-9]+(e[-+]?[0-9]+)?", cell) else cell
+
+
+_LARGEST = 1 << 26  # bytes of a file that is looked at
+_MOST_ROWS, _MOST_CELLS = 1000, 1 << 18  # that are looked at
+_DATED = 0.9  # of the rows
+_FEWEST_DATES = 8
+_LONG_SERIES = 100  # rows that suit the default horizon of 24
+_WORDS = 3  # of an average text
+_OFTEN = 8  # rows that have the same label, on average
+
+
+def suggestion(path: str | Path, header: bool | None) -> str:
+    """Suggest the command of another task, if the rows of a table look like its data."""
+    if Path(path).stat().st_size > _LARGEST:
+        return ""
+    names, columns = _first_rows(path, header)
+    if (date := _dates(columns)) is not None and (target := _target(names, columns)) is not None:
+        return _suggested(path, "a series with dates", "forecast", _series_flags(path, target, header), names[date])
+    if (flags := _labelled(path, names, columns)) is not None:
+        text = next((name for name, cells in zip(names, columns, strict=True) if _is_prose(cells)), "")
+        return _suggested(path, "texts with labels", "classify", flags, text)
+    return ""
+
+
+def _suggested(path: str | Path, what: str, task: str, flags: Sequence[str], column: str) -> str:
+    command = " ".join(["chainrule train", quote(str(path)), f"--task {task}", *flags])
+    skip = f" (or, for a table of the other columns, {types_flag({column: 'skip'})})" if column else ""
+    return f"{path} looks like {what}: {command}{skip}"
+
+
+def _dates(columns: Sequence[Sequence[str]]) -> int | None:
+    """Find the first column of almost distinct dates."""
+    from chainrule.data._tables.cell_column import is_date_like
+
+    for index, cells in enumerate(columns):
+        fewest = max(_FEWEST_DATES, _DATED * len(cells))
+        if len(set(cells)) >= fewest and sum(map(is_date_like, cells)) >= _DATED * len(cells):
+            return index
+    return None
+
+
+def _target(names: Sequence[str], columns: Sequence[Sequence[str]]) -> str | None:
+    """Find the last numeric column."""
+    numeric = [name for name, cells in zip(names, columns, strict=True) if _is_numeric(cells)]
+    return numeric[-1] if numeric else None
+
+
+def _series_flags(path: str | Path, target: str, header: bool | None) -> list[str]:
+    found = header in (None, _tables.TableFile(path).header)
+    flags = [f"--target {quote(target)}", *([] if found else [f"--header {'yes' if header else 'no'}"])]
+    for fill in (False, True):
+        try:
+            rows = len(_series.read_series(path, target, header=header, fill=fill).values)
+        except ValueError:
+            continue
+        short = rows < _LONG_SERIES
+        return [*flags, *["--fill"] * fill, *[f"--horizon {max(rows // 6, 1)}"] * short]
+    return flags  # the task says what is wrong with the file
+
+
+def _labelled(path: str | Path, names: Sequence[str], columns: Sequence[Sequence[str]]) -> list[str] | None:
+    """Return the flags for a file of texts and labels; None for any other table."""
+    from chainrule.data._labelled import LabelledFile
+
+    texts = [name for name, cells in zip(names, columns, strict=True) if _is_prose(cells)]
+    labels = [name for name, cells in zip(names, columns, strict=True) if _are_labels(cells)]
+    columns_of: list[tuple[str | None, str | None]] = [(None, None)]
+    if len(texts) == len(labels) == 1:
+        columns_of.append((texts[0], labels[0]))
+    for text, label in columns_of:
+        try:
+            with closing(iter(LabelledFile(path, text_column=text, label_column=label))) as read:
+                rows = list(islice(read, _MOST_ROWS))
+        except ValueError:
+            continue
+        if _is_prose([row.text for row in rows]) and _are_labels([row.label for row in rows]):
+            return [f"--text-column {quote(text)}", f"--label-column {quote(label)}"] if text and label else []
+    return None
+
+
+def _first_rows(path: str | Path, header: bool | None) -> tuple[list[str], list[Sequence[str]]]:
+    """Read the column names and the first cells of a table; empty if it cannot be read."""
+    try:
+        file = _tables.TableFile(path, header=header)
+        with closing(file.rows()) as read:
+            most = min(_MOST_ROWS, _MOST_CELLS // len(file.names))
+            rows = [cells for _, cells in islice(read, most)]
+        return (file.names, list(zip(*rows, strict=True))) if rows else ([], [])
+    except ValueError:
+        return [], []
+
+
+def _is_numeric(cells: Sequence[str]) -> bool:
+    """Tell if all present cells are numbers, at least two of them distinct."""
+    from chainrule.data._tables.cell_column import MISSING, as_number
+
+    numbers = [as_number(cell) for cell in cells if cell not in MISSING]
+    return None not in numbers and len(set(numbers)) > 1
+
+
+def _is_prose(cells: Sequence[str]) -> bool:
+    """Tell if cells are texts of several words, most of them distinct."""
+    return sum(len(cell.split()) for cell in cells) >= _WORDS * len(cells) and 2 * len(set(cells)) > len(cells)
+
+
+def _are_labels(cells: Sequence[str]) -> bool:
+    """Tell if cells have few distinct values, each frequent."""
+    return 1 < len(set(cells)) <= len(cells) / _OFTEN

@@ -36,7 +36,6 @@ class TableSampling(CheckedOptions):
     Args:
         n: Number of rows; with --complete, number of completions per row.
         out: A CSV file (.csv.gz compresses it) or a Parquet file; standard output by default.
-        json: Print one JSON object per row.
     """
 
     complete: Path | None = None
@@ -172,8 +171,6 @@ class TableScoring(CheckedOptions):
 
     Args:
         data: The table.
-        json: Print one JSON object per row.
-        top: Print only the N most surprising rows.
     """
 
     samples: int | None = within(None, 1, MOST_SAMPLES)

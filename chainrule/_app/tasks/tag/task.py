@@ -7,14 +7,15 @@ data/templates.safetensors            scores of templates, fitted before trainin
 data/corpus.json                      counts and fingerprints
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from time import monotonic
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
-from chainrule._app.heavy import np
+from chainrule._app.heavy import modes, np, torch
 from chainrule._app.tasks._vectors import VECTORS, describe_vectors, fill_embedding, resolve_size
-from chainrule._app.tasks.capabilities import CheckedRows, Checks, Embeds, Evaluates, Inspects, Predicts
+from chainrule._app.tasks.capabilities import CheckedRows
 from chainrule._app.tasks.config import Facts, Fingerprint, OptimisationOptions, Parts, RunConfig, SplitOptions, within
 from chainrule._app.tasks.display import counted, measured_part
 from chainrule._app.tasks.likelihood_record import Basis
@@ -26,11 +27,16 @@ from chainrule._app.tasks.task import Shard, Source, Task
 from chainrule.data import _tagged
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
+    from chainrule._base import TrainableModel
+    from chainrule.data import Batch
     from chainrule.data._tagged import TaggedCorpus, TaggedVocabulary
     from chainrule.layers._word_forms import TemplateScores
     from chainrule.models import SequenceTagger
     from chainrule.training import Evaluation as Measurement
-    from chainrule.training import TrainingBatches, ValidationBatches, ValidationMetric
+    from chainrule.training import MetricValue, TrainingBatches, ValidationBatches, ValidationMetric
+    from chainrule.training._validation import Rows
 
 _CHECKED_ROWS, _CHECKED_WORDS = 4, 12
 _MODEL = "SequenceTagger"
@@ -77,7 +83,7 @@ class TagFacts(Facts):
     words_without_vector: int
 
 
-class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Embeds):
+class TagTask(Task["SequenceTagger"]):
     name = "tag"
     help = "Train a tagger on sentences with a tag for every word."
     SOURCES: ClassVar[dict[str, Source]] = {
@@ -140,15 +146,11 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
             vectors=sources.get("vectors"),
         ).manifest
         if self.training.template_passes and old is None:  # settled: by one process, before the others read them
-            from chainrule._app.tasks.tag.training import fitted_templates
-
             fitted_templates(self, self.training.template_passes)
         return manifest
 
     def plan(self, explicit_flags: frozenset[str]) -> RunConfig:
         """Choose weight decay, template passes, word dropout and the character encoder from the number of passes."""
-        from chainrule._app.tasks.tag.training import default_passes
-
         batches, _ = self.batches((0, 1))
         config = resolve_decay(self.config, 2 * batches.steps_per_epoch)
         is_open = {
@@ -181,8 +183,6 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
         return ["log-linear templates"] if self.training.template_passes else []
 
     def build(self) -> "SequenceTagger":
-        from chainrule._app.tasks.tag.training import fitted_templates
-
         if not self.training.template_passes or self.config.init is not None or (self.path / WEIGHTS).is_file():
             tagger = self._network()
         else:
@@ -191,8 +191,6 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
         return tagger
 
     def _network(self) -> "SequenceTagger":
-        from chainrule._app.tasks.tag.training import new_templates
-
         return self._tagger(new_templates(self) if self.training.template_passes else None)
 
     def _tagger(self, templates: "TemplateScores | None") -> "SequenceTagger":
@@ -241,8 +239,6 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
             yield f"the tags mark spans in {facts.scheme.upper()}: entity F1 selects the weights{mended}"
 
     def validation_metric(self) -> "ValidationMetric":
-        from chainrule._app.tasks.tag.training import tag_metric
-
         return tag_metric(self.corpus())
 
     @property
@@ -273,3 +269,119 @@ class TagTask(Task["SequenceTagger"], Predicts, Evaluates, Checks, Inspects, Emb
         context = {name: part[:, :_CHECKED_WORDS] for name, part in batch.context.items()}
         note = f"{len(x)} held-out sentences of up to {counted(x.shape[1], 'word')}"
         return CheckedRows(self.model(), x, context, batch.lengths.clamp(max=_CHECKED_WORDS), note)
+
+
+_TEMPLATES = "templates.safetensors"  # below data/, fitted before training
+_TEMPLATE_PASSES = 3.0  # more gained nothing on UD English EWT
+_FEWEST_PASSES = 0.01
+_TEMPLATE_SHARE = 0.1  # of a budget, at most
+_TIMED_STEPS = 8  # steps
+
+
+def default_passes(run: "TagTask", batches: "TrainingBatches", passes: float) -> float:
+    """Choose the passes that fit the templates: at most three, in at most a tenth of the budget; none for spans."""
+    if run.facts.scheme is not None:
+        return 0.0
+    budget = run.config.duration.budget
+    if budget is None:
+        return min(_TEMPLATE_PASSES, passes)
+    steps = min(_TIMED_STEPS, batches.steps_per_epoch)
+    scores = new_templates(run)
+    _fit(scores, batches, 1)  # the first step takes longer
+    began = monotonic()
+    _fit(scores, batches, steps)
+    of_a_pass = (monotonic() - began) / steps * batches.steps_per_epoch
+    return round(min(_TEMPLATE_PASSES, max(_FEWEST_PASSES, _TEMPLATE_SHARE * budget / of_a_pass)), 2)
+
+
+def new_templates(run: "TagTask") -> "TemplateScores":
+    """Return empty template scores; symbol 0 stands for unseen characters."""
+    from chainrule.layers._word_forms import TemplateScores
+
+    return TemplateScores(["", *run.vocabulary.characters], len(run.vocabulary.tags))
+
+
+def fitted_templates(run: "TagTask", passes: float) -> "TemplateScores":
+    """Return the template scores of a run: read if they exist, else fitted."""
+    from chainrule.training import load_weights, save_weights
+
+    scores, path = new_templates(run), run.path / DATA / _TEMPLATES
+    if path.is_file():
+        load_weights(path, scores)
+        return scores
+    batches, _ = run.batches((0, 1))
+    _fit(scores, batches, max(1, round(passes * batches.steps_per_epoch)))
+    save_weights(path, scores, {})
+    return scores
+
+
+def _fit(scores: "TemplateScores", batches: "TrainingBatches", steps: int) -> None:
+    def tagged_words(step: int) -> "tuple[Tensor, Tensor | None, Tensor]":
+        batch = batches.at(step)
+        context: Any = batch.context
+        return context["characters"], batch.lengths, batch.x
+
+    scores.fit(tagged_words, steps)
+
+
+_SHOWN = 14  # words of an example
+
+
+def predicted_tags(
+    model: "SequenceTagger", batches: "Iterable[Batch]", vocabulary: "TaggedVocabulary"
+) -> Iterator[list[str]]:
+    """Predict the tags of each sentence, in order; expects a model in evaluation mode."""
+    from chainrule.state import map_state
+
+    device = modes.device_of(model)
+    for batch in batches:
+        assert batch.lengths is not None
+        context = map_state(lambda part: part.to(device), batch.context)
+        with torch.no_grad():
+            rows = model.decode(context, batch.lengths.to(device)).tolist()
+        for row, length in zip(rows, batch.lengths.tolist(), strict=True):
+            yield [vocabulary.tags[tag] for tag in row[:length]]
+
+
+def tag_metric(corpus: "TaggedCorpus") -> "ValidationMetric":
+    """Measure entity F1 if the tags mark spans, else word accuracy; show another sentence each time."""
+    from chainrule.metrics import entity_scores, tag_accuracy
+    from chainrule.training import MetricValue, ValidationMetric
+
+    vocabulary = corpus.vocabulary
+    gold = [
+        [vocabulary.tags[tag] for tag in row[:length]]
+        for batch in _tagged.tagged_evaluation(corpus.valid)
+        if batch.lengths is not None
+        for row, length in zip(batch.x.tolist(), batch.lengths.tolist(), strict=True)
+    ]
+    unknown = [[not vocabulary.word(word) for word in words] for words in corpus.valid_words]
+    marks_spans = vocabulary.scheme is not None
+    interesting = {number for number, row in enumerate(gold) if len(row) > 1 and (not marks_spans or set(row) != {"O"})}
+
+    def answer(model: "TrainableModel", rows: "Rows") -> Sequence[list[str]]:
+        batches = _tagged.tagged_evaluation(corpus.valid, rows=rows)
+        return list(predicted_tags(cast("SequenceTagger", model), batches, vocabulary))
+
+    def compare(rows: "Rows", predicted: Sequence[list[str]], step: int) -> "MetricValue":
+        true, example = [gold[row] for row in rows], ""
+        candidates = [index for index, row in enumerate(rows) if int(row) in interesting]
+        if candidates:
+            index = candidates[int(np.random.default_rng(step).integers(len(candidates)))]
+            example = side_by_side(corpus.valid_words[rows[index]], true[index], predicted[index])
+        if marks_spans:
+            return MetricValue(
+                "f1", entity_scores(*(list(map(vocabulary.standard, rows)) for rows in (true, predicted))).f1, example
+            )
+        return MetricValue("accuracy", tag_accuracy(true, predicted, [unknown[row] for row in rows]).accuracy, example)
+
+    return ValidationMetric(len(gold), answer, compare)
+
+
+def side_by_side(words: Sequence[str], gold: Sequence[str], predicted: Sequence[str]) -> str:
+    """Format a tagged sentence; wrong tags show the right one."""
+    cells = [
+        f"{word}/{tag}" if tag == true else f"{word}/{tag}(is {true})"
+        for word, true, tag in zip(words, gold, predicted, strict=True)
+    ]
+    return " ".join(cells[:_SHOWN]) + (" ..." if len(cells) > _SHOWN else "")

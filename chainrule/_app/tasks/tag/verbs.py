@@ -198,7 +198,7 @@ class TagEvaluation(CheckedOptions):
 
 
 def evaluate_tags(run: "TagTask", data: str | None, options: TagEvaluation, *, device: str) -> Result:
-    from chainrule._app.tasks.tag.training import predicted_tags
+    from chainrule._app.tasks.tag.task import predicted_tags
     from chainrule.data._tagged.prepare import check_tags_known, possible
     from chainrule.metrics import tag_accuracy
 

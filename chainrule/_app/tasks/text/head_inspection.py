@@ -136,7 +136,7 @@ def kept_line(view: MixerView) -> str:
     if not view.retention:
         return "it has neither attention weights nor gates to show"
     low, high, count = min(view.retention), max(view.retention), len(view.retention)
-    named = f"{count} {view.unit}{'s' * (count != 1)}"
+    named = counted(count, view.unit)
     if low == 1:
         return f"{named} keep all of their memory: it only grows"
     return (
@@ -183,7 +183,7 @@ def inspect_heads(
     note = f"{counted(unknown, 'element')} {were} never seen in training and read as unknown." if unknown else ""
     read, cache = ReadText(name, run.config.data.level, rows, unknown, note=note), cache_size(model)
     width = model.embedding.embedding_dim
-    described = f"{run.config.model} of {len(views)} block{'s' * (len(views) != 1)} with {width} features"
+    described = f"{run.config.model} of {counted(len(views), 'block')} with {width} features"
     described += inspected_part(run)
     mean = float(bits.double().sum() / lengths.sum())
     reading = reading_line(read, lengths, mean)

@@ -15,7 +15,7 @@ from chainrule._app.tasks.display import aligned, counted, quoted
 from chainrule._app.tasks.output import inspect_again, page_report
 from chainrule._printing import one_line
 from chainrule.data._text import name_of
-from chainrule.diagnostics._clipping import clipping
+from chainrule.diagnostics._verdict import clipping
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from chainrule._app.tasks.text.task import TextTask
     from chainrule.data import Vocabulary
     from chainrule.diagnostics import Inspection
-    from chainrule.diagnostics._clipping import Clipping
+    from chainrule.diagnostics._verdict import Clipping
 
 MOST_SYMBOLS = 1 << 16
 
@@ -45,7 +45,6 @@ class TextInspection(CheckedOptions):
 
     Args:
         data: Text to read; the held-out text by default; - is standard input.
-        seed: Seed of the input changes that measure memory.
     """
 
     rows: int = within(8, 1, 256)
@@ -169,8 +168,8 @@ def row_figures(vocabulary: "Vocabulary", x: "Tensor", bits: "Tensor", lengths: 
 
 def _model_line(run: "TextTask") -> str:
     options = run.config.options
-    layers = f"{options.num_layers} layer{'s' * (options.num_layers != 1)}"
-    return f"{run.config.model} of {layers} with {counted(options.hidden_size, 'unit')}{inspected_part(run)}"
+    size = f"{counted(options.num_layers, 'layer')} with {counted(options.hidden_size, 'unit')}"
+    return f"{run.config.model} of {size}{inspected_part(run)}"
 
 
 def inspected_part(run: "TextTask") -> str:

@@ -1,7 +1,8 @@
 """The options of a text: how it is read and trained on, its models and their sizes."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import partial
+from typing import Literal
 
 from chainrule._app.tasks.config import CheckedOptions, OptimisationOptions, within
 from chainrule._app.tasks.model import Model
@@ -73,31 +74,23 @@ _PLANNED_SIZES = (
 )
 
 
-def _recurrent(cell: str, *hidden: str) -> Model:
-    home = "RecurrentLM"
-    return Model(home, fixed={"cell": cell}, planned=_PLANNED_SIZES, hidden=hidden, members=True)
-
-
-def _transformer(mixer: str, *hidden: str, **defaults: Any) -> Model:
-    home = "TransformerLM"
-    defaults = {"model_size": 256, "num_layers": 6, "ngram_order": 4, **defaults}
-    return Model(home, fixed={"attention": mixer}, hidden=hidden, members=True, **defaults)
-
-
+_recurrent = partial(Model, "RecurrentLM", planned=_PLANNED_SIZES, members=True)
+_transformer = partial(Model, "TransformerLM", members=True, model_size=256, num_layers=6, ngram_order=4)
 MODELS: dict[str, Model] = {
-    "lstm": _recurrent("lstm", "reset_after", "nonlinearity"),
-    "gru": _recurrent("gru", "nonlinearity"),
-    "rnn": _recurrent("rnn", "reset_after"),
-    "transformer": _transformer("softmax", context_length=64),
-    "linear-transformer": _transformer("gated-linear", *_OF_SOFTMAX),
-    "min-gru": _transformer("min-gru", *_OF_SOFTMAX, "num_heads"),
+    "lstm": _recurrent(fixed={"cell": "lstm"}, hidden=("reset_after", "nonlinearity")),
+    "gru": _recurrent(fixed={"cell": "gru"}, hidden=("nonlinearity",)),
+    "rnn": _recurrent(fixed={"cell": "rnn"}, hidden=("reset_after",)),
+    "transformer": _transformer(fixed={"attention": "softmax"}, context_length=64),
+    "linear-transformer": _transformer(fixed={"attention": "gated-linear"}, hidden=_OF_SOFTMAX),
+    "min-gru": _transformer(fixed={"attention": "min-gru"}, hidden=(*_OF_SOFTMAX, "num_heads")),
     CODED: Model("SentenceVAE", hidden=("eos",)),
 }
+_BLOCKS = (  # smaller ones
+    {"model_size": 192, "num_layers": 5},
+    {"model_size": 128, "num_layers": 4},
+    {"model_size": 96, "num_layers": 3},
+    {"model_size": 64, "num_layers": 2},
+)
 SIZE_SCHEDULES: dict[str, SizeSchedule] = dict.fromkeys(
-    ("transformer", "linear-transformer", "min-gru"),
-    SizeSchedule(
-        "symbols",
-        tuple({"model_size": size, "num_layers": layers} for size, layers in ((192, 5), (128, 4), (96, 3), (64, 2))),
-        steps=800,
-    ),
+    ("transformer", "linear-transformer", "min-gru"), SizeSchedule("symbols", _BLOCKS, steps=800)
 )

@@ -34,7 +34,7 @@ from chainrule._app.tasks.size_schedule import (
 )
 from chainrule._app.tasks.task import Task
 from chainrule._app.tasks.text.options import DROPOUTS, PLANNED, TextTraining
-from chainrule._app.tasks.text.preparing import batches_of, corpus_of, default_order
+from chainrule._app.tasks.text.preparing import ORDERS, batches_of, corpus_of
 from chainrule._app.tasks.text.task import TextTask
 from chainrule.training import Batch
 from chainrule.training._evaluate import count_elements
@@ -198,7 +198,7 @@ def plan_text(
         weight_decay = default_weight_decay(learning_rate, text / (batch_size * training.chunk_length), wide)
     order = training.kneser_ney_order
     if order is None:
-        order = default_order(corpus.level)
+        order = ORDERS[corpus.level]
     training = replace(training, batch_size=batch_size, optimiser=optimiser, learning_rate=learning_rate)
     training = replace(training, weight_decay=weight_decay, kneser_ney_order=order)
     return Plan(settled, training, symbols, rate)
@@ -302,7 +302,7 @@ def plan_blocks(run: TextTask, explicit_flags: frozenset[str]) -> RunConfig:
         decay = block_weight_decay(learning_rate, steps) if narrow else _WEIGHT_DECAY
     order = training.kneser_ney_order
     if order is None:
-        order = default_order(corpus.level) if config.model in run.SIZE_SCHEDULES else 0
+        order = ORDERS[corpus.level] if config.model in run.SIZE_SCHEDULES else 0
     training = replace(training, batch_size=rows, optimiser=optimiser, learning_rate=learning_rate, weight_decay=decay)
     network = replace(training, kneser_ney_order=0)  # which is timed
     config = Task.plan(TextTask(run.path, replace(config, training=network)), explicit_flags)

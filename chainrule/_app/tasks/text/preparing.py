@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 # N-grams of an order as a share of the symbols. With 0.6 tiny Shakespeare has order 8, a third of the tables of order
 # 12 and 0.001 nats more; texts that repeat themselves keep 12. Words need what is there once.
 MOST_DIFFERENT = {"char": 0.6, "byte": 0.6, "word": 1.0, "bpe": 1.0}
-_ORDERS = {"char": 12, "byte": 12, "word": 5, "bpe": 5}
+ORDERS = {"char": 12, "byte": 12, "word": 5, "bpe": 5}
 _FEWEST_SYMBOLS, _MOST_SYMBOLS = 1 << 12, 1 << 22
 _SYMBOLS_A_SECOND = 50_000  # of a budget: counting takes 1 or 2% of it, on a slow machine 5%
 
@@ -171,10 +171,6 @@ def _beginning(parts: "Iterable[Ids]", count: int) -> "Ids":
 
 def _too_short(count: int) -> str:
     return f"expected at least two symbols, got {count or 'an empty text'}"
-
-
-def default_order(level: str) -> int:
-    return _ORDERS[level]
 
 
 def fitted_order(run: "TextTask") -> int:

@@ -27,15 +27,18 @@ Per = Literal["line", "element", "file"]
 By = Literal["excess", "bits", "nats"]
 _BEGINNING = 1 << 14  # symbols of the training text, and bytes of another, whose line ends are compared
 _NATS, _BITS, _EXCESS = Column("nats", 2), Column("bits_per_element", 3, heading="bits/elem"), Column("excess", 2)
-_HIDDEN = tuple(Column(name, shown=False) for name in ("bits_per_character", "bits_per_byte", "unknown_share"))
-_OF_LINES = (
-    Column("line"), _NATS, _BITS, _EXCESS, Column("unknown"),
-    Column("elements", shown=False), Column("perplexity", shown=False), *_HIDDEN, Column("text"),
+_HIDDEN = (
+    Column("bits_per_character", shown=False), Column("bits_per_byte", shown=False),
+    Column("unknown_share", shown=False),
 )  # fmt: skip
+_FIGURES = (
+    Column("line"), _NATS, _BITS, _EXCESS, Column("unknown"),
+    Column("elements", shown=False), Column("perplexity", shown=False),
+)  # fmt: skip
+_OF_LINES, _OF_ELEMENTS = (*_FIGURES, *_HIDDEN, Column("text")), (*_FIGURES, Column("text"))
 _OF_TEXTS = (
     Column("text"), Column("elements"), _NATS, _BITS, Column("perplexity", 2), _EXCESS, Column("unknown"), *_HIDDEN,
 )  # fmt: skip
-_OF_ELEMENTS = tuple(column for column in _OF_LINES if column not in _HIDDEN)
 
 
 @dataclass(frozen=True)
@@ -49,8 +52,6 @@ class TextScoring(CheckedOptions):
 
     Args:
         data: The text, - for standard input.
-        json: Print one JSON object per row, then one with the figures of the whole text.
-        top: Print only the N most surprising rows.
     """
 
     per: Per | None = None

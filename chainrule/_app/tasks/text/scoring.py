@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from chainrule._base import AutoregressiveModel
+from chainrule._modes import device_of
 from chainrule.data import Vocabulary
 from chainrule.data._text import decode_chunks, name_of, open_bytes, read_chunks
 from chainrule.data._vocabulary import Ids, cut_before_space
@@ -71,7 +72,7 @@ def score_stream(
     chunk = max(16, min(2048, _LOGITS // len(vocabulary)))
     state, previous = model.initial_state(1), None
     for pool in _pools(_line_parts(vocabulary, chunks), chunk):
-        ids = torch.from_numpy(np.concatenate([ids for _, _, ids in pool])).unsqueeze(0).to(_device(model))
+        ids = torch.from_numpy(np.concatenate([ids for _, _, ids in pool])).unsqueeze(0).to(device_of(model))
         if not ids.numel():
             yield from _split(pool, np.zeros(0))
             continue
@@ -112,7 +113,7 @@ def _score_alike(
             ids = torch.zeros(len(rows), longest, dtype=torch.int64)
             for row, index in enumerate(rows):
                 ids[row, : len(pool[index][2])] = torch.from_numpy(pool[index][2])
-            scores = _unroll(model, ids.to(_device(model)), model.initial_state(len(rows)), None, 256)[0]
+            scores = _unroll(model, ids.to(device_of(model)), model.initial_state(len(rows)), None, 256)[0]
             nats |= {index: scores[row, : len(pool[index][2])] for row, index in enumerate(rows)}
         yield from (Scored(*pool[index], nats[index]) for index in range(len(pool)))
 
@@ -216,7 +217,3 @@ def ended_lines(text: str) -> Iterator[str]:
     (['a\\n'], ['a\\n', '\\n', 'b\\n'])
     """
     return (f"{line}\n" for line in text.removesuffix("\n").split("\n"))
-
-
-def _device(model: AutoregressiveModel) -> torch.device:
-    return next(model.parameters()).device

@@ -7,7 +7,8 @@ from hashlib import sha256
 from json import dumps
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from chainrule._app.tasks.capabilities import CheckedRows, FileCodec, Generates
+from chainrule._app.heavy import modes
+from chainrule._app.tasks.capabilities import CheckedRows, FileCodec
 from chainrule._app.tasks.codes import CodedTask
 from chainrule._app.tasks.config import Counts, Facts, Fingerprint, RunConfig, run_word
 from chainrule._app.tasks.display import counted, format_duration, format_passes, size_of
@@ -17,7 +18,14 @@ from chainrule._app.tasks.task import Shard, Source, Task, share_of
 from chainrule._app.tasks.text.inspection import TextInspection, inspect_text
 from chainrule._app.tasks.text.options import CODED, DROPOUTS, MODELS, PLANNED, SIZE_SCHEDULES, TextData, TextTraining
 from chainrule._app.tasks.text.rows import TextScoring, score_text
-from chainrule._app.tasks.text.sampling import TextEmbedding, TextSampling, embed_lines, sample_text, text_pieces
+from chainrule._app.tasks.text.sampling import (
+    Sampler,
+    TextEmbedding,
+    TextSampling,
+    embed_lines,
+    sample_text,
+    text_pieces,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -59,7 +67,7 @@ class TextFacts(Facts):
         return not (self.train.elements or self.valid.elements)
 
 
-class TextTask(CodedTask["AutoregressiveModel"], Generates):
+class TextTask(CodedTask["AutoregressiveModel"]):
     name = "text"
     help = "Train a model of a text."
     SOURCES: ClassVar[dict[str, Source]] = {
@@ -99,7 +107,7 @@ class TextTask(CodedTask["AutoregressiveModel"], Generates):
             )
         return vocabulary
 
-    def lacking(self) -> tuple[type, ...]:
+    def lacking(self) -> tuple[str, ...]:
         return ()  # models without a code have features to embed
 
     @classmethod
@@ -218,9 +226,8 @@ class TextTask(CodedTask["AutoregressiveModel"], Generates):
 
     def _unfilled(self) -> "AutoregressiveModel":
         from chainrule._app.tasks.text.preparing import with_ngrams
-        from chainrule._app.tasks.unfilled import unfilled
 
-        with unfilled():
+        with modes.unfilled():
             network = self._network().to_empty(device="cpu")
         return with_ngrams(self, network)
 
@@ -251,8 +258,6 @@ class TextTask(CodedTask["AutoregressiveModel"], Generates):
             from chainrule._app.tasks.text.codes import sentence_preview
 
             return sentence_preview(self)
-        from chainrule._app.tasks.text.sampler import Sampler
-
         vocabulary = self.vocabulary
         ends = vocabulary.eos if self.data.reading == "lines" else None
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from chainrule._app.heavy import pair_data
-from chainrule._app.tasks.capabilities import Checks, Evaluates, Inspects, Predicts
 from chainrule._app.tasks.config import Counts, Facts, Fingerprint, OptimisationOptions, RunConfig, SplitOptions, within
 from chainrule._app.tasks.display import counted, flag, measured_part
 from chainrule._app.tasks.likelihood_record import Basis
@@ -24,7 +23,7 @@ from chainrule._app.tasks.task import Shard, Source, Task
 from chainrule._app.tasks.translate import prediction
 
 if TYPE_CHECKING:
-    from chainrule._app.tasks.translate.searching import TranslationModel
+    from chainrule._app.tasks.translate.prediction import TranslationModel
     from chainrule.data import Vocabulary
     from chainrule.data._pairs import Pairs
     from chainrule.training import Evaluation as Measurement
@@ -150,7 +149,7 @@ class PairsFacts(Facts):
     symbols: VocabularySizes
 
 
-class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspects):
+class TranslateTask(Task["TranslationModel"]):
     name = "translate"
     help = "Train a translator on pairs of sentences."
     SOURCES: ClassVar[dict[str, Source]] = {
@@ -190,7 +189,7 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
     metric_name = "bleu"
     CHECKED = (4, 12)
     Prediction, predict = prediction.TranslationOptions, prediction.translate
-    PLOTS = prediction.PLOTS
+    plots = True
     Evaluation, evaluate = prediction.TranslationEvaluation, prediction.evaluate_translator
     Inspection, inspect = prediction.TranslatorInspection, prediction.inspect_translator
 
@@ -267,9 +266,7 @@ class TranslateTask(Task["TranslationModel"], Predicts, Evaluates, Checks, Inspe
             yield f"{side}: {counted(different, 'symbol')} at level {self.data.level}{rare}"
 
     def validation_metric(self) -> "ValidationMetric":
-        from chainrule._app.tasks.translate.searching import translation_metric
-
-        return translation_metric(self)
+        return prediction.translation_metric(self)
 
     def best(self, evaluation: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
         part = measured_part(rows, self.facts.valid.pairs)
