@@ -143,7 +143,7 @@ def fitted(prepared: PreparedCaptions, folder: Path, options: argparse.Namespace
             steps=options.steps,
             batch_size=BATCH,
             learning_rate=RATE,
-            validate_every=options.steps // 7,
+            validate_every=max(options.steps // 7, 1),
             seed=options.seed,
         ),
         folder,

@@ -79,7 +79,8 @@ class AutoregressiveModel(LikelihoodModel):
 
     `forward`, the likelihoods and `step` follow the mode of the model, as all modules of PyTorch: in training mode they
     have its dropout (image models and MADE step without). `sample`, `stream`, and whatever draws, searches, completes
-    or codes with the model run in evaluation mode, and restore the mode of every submodule afterwards.
+    or codes with the model run in evaluation mode, and restore the mode of every submodule afterwards. The mode belongs
+    to the model, not to a thread: call `eval()` before several threads draw from one model.
 
     Attributes:
         sequence_length: T, if every x has T elements; `None` if the length varies.
@@ -259,12 +260,11 @@ class AutoregressiveModel(LikelihoodModel):
             ValueError: `length` is missing, not the one that the model has, or shorter than the prefix.
         """
         known = self.sequence_length
-        if length is None and known is None:
-            raise ValueError("length: expected the number of elements to draw: this model leaves it open, got None")
-        if None not in (length, known) and length != known:
-            raise ValueError(f"length: expected {known}, the elements of every x of this model, or None, got {length}")
         length = known if length is None else length
-        assert length is not None
+        if length is None:
+            raise ValueError("length: expected the number of elements to draw: this model leaves it open, got None")
+        if known not in (None, length):
+            raise ValueError(f"length: expected {known}, the elements of every x of this model, or None, got {length}")
         prefix = None if prefix is None else prefix_rows(prefix, n)
         least = max(0 if prefix is None else prefix.shape[1], 1)
         if length < least:

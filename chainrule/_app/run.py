@@ -365,7 +365,7 @@ class Run:
     ) -> Any:
         run, kind = self._able(name), self.options_of(name)
         assert kind is not None
-        with keyword_errors(), inputs_of(self._task, answers=not texts) as inputs:
+        with keyword_errors(), inputs_of(self._task, answers=name == "evaluate") as inputs:
             options = dict(options)
             labels = {"labels": options.pop("labels", None)} if self.task in ("image", "classify-images") else {}
             path: str | list[str] | None = None

@@ -161,7 +161,8 @@ def create_run(
     from chainrule.training._computation import multiply_dtype
 
     refuse_taken(out, overwrite=overwrite)
-    multiply_dtype(request.training.precision, task.device(request.training.device))  # or this machine lacks it
+    options = training_options(request)  # checks them
+    multiply_dtype(options.precision, task.device(options.device))  # and this, that the machine supports them
     is_new = not out.exists()
     draft_path = out / DRAFT
     remove_folder(draft_path)  # left by a run that was killed while it prepared its data

@@ -41,7 +41,7 @@ class DelimitedFile:
     def lines(self) -> Generator[tuple[int, str], None, None]:
         """Yield the lines without their ends, with their numbers from 1, as soon as they are there."""
         with self.open() as file:
-            for number, text in self._decoded(file):
+            for number, text in self._decoded(file, 0):
                 if number == 1 and not text.endswith("\n"):  # the whole file: lines may end in a lone carriage return
                     yield from enumerate(text.removesuffix("\r").split("\r"), 1)
                     return
@@ -54,7 +54,7 @@ class DelimitedFile:
     def quoted_rows(self, delimiter: str, file: BinaryIO | None = None, before: int = 0) -> Generator[Row, None, None]:
         """Yield the stripped cells of each row, where double quotes may enclose a cell, with the row's last line."""
         with self.open() if file is None else file as raw:
-            lines = islice(self._any_lines(raw), before, None)
+            lines = self._any_lines(raw, before) if file is not None else islice(self._any_lines(raw, 0), before, None)
             reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=True, strict=True)
             ended, width = before, 0
             while True:
@@ -127,9 +127,9 @@ class DelimitedFile:
             )
         return cells
 
-    def _decoded(self, file: BinaryIO) -> Iterator[tuple[int, str]]:
-        last = 0  # line that is not empty
-        for number, raw in raw_lines(file, self.name):
+    def _decoded(self, file: BinaryIO, before: int) -> Iterator[tuple[int, str]]:
+        last = before  # line that is not empty
+        for number, raw in raw_lines(file, self.name, before):
             if not raw.isspace():
                 last = number
             elif number - last > MOST_EMPTY:
@@ -147,9 +147,9 @@ class DelimitedFile:
                 raise ValueError(f"{self.name} line {number}: expected text, got a NUL byte: correct the file")
             yield number, text.removeprefix("\ufeff") if number == 1 else text
 
-    def _any_lines(self, file: BinaryIO) -> Iterator[str]:
+    def _any_lines(self, file: BinaryIO, before: int) -> Iterator[str]:
         r"""Lines with their ends, which may be a lone ``\r`` too."""
-        for _, text in self._decoded(file):
+        for _, text in self._decoded(file, before):
             if "\r" in text:
                 yield from io.StringIO(text, newline="")
             else:

@@ -19,8 +19,7 @@ from chainrule.data import BPEVocabulary, CharVocabulary, Vocabulary, WordVocabu
 from chainrule.data._atomic import write_json, write_text
 from chainrule.data._vocabulary import EOS, UNKNOWN
 from chainrule.interchange._causal_lm import causal_lm, misfit
-from chainrule.interchange._graphs import write_graphs
-from chainrule.interchange._packages import package
+from chainrule.interchange._graphs import package, write_graphs
 from chainrule.models import TransformerLM
 
 START = "<|start|>"

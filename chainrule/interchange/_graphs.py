@@ -1,15 +1,11 @@
-"""`step` and `forward` of a model as graphs that run without its code: `torch.export` programs, and ONNX.
-
-The state goes in and comes out of either, so that nothing is kept between calls. `forward` is `step` in a loop over
-time (`scan`), which is the same function: one graph serves every batch size and length. Caches that grow have their
-full size from the beginning, with zeros in slots that the count of elements says are empty.
-"""
+"""`step` and `forward` of a model as graphs that run without its code: `torch.export` programs, and ONNX."""
 
 import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,9 +14,17 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
 from chainrule._base import AutoregressiveModel
-from chainrule.interchange._packages import package
 from chainrule.models import MADE, CalibratedMixture, Ensemble, RecurrentLM, TransformerLM, WaveNet
 from chainrule.state import State, flatten, unflatten
+
+
+def package(name: str) -> Any:
+    """Import a package; raise ValueError with the install command if it is absent."""
+    try:
+        return import_module(name)
+    except ImportError:
+        raise ValueError(f"this export needs the package {name}, which is not installed: pip install {name}") from None
+
 
 _TOLERANCE = 1e-4  # of log-probabilities in float32, in the check of what is written
 _MOST_STEPS = 1 << 16

@@ -75,14 +75,19 @@ LSTM, GRU, BEFORE, TANH, RELU, SIGMOID, _ = KINDS.values()
 
 
 @compiled_sums
+def rectify(x: Any) -> None:
+    for j in range(len(x)):
+        x[j] = x.dtype.type(0) if x[j] < 0 else x[j]  # NaN stays
+
+
+@compiled_sums
 def activate(kind: int, a: Any) -> None:
     """a = f(a)."""
     if kind == TANH:
         for j in range(len(a)):
             a[j] = tanh(a[j])
     elif kind == RELU:
-        for j in range(len(a)):
-            a[j] = a.dtype.type(0) if a[j] < 0 else a[j]  # NaN stays
+        rectify(a)
     elif kind == SIGMOID:
         for j in range(len(a)):
             a[j] = sigmoid(a[j])
@@ -287,12 +292,6 @@ def rectified_layers(
     rectify(hidden[1])
     copy(third_bias, scores)
     add_product(third, hidden[1], scores)
-
-
-@compiled_sums
-def rectify(x: Any) -> None:
-    for j in range(len(x)):
-        x[j] = x.dtype.type(0) if x[j] < 0 else x[j]  # NaN stays
 
 
 @compiled

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from chainrule.kernels._compiled_math import exp, sigmoid
-from chainrule.kernels._compiled_models import copy, draw
+from chainrule.kernels._compiled_models import copy, draw, rectify
 from chainrule.kernels._machine_code import compiled, compiled_sums, kept
 
 _ZERO, _ONE = np.int64(0), np.int64(1)  # with a bare number numba would compile a function for this number alone
@@ -81,11 +81,10 @@ def _write(op: Any, column: int, memory: Any, a: Any) -> None:
     outs, kind = op[9], op[10]
     y, half = memory[op[13] + column * op[14] :], outs // 2
     one, two = a.dtype.type(1), a.dtype.type(2)
-    if kind == 0:
+    if kind <= 1:
         copy(a, y[:outs])
-    elif kind == 1:
-        for j in range(outs):
-            y[j] = a.dtype.type(0) if a[j] < 0 else a[j]  # NaN stays
+        if kind == 1:
+            rectify(y[:outs])
     elif kind == 2:
         for j in range(half):
             y[j] = (two * sigmoid(two * a[j]) - one) * sigmoid(a[half + j])

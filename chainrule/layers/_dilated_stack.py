@@ -74,11 +74,8 @@ class CausalConv1d(SequenceLayer):
             rows = nn.functional.pad(x, (0, 0, self.past, 0))
         else:
             rows = torch.cat([checked_tensor(state, len(x), self.past, size), x], 1)
-        return zero_past_ends(self.convolve(rows), lengths), last_before_ends(rows, self.past, lengths)
-
-    def convolve(self, rows: Tensor) -> Tensor:
-        """(B, (k-1)d + T, N), the past and the present side by side, to (B, T, M)."""
-        return self._sum(rows, self._matrix())
+        y = self._sum(rows, self._matrix())
+        return zero_past_ends(y, lengths), last_before_ends(rows, self.past, lengths)
 
     def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
         check_features(x_t, "B", self.weight.shape[1])
@@ -96,6 +93,7 @@ class CausalConv1d(SequenceLayer):
         return self.weight.transpose(1, 2).flatten(1)
 
     def _sum(self, rows: Tensor, matrix: Tensor) -> Tensor:
+        """(B, (k-1)d + T, N), the past and the present side by side, to (B, T, M)."""
         time, past = rows.shape[1] - self.past, self.past
         taps = [rows[:, start : start + time] for start in range(0, past + 1, self.dilation)]
         return linear(torch.cat(taps, 2), matrix, self.bias)
@@ -171,16 +169,14 @@ class DilatedStack(SequenceLayer):
 
     def forward(self, x: Tensor, state: State = None, lengths: Tensor | None = None) -> tuple[Tensor, State]:
         check_features(x, "BT", self.residual.shape[-1])
-        h = zero_past_ends(x, lengths)
-        state = self.initial_state(len(x)) if state is None else state
+        h, state = x, self.initial_state(len(x)) if state is None else state
         bias, outputs, after = state["bias"], [], []
         for index, (layer, queue) in enumerate(zip(self.convolutions, self.queues(state), strict=True)):
-            rows = torch.cat([queue, h], 1)
-            a = layer.convolve(rows)
+            a, queue = layer(h, queue, lengths)
             if bias is not None:
                 a = a + bias[:, index : index + 1]
             outputs.append(gate(a, dim=2))
-            after.append(last_before_ends(rows, layer.past, lengths))
+            after.append(queue)
             if index < len(self.residual):
                 h = h + outputs[-1] @ self.residual[index]
         end = torch.zeros_like(state["end"])

@@ -1,6 +1,7 @@
-"""Tables of mixed columns: a masked autoencoder for distribution estimation, and a variational autoencoder of rows."""
+"""Tables of mixed columns: where columns are among features and numbers, a masked autoencoder, and a VAE of rows."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Annotated, Unpack, final
 
@@ -14,14 +15,172 @@ from chainrule._modes import wide
 from chainrule._ranges import Probability, Range, Size, check_shares, check_sizes
 from chainrule.heads._diagonal_normal import DiagonalNormal
 from chainrule.heads._joint import Joint
-from chainrule.heads._table_column import Column, TableColumn, TableRow
+from chainrule.heads._table_column import Column, ColumnGroup, TableColumn, TableRow
 from chainrule.kernels._transforms import may_prepare
 from chainrule.layers._image_encoder import gated_layers
 from chainrule.layers._masked_linear import MaskedLinear, made_degrees
 from chainrule.layers._pointwise import Linear
 from chainrule.models._column_model import ColumnModel, checked_order
-from chainrule.models._table_layout import TableLayout, TableSteps
 from chainrule.state import State
+
+
+class TableLayout:
+    """Columns of a kind lie together, so that a wide table takes few operations."""
+
+    def __init__(self, columns: Sequence[Column], components: int):
+        self.columns, self.components = list(columns), components
+        groups: dict[tuple[str, int, bool], list[int]] = {}
+        for index, column in enumerate(columns):
+            groups.setdefault((column.kind, column.symbols, column.missing), []).append(index)
+        self.places = list(groups.values())
+        self.groups = [ColumnGroup([columns[index] for index in places]) for places in self.places]
+        self.singles = [ColumnGroup([column], single=True) for column in columns]
+        grouped = [index for places in self.places for index in places]
+        features = [columns[index].features() for index in grouped]
+        outputs = [columns[index].outputs(components) for index in grouped]
+        self.features, self.outputs = _slices(grouped, features), _slices(grouped, outputs)
+        self._feature_columns = [index for index, size in zip(grouped, features, strict=True) for _ in range(size)]
+        self._output_columns = [index for index, size in zip(grouped, outputs, strict=True) for _ in range(size)]
+
+    @property
+    def feature_columns(self) -> Tensor:
+        """(F,) the column that each feature is read from."""
+        return torch.tensor(self._feature_columns, device="cpu")
+
+    @property
+    def output_columns(self) -> Tensor:
+        """(N,) the column that each output is a parameter of."""
+        return torch.tensor(self._output_columns, device="cpu")
+
+    def read(self, x: Tensor) -> Tensor:
+        """(B, D) values -> (B, F) features, float64."""
+        parts = zip(self.groups, self.places, strict=True)
+        read = [group.read(x.index_select(1, torch.tensor(places, device=x.device))) for group, places in parts]
+        return torch.cat([features.flatten(1) for features in read], 1)
+
+    def symbols(self, x: Tensor) -> Tensor:
+        """(B, D) values -> (B, D) which symbol of its column each of them is."""
+        return torch.stack([self.singles[index].symbol(wide(x[:, index])) for index in range(x.shape[1])], 1)
+
+    def row(self, outputs: Tensor) -> TableRow:
+        """(B, N) outputs of a network as the distribution of a row."""
+        sizes = [len(places) * self._count(places) for places in self.places]
+        parts = zip(self.groups, self.places, outputs.split(sizes, 1), strict=True)
+        columns = [TableColumn(group, part.unflatten(1, (len(places), -1))) for group, places, part in parts]
+        return TableRow(columns, self.places)
+
+    def read_column(self, index: int, values: Tensor) -> Tensor:
+        """(B,) values of a column -> (B, its features), float64."""
+        return self.singles[index].read(values)
+
+    def column(self, index: int, outputs: Tensor) -> TableColumn:
+        """(B, n) outputs for a column as the distribution of its values."""
+        return TableColumn(self.singles[index], outputs)
+
+    def coded_with(self, decimals: Sequence[int | None]) -> "TableLayout":
+        """Return a copy that can code columns of real numbers with `decimals` digits after the point."""
+        columns = [replace(column, decimals=digits) for column, digits in zip(self.columns, decimals, strict=True)]
+        return TableLayout(columns, self.components)
+
+    def initialise(self, bias: Tensor) -> None:
+        """Initialise a bias (N,): symbols by the prior of their column, components spread evenly over its numbers.
+
+        Without a prior a missing value is rare, and all other symbols are equal.
+        """
+        for index, column in enumerate(self.columns):
+            if column.prior:
+                bias[self.outputs[index]][: column.symbols] = bias.new_tensor(column.prior).log()
+            elif column.missing:
+                bias[self.outputs[index]][column.symbols - 2].fill_(-3.0)
+            if column.numeric:
+                _, means, log_scales = bias[self.outputs[index]][column.symbols :].chunk(3)
+                for number, mean in enumerate(means):
+                    mean.fill_((2 * number + 1) / self.components - 1)
+                log_scales.fill_(-0.5)
+
+    @torch.no_grad()
+    def exclude(self, bias: Tensor, symbols: Sequence[int | None]) -> None:
+        """Give one symbol of each column probability 0 (e^-1e30) by a bias (N,) of outputs; `None` keeps them all."""
+        if len(symbols) != len(self.columns):
+            raise ValueError(f"symbols: expected {len(self.columns)}, one for each column, got {len(symbols)}")
+        for index, symbol in enumerate(symbols):
+            if symbol is not None:
+                bias[self.outputs[index]][symbol] = -1e30
+
+    def _count(self, places: list[int]) -> int:
+        return self.columns[places[0]].outputs(self.components)
+
+
+def _slices(places: list[int], sizes: list[int]) -> list[slice]:
+    """Return the slice of each column, by its number."""
+    slices, start = {}, 0
+    for index, size in zip(places, sizes, strict=True):
+        slices[index] = slice(start, start + size)
+        start += size
+    return [slices[index] for index in range(len(places))]
+
+
+Layer = tuple[Tensor, Tensor | None]
+
+
+class TableSteps:
+    """From the columns known so far to the next conditional.
+
+    Features are sorted by visit and units by degree, so that slices take the place of masks: when t columns are known,
+    the units of degree t are computed, from all that is known, and then the outputs of the next column. A state is
+    (features, units of each hidden layer), (B, ...) each, as far as they are known. No tensor of it is written to.
+    """
+
+    def __init__(
+        self,
+        layout: TableLayout,
+        order: Sequence[int],
+        degrees: Sequence[Tensor],
+        layers: Sequence[Layer],
+        direct: Tensor | None,
+    ):
+        self.layout, self.order = layout, list(order)
+        device = layers[-1][0].device
+        visits = torch.tensor(self.order, device="cpu").argsort()
+        # Place 0 are the features, then one place a layer; `complete` counts what is known when t columns are.
+        degrees = [visits[layout.feature_columns] + 1, *degrees]
+        ranks = [part.argsort(stable=True).to(device) for part in degrees]
+        self.complete = [
+            torch.bincount(part, minlength=len(order) + 1).cumsum(0)[: len(order) + 1].tolist() for part in degrees
+        ]
+        self.hidden = [
+            (weight.index_select(0, above).index_select(1, below), bias.index_select(0, above))
+            for (weight, bias), above, below in zip(layers[:-1], ranks[1:], ranks[:-1], strict=True)
+            if bias is not None
+        ]
+        weight, self.bias = layers[-1]
+        self.output = weight.index_select(1, ranks[-1])
+        self.direct = None if direct is None else direct.index_select(1, ranks[0])
+
+    def step(self, x_prev: Tensor | None, state: State) -> tuple[TableColumn, State]:
+        features, *units = state
+        t = 0
+        if x_prev is not None:
+            column = self.order[self.complete[0].index(features.shape[1])]
+            read = self.layout.read_column(column, x_prev).to(features.dtype)
+            features = torch.cat([features, read], 1)
+            t = self.complete[0].index(features.shape[1])
+            if t == len(self.order):
+                raise ValueError(f"x_prev: expected one of the first {t - 1} columns, got the last: nothing follows it")
+        activations = [features]
+        for part, (weight, bias), complete in zip(units, self.hidden, self.complete[1:], strict=True):
+            start, stop = part.shape[1], complete[t]
+            if start < stop:
+                read = activations[-1]
+                new = torch.addmm(bias[start:stop], read, weight[start:stop, : read.shape[1]].t()).relu()
+                part = torch.cat([part, new], 1)
+            activations.append(part)
+        rows = self.layout.outputs[self.order[t]]
+        assert self.bias is not None
+        outputs = torch.addmm(self.bias[rows], activations[-1], self.output[rows, : activations[-1].shape[1]].t())
+        if self.direct is not None:
+            outputs = torch.addmm(outputs, features, self.direct[rows, : features.shape[1]].t())
+        return self.layout.column(self.order[t], outputs), tuple(activations)
 
 
 @final

@@ -3,7 +3,6 @@
 import html
 import sys
 import textwrap
-from abc import ABC, abstractmethod
 from collections import deque
 from dataclasses import dataclass
 from time import monotonic
@@ -21,8 +20,8 @@ from chainrule.training._metrics import Metrics
 from chainrule.training._validation import Findings, MetricResult, Preview
 
 
-class Display(ABC):
-    """Base class of displays; subclasses decide how often they draw."""
+class Display:
+    """Display that shows nothing; subclasses draw, and decide how often."""
 
     def step(self, step: int, progress: float, nats_per_element: float, rate: float, seconds_left: float) -> None:
         """Show the progress, nats per element of the last steps, elements per second and the remaining time."""
@@ -37,16 +36,14 @@ class Display(ABC):
         if sample:
             self.note(textwrap.indent(printable(sample), "    "), "dim")
 
-    @abstractmethod
-    def _draw(self, progress: float, figures: str) -> None: ...
+    def _draw(self, progress: float, figures: str) -> None:
+        """Show the figures of a step."""
 
-    @abstractmethod
     def note(self, text: str, style: str = "") -> None:
         """Print a line, with a style if the display supports it."""
 
     def close(self) -> None:
         """Draw the final state."""
-        return
 
 
 @dataclass(frozen=True)
@@ -81,6 +78,7 @@ class Report:
         self._pending: list[StepFigures] = []
         self._recent: deque[tuple[float, int, float]] = deque(maxlen=32)  # seconds, elements, nats
         self._mark = monotonic()
+        self._last_warning = ""
 
     def step(self, figures: StepFigures, training_seconds: float, *, now: bool = False) -> float | None:
         """Add a step's metrics, read `now` or together with later ones; return seconds per step if measured."""
@@ -136,8 +134,10 @@ class Report:
         parts = (preview, None if verdict is None else verdict.metric, findings)
         sample = "\n".join(part.text for part in parts if part is not None and part.text) or None
         self._display.validation(position.step, evaluation, verdict, best=best, sample=sample)
-        if findings is not None and findings.warning:
-            self._display.note(f"step {position.step:,}  warning: {findings.warning}")
+        warning = "" if findings is None else findings.warning
+        if warning and warning != self._last_warning:
+            self._display.note(f"step {position.step:,}  warning: {warning}")
+        self._last_warning = warning
 
     def timing(self, position: Position, *, start_up_seconds: float, validating_seconds: float) -> None:
         """Write the timings up to the end of a validation."""
@@ -188,16 +188,6 @@ class Report:
         return sum(elements for _, elements, _ in self._recent) / seconds if seconds else 0.0
 
 
-class Silent(Display):
-    """Display that shows nothing."""
-
-    def _draw(self, progress: float, figures: str) -> None:
-        pass
-
-    def note(self, text: str, style: str = "") -> None:
-        pass
-
-
 class Lines(Display):
     """Display of plain lines on standard error, without a terminal: one every ten seconds, and each validation."""
 
@@ -245,7 +235,7 @@ class Bar(Display):
 def make_display(*, enabled: bool) -> Display:
     """Choose a display: a curve in a notebook, a bar on a terminal, plain lines elsewhere."""
     if not enabled:
-        return Silent()
+        return Display()
     if in_notebook():
         return LiveCurve()
     return Bar() if sys.stderr.isatty() else Lines()

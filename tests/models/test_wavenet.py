@@ -4,6 +4,7 @@ from functools import partial
 
 import pytest
 import torch
+from torch.nn.utils.prune import l1_unstructured
 
 from chainrule.heads import Categorical
 from chainrule.kernels._dilated_steps import ROOM, PreparedDilatedStack
@@ -181,3 +182,13 @@ def test_a_waveform_of_fractions_has_no_likelihood():
 def test_a_batch_without_rows_has_no_likelihood(variant):
     model, none = made(**VARIANTS[variant]), torch.zeros(0, 9, dtype=torch.long)
     assert model.log_prob(none, None if model.num_classes is None else none[:, 0]).shape == (0,)
+
+
+def test_a_pruned_convolution_trains():
+    """The hook that masks its weight never ran, and the second backward pass raised."""
+    model = WaveNet(5, channels=4, blocks=1, layers_per_block=2, skip_channels=4)
+    layer = model.stack.convolutions[0]
+    l1_unstructured(layer, "weight", 0.5)
+    for _ in range(2):
+        model.log_prob(torch.arange(5).unsqueeze(0)).sum().backward()
+    assert torch.equal(layer.weight_orig.grad != 0, layer.weight_mask != 0)

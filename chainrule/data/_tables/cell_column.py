@@ -2,7 +2,6 @@
 
 import math
 import re
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -113,48 +112,8 @@ class NumberCells:
     fraction: int | None  # place of the first finite number that is not spelt as an integer
 
 
-class CellColumn(ABC):
-    """N cells. Both kinds, lists of Python and columns of polars, answer alike."""
-
-    @abstractmethod
-    def __len__(self) -> int:
-        """N."""
-
-    @abstractmethod
-    def cell(self, index: int) -> str:
-        """Return the text of one cell."""
-
-    @abstractmethod
-    def texts(self) -> Sequence[str]:
-        """Return the texts of all cells."""
-
-    @abstractmethod
-    def part(self, chosen: Flags | slice) -> "CellColumn":
-        """Cells of some rows."""
-
-    @abstractmethod
-    def counts(self, among: Collection[str] | None = None) -> list[tuple[str, int]]:
-        """Return each different cell and how often it occurs, in the order in which they first occur."""
-
-    @abstractmethod
-    def numbers(self, *, fraction: bool = True) -> NumberCells:
-        """Return the cells as numbers; whether one of them is no integer is looked at only where `fraction` says so."""
-
-    @abstractmethod
-    def floats(self) -> Floats:
-        """Return cells that are all finite numbers or missing as numbers, NaN where missing."""
-
-    @abstractmethod
-    def missing(self) -> Flags:
-        """(N,) which cells say that there is nothing."""
-
-    @abstractmethod
-    def codes(self, codes: Mapping[str, int], other: float) -> Floats:
-        """(N,) the code of each cell, `other` for a cell without a code."""
-
-
-class ListedCells(CellColumn):
-    """Cells as a sequence of Python."""
+class CellColumn:
+    """N cells, here a sequence of Python; `PolarsCells`, a column of polars, answers alike."""
 
     def __init__(self, cells: Sequence[str]):
         self._cells = cells
@@ -163,22 +122,27 @@ class ListedCells(CellColumn):
         return len(self._cells)
 
     def cell(self, index: int) -> str:
+        """Return the text of one cell."""
         return self._cells[index]
 
     def texts(self) -> Sequence[str]:
+        """Return the texts of all cells."""
         return self._cells
 
-    def part(self, chosen: Flags | slice) -> "ListedCells":
+    def part(self, chosen: Flags | slice) -> "CellColumn":
+        """Cells of some rows."""
         if isinstance(chosen, slice):
-            return ListedCells(self._cells[chosen])
-        return ListedCells([self._cells[index] for index in np.flatnonzero(chosen).tolist()])
+            return CellColumn(self._cells[chosen])
+        return CellColumn([self._cells[index] for index in np.flatnonzero(chosen).tolist()])
 
     def counts(self, among: Collection[str] | None = None) -> list[tuple[str, int]]:
+        """Return each different cell and how often it occurs, in the order in which they first occur."""
         counted = Counter(self._cells).items()
         return list(counted) if among is None else [(cell, count) for cell, count in counted if cell in among]
 
     def numbers(self, *, fraction: bool = True) -> NumberCells:
-        by_cell: dict[str, tuple[float, str]] = {cell: _look_at(cell) for cell in dict.fromkeys(self._cells)}
+        """Return the cells as numbers; whether one of them is no integer is looked at only where `fraction` says so."""
+        by_cell = {cell: _look_at(cell) for cell in dict.fromkeys(self._cells)}
         seen = [by_cell[cell] for cell in self._cells]
         first: dict[str, int] = {}
         for index, (_, kind) in enumerate(seen):
@@ -189,12 +153,15 @@ class ListedCells(CellColumn):
         )
 
     def floats(self) -> Floats:
+        """Return cells that are all finite numbers or missing as numbers, NaN where missing."""
         return self.numbers().values
 
     def missing(self) -> Flags:
+        """(N,) which cells say that there is nothing."""
         return np.array([cell in MISSING for cell in self._cells], dtype=np.bool_)
 
     def codes(self, codes: Mapping[str, int], other: float) -> Floats:
+        """(N,) the code of each cell, `other` for a cell without a code."""
         return np.array([codes.get(cell, other) for cell in self._cells], dtype=np.float64)
 
 
@@ -218,7 +185,7 @@ class Block:
     def of_rows(cls, rows: Sequence[tuple[int, Sequence[str]]]) -> "Block":
         """Rows with their lines; there is at least one row."""
         lines, cells = zip(*rows, strict=True)
-        return cls(np.array(lines, dtype=np.int64), [ListedCells(column) for column in zip(*cells, strict=True)])
+        return cls(np.array(lines, dtype=np.int64), [CellColumn(column) for column in zip(*cells, strict=True)])
 
 
 def _look_at(cell: str) -> tuple[float, str]:

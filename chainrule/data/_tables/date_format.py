@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from itertools import product
 
-from chainrule.data._tables.cell_column import MISSING, CellColumn, ListedCells, as_number
+from chainrule.data._tables.cell_column import MISSING, CellColumn, as_number
 
 _EPOCH, _TICK = datetime(1970, 1, 1), timedelta(microseconds=1)
 _DAY = 86_400_000_000
@@ -151,7 +151,7 @@ class DateFormat:
         except (ValueError, TypeError):
             return cell
 
-    def integers(self, cells: CellColumn, *, alike: bool = False) -> ListedCells:
+    def integers(self, cells: CellColumn, *, alike: bool = False) -> CellColumn:
         """Write the integers of a column's dates; any other text stays one, and a number becomes one."""
         texts = cells.texts()
         numbers = {cell: self.number(cell, alike=alike) for cell in dict.fromkeys(texts)}
@@ -159,7 +159,7 @@ class DateFormat:
             cell: str(number) if number is not None else cell if as_number(cell) is None else _NO_DATE
             for cell, number in numbers.items()
         }
-        return ListedCells([written[cell] for cell in texts])
+        return CellColumn([written[cell] for cell in texts])
 
 
 def _split(cell: str) -> tuple[str, str]:

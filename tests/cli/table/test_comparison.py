@@ -111,6 +111,14 @@ def test_later_columns_are_conditioned_on_by_importance_as_enumeration_says(comm
     assert found == pytest.approx(share, abs=4 * (share * (1 - share) / len(rows)) ** 0.5 + 0.02)
 
 
+def test_rare_categories_are_compared(command, tmp_path):
+    """A run draws them as <other>, which the comparison of the page refused."""
+    (tmp_path / "real.csv").write_text("colour,n\n" + "red,1\nblue,2\n" * 40 + "mauve,3\n")
+    (tmp_path / "synthetic.csv").write_text("colour,n\n" + "red,1\nblue,2\n<other>,3\n" * 9)
+    rows, _ = figures(command, tmp_path / "real.csv", tmp_path / "synthetic.csv")
+    assert 0.3 < rows[0]["distance"] < 0.35
+
+
 @pytest.mark.parametrize(
     ("where", "message"),
     [

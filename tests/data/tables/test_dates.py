@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chainrule.data import prepare_table
-from chainrule.data._tables.cell_column import ListedCells
+from chainrule.data._tables.cell_column import CellColumn
 from chainrule.data._tables.date_format import DateFormat
 
 DAY = 86_400_000_000
@@ -153,7 +153,7 @@ def test_another_notation_is_rewritten(zone, given, written):
 def test_a_list_and_a_file_are_encoded_alike(tmp_path):
     _, column = prepared(tmp_path, days(300))
     cells = ["2024-02-01", "", "2023-12-31", "2024-2-1"]
-    values, bad = column.encode_cells(ListedCells(cells))
+    values, bad = column.encode_cells(CellColumn(cells))
     assert bad == 3
     assert np.array_equal(values[:3], [column.encode(cell) for cell in cells[:3]], equal_nan=True)
     with pytest.raises(ValueError, match=r"column 'day': expected a date such as 2024-0\d-\d\d, got '2024-2-1'"):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from chainrule.data import prepare_table
 from chainrule.data._tables import TableFile, quick_csv, table_file
-from chainrule.data._tables.cell_column import MISSING, ListedCells
+from chainrule.data._tables.cell_column import MISSING, CellColumn
 
 pytest.importorskip("polars")
 
@@ -43,7 +43,7 @@ def test_both_kinds_of_columns_answer_alike(cells):
 
     from chainrule.data._tables.quick_csv import PolarsCells
 
-    quick, listed = PolarsCells(polars.Series(cells)), ListedCells(cells)
+    quick, listed = PolarsCells(polars.Series(cells)), CellColumn(cells)
     assert quick.counts() == listed.counts()
     assert quick.counts({"red", "0"}) == listed.counts({"red", "0"})
     one, other = quick.numbers(), listed.numbers()

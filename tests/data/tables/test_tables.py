@@ -21,7 +21,7 @@ from chainrule.data._tables import (
     table_batches,
     table_evaluation,
 )
-from chainrule.data._tables.cell_column import Block, ListedCells
+from chainrule.data._tables.cell_column import Block, CellColumn
 
 NAN = math.nan
 
@@ -112,7 +112,7 @@ def test_a_type_may_be_said_and_a_column_left_out(tmp_path):
 def test_frequent_numbers_are_atoms():
     facts = ColumnFacts("gain", "rows")
     cells = ["0" if line % 10 else str(1000 + 37 * line) for line in range(1000)]
-    facts.add(ListedCells(cells), np.arange(1000))
+    facts.add(CellColumn(cells), np.arange(1000))
     column = facts.numbers("integer", missing=False)
     assert column.atoms == (0.0,)
     assert column.low == 0
@@ -263,7 +263,7 @@ def test_an_epoch_reads_every_row_once():
 
 def test_a_missing_number_is_no_number():
     facts = ColumnFacts("age", "rows")
-    facts.add(ListedCells(["1", "2", "3", "NA", "nan"]), np.arange(5))
+    facts.add(CellColumn(["1", "2", "3", "NA", "nan"]), np.arange(5))
     schema = ColumnSchema.fit(facts, "integer", 1)
     assert math.isnan(schema.encode("?"))
     assert schema.decode(NAN) == ""

@@ -255,7 +255,7 @@ def _draw(axis: Any, forecast: Forecast, number: int, name: str) -> None:
     axis.plot(after, forecast.paths[:, number].mean(0), color=_BLUE, linewidth=1.5, label="mean")
     axis.axvline(-0.5, color=_GREY, linewidth=0.8)
     axis.set_title(name, loc="left", fontsize=10)
-    axis.legend(loc="upper left", fontsize=8, frameon=False)
+    axis.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=9, fontsize=8, frameon=False)  # never on the curves
     labels = {tick: _time(forecast, number, tick).replace(" ", "\n") for tick in (horizon - 1, -past, -1, -past // 2)}
     width = max(len(line) for label in labels.values() for line in label.splitlines())
     apart = (width + 2) / _ACROSS * (past + horizon)

@@ -130,7 +130,6 @@ class SoundTask(Task["WaveNet"]):
     Sampling, sample = verbs.SoundSampling, verbs.sample_sounds
     FILES = (".wav",)
     Inspection, inspect = verbs.SoundInspection, verbs.inspect_sounds
-    Embedding, embed = verbs.SoundEmbedding, verbs.embed_sounds
     writes_page = False
     CHECKED = (3, 24)
 

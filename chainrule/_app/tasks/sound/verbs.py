@@ -1,7 +1,6 @@
 """Draw, score, embed and inspect sounds with a trained model."""
 
 import math
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -184,38 +183,6 @@ def _score(run: "SoundTask", model: "WaveNet", file: "SoundFile", label: str | N
         "bits_per_sample": float(nats.mean() / math.log(2)),
         "most_at": float((means.argmax() + width / 2) / run.rate),
     }
-
-
-@dataclass(frozen=True)
-class SoundEmbedding:
-    """Embed sounds: the last layer's features after the last sample of each file, which see the receptive field.
-
-    Args:
-        data: A folder or archive of sounds, or one file; resampled to the run's rate.
-    """
-
-    label: str | None = None
-    """Label of all sounds, in a run with labels; read from file names by default."""
-
-
-def embed_sounds(run: "SoundTask", data: str, options: SoundEmbedding, *, device: str) -> Result:
-    model = run.model(device)
-    model_device = modes.device_of(model)
-
-    def rows() -> Iterator[Sequence[Any]]:
-        for file in _sounds.Collection(data).files:
-            name, context = label_of(run, file, options.label)
-            end: deque[int] = deque(maxlen=model.receptive_field)  # the model sees nothing earlier
-            for block in _sounds.read_sound(file, run.rate):
-                end.extend(run.levels.encode(block)[-model.receptive_field :].tolist())
-            if not end:
-                raise ValueError(f"{file.label}: expected a sound, got none: it has no samples")
-            x = torch.tensor([[*end, 0]], device=model_device)  # the features at an element are of those before it
-            with torch.no_grad():
-                h = model.features(x, None if context is None else context.to(model_device))[0, -1]
-            yield file.name, name, h.float().cpu().numpy()
-
-    return Result([Column("input"), Column("label"), Column("code", heading="z")], rows(), main="code", form="csv")
 
 
 _SHARES = (0.5, 0.9, 0.99)

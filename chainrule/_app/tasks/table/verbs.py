@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 from chainrule._app.heavy import modes, torch
@@ -86,7 +87,8 @@ def _known_row(run: "TableTask", where: str) -> "PartialRow":
     names = [column.name for column in run.schema.kept]
     for name, equals, _ in pairs:
         if not equals or name.strip() not in names:
-            raise ValueError(f"--where: expected COLUMN=VALUE,... of {', '.join(names):.100}, got {name!r:.60}")
+            known = shorten(", ".join(names), 100, placeholder=" …")
+            raise ValueError(f"--where: expected COLUMN=VALUE,... of {known}, got {name!r:.60}")
     if len(values) < len(pairs):
         raise ValueError(f"--where: expected each column once, got {where!r:.100}")
     try:

@@ -109,7 +109,6 @@ class TagTask(Task["SequenceTagger"]):
     Prediction, predict = verbs.Tagging, verbs.tag_file
     Evaluation, evaluate = verbs.TagEvaluation, verbs.evaluate_tags
     Inspection, inspect = verbs.TagInspection, verbs.inspect_tagger
-    Embedding, embed = verbs.TagEmbedding, verbs.embed_sentences
     writes_page = False
 
     @classmethod

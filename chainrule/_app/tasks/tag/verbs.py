@@ -98,34 +98,6 @@ def tagged_sentences(run: "TagTask", model: "SequenceTagger", file: "ConllFile",
             yield TaggedSentence(best, shares[row, :length].tolist())
 
 
-@dataclass(frozen=True)
-class TagEmbedding:
-    """Embed sentences: print the line of each, and the mean of the features that predict its tags.
-
-    Args:
-        data: Sentences in the columns of training, with or without tags, or one word per line; .gz too; - is standard
-            input.
-    """
-
-    text: Switch = False
-    """Read each line of DATA as a sentence, with words separated by blanks."""
-
-
-def embed_sentences(run: "TagTask", file: str, options: TagEmbedding, *, device: str) -> Result:
-    from chainrule.layers import mean_pooling
-
-    model, read = run.model(device), sentences_of(run, file, tagged=False, text=options.text)
-
-    def rows() -> Iterator[Sequence[Any]]:
-        sentences = iter(read.sentences)
-        for context, lengths in _batches(run, model, read):
-            with torch.no_grad():
-                codes = mean_pooling(model.features(context, lengths), lengths).float().cpu().numpy()
-            yield from ((str(next(sentences).line), z) for z in codes)
-
-    return Result([Column("input"), Column("code", heading="z")], rows(), main="code", form="csv")
-
-
 def _batches(run: "TagTask", model: "SequenceTagger", file: "ConllFile") -> "Iterator[tuple[Context, Tensor]]":
     """Yield batches of a file's sentences as the model reads them, with lengths, in order."""
     from chainrule.state import map_state
