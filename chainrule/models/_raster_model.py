@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
-from chainrule._base import Context, Executor
+from chainrule._base import Context
 from chainrule._checks import check_prefix
+from chainrule._executor import Executor
 from chainrule.heads import Categorical
 from chainrule.heads._adapter import Draw
 from chainrule.kernels._compiled import compiled_loops, first_compiled
