@@ -140,7 +140,7 @@ class _Block(nn.Module):
 
     def forward(self, h: Tensor, scale: int, label: Tensor | None, dropout: float) -> Tensor:
         c = self.first(concatenated_elu(h))
-        bias = self.scale_bias.weight[scale].view(1, -1, 1, 1)
+        bias = self.scale_bias(torch.tensor(scale, device=h.device)).view(1, -1, 1, 1)
         if self.label_bias is not None:
             bias = bias + self.label_bias(label).unsqueeze(-1).unsqueeze(-1)
         a = self.second(nn.functional.dropout(concatenated_elu(c), dropout)) + bias
