@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from chainrule._app.run import Run
     from chainrule._app.tasks import open_run
     from chainrule._app.tasks.table.comparison import compare_tables
-    from chainrule._base import AutoregressiveModel, Executor, LikelihoodModel
+    from chainrule._base import AutoregressiveModel, LikelihoodModel
+    from chainrule._executor import Executor
     from chainrule._latent import LatentModel
     from chainrule.interchange import import_model
     from chainrule.models._logits_model import from_logits

@@ -2,24 +2,20 @@
 
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Iterator
+from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
-from chainrule._checks import check_lengths, check_prefix, fill_padding, for_rows, length_mask, prefix_rows, spread
+from chainrule._checks import check_lengths, fill_padding, for_rows, length_mask, prefix_rows, spread
+from chainrule._executor import Executor
 from chainrule._modes import device_of, drawn_in_evaluation, evaluating
-from chainrule.heads._adapter import Draw, compiled_draws, head_of, recorded_draws
+from chainrule.heads._adapter import Draw, head_of
 from chainrule.heads._categorical import check_filters
-from chainrule.kernels._compiled import RECORDED, first_compiled
 from chainrule.state import State, map_state
 
-if TYPE_CHECKING:
-    from chainrule.kernels._compiled_loops import Scores
-
-Step = Callable[[Tensor | None, State], tuple[Distribution, State]]
 Context: TypeAlias = State  # condition of a sequence: a tensor, or a tree of tensors, batch first
 
 
@@ -195,7 +191,7 @@ class AutoregressiveModel(LikelihoodModel):
             raise ValueError(f"length: expected fewer than the {end} positions that were learned, got {drawn}")
         return end - drawn if self.reach is None else min(self.reach, end - drawn)
 
-    def prepare(self) -> "Executor":
+    def prepare(self) -> Executor:
         """Return the model's computation in evaluation mode for fixed weights, which may be prepared once.
 
         Whatever draws, searches, completes or codes calls its methods; this version calls the model's own.
@@ -327,74 +323,3 @@ class ChunkModel(AutoregressiveModel):
 
     def unroll(self, x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[Distribution, State]:
         return self.read(x, state, x_prev)
-
-
-class Executor:
-    """A model prepared for sampling and search, while its weights do not change.
-
-    `step` equals the model's in evaluation, which is the default. It may write behind the states that it returned, but
-    each of them stays valid.
-    """
-
-    def __init__(self, model: AutoregressiveModel, step: Step | None = None):
-        self.model, self.step = model, step or model.step
-
-    def unroll(self, x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[Distribution, State]:
-        return self.model.unroll(x, state, x_prev)
-
-    def compiled_scores(self, state: State) -> "Scores | None":
-        """The scores of one endless sequence of symbols from a state on, by compiled loops; None without any."""
-        return None
-
-    def fixed(self, state: State) -> tuple[Step, State] | None:
-        """A step that keeps nothing outside its state, and the state in the shape that it keeps; None without any."""
-        return None
-
-    @property
-    def saved(self) -> float:
-        """Estimate of the seconds that compiled scores save per element, from the model alone; 0 without any."""
-        return 0.0
-
-    def draws(
-        self, n: int, context: Context, prefix: Tensor | None, pick: Draw, count: int | None = None
-    ) -> Iterator[Tensor]:
-        """The elements (n,) that follow a prefix (n, P, ...), each as `pick` draws it; `count` are needed, or all."""
-        x_prev, known = None, 0 if prefix is None else prefix.shape[1]
-        with torch.no_grad():
-            state = self.model.initial_state(n, context)
-            if prefix is not None and known:
-                conditionals, state = self.unroll(prefix, state)
-                check_prefix(conditionals, prefix)
-                x_prev = prefix[:, -1]
-        rest = None if (length := self.model.sequence_length) is None else length - known
-        first = first_compiled(self.saved, rest if count is None else count) if n == 1 else None
-        for drawn in itertools.count() if rest is None else range(rest):
-            if drawn == first:
-                with torch.no_grad():
-                    scores = self.compiled_scores(state)
-                if scores is not None:
-                    yield from itertools.islice(compiled_draws(scores, x_prev, pick), rest and rest - drawn)
-                    return
-            elif drawn == RECORDED and x_prev is not None and x_prev.is_cuda and rest is None:
-                yield from recorded_draws(self.fixed(state), x_prev, pick)
-            with torch.no_grad():  # entered for each element: a generator must not leak it to its caller
-                conditional, state = self.step(x_prev, state)
-                x_prev = pick(conditional)
-            yield x_prev
-
-    def rows(
-        self, n: int, count: int, context: Context, prefix: Tensor | None, pick: Draw, eos: int | None = None
-    ) -> Tensor:
-        """Return the elements after a prefix as `draws` gives them, (n, count, ...), `eos` after the first of a row."""
-        elements: list[Tensor] = []
-        last = prefix[:, -1] if prefix is not None and prefix.shape[1] > 0 else None
-        for drawn in itertools.islice(self.draws(n, context, prefix, pick, count), count):
-            if eos is not None and last is not None:
-                drawn = torch.where(last == eos, eos, drawn)
-            last = drawn
-            elements.append(drawn)
-            if eos is not None and bool((drawn == eos).all()):
-                elements += [drawn] * (count - len(elements))
-                break
-        # Rows of elements first: writing them one by one into columns takes several times as long.
-        return torch.stack(elements).transpose(0, 1).contiguous()

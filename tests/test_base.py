@@ -7,8 +7,9 @@ import torch
 from torch import nn
 from torch.distributions import Independent, LogNormal, Normal
 
-from chainrule._base import AutoregressiveModel, Executor
+from chainrule._base import AutoregressiveModel
 from chainrule._checks import length_mask
+from chainrule._executor import Executor
 from chainrule.heads import Categorical
 
 

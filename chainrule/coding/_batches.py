@@ -9,7 +9,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from chainrule._base import AutoregressiveModel, Context, Step
+from chainrule._base import AutoregressiveModel, Context
+from chainrule._executor import Step
 from chainrule._modes import evaluating, in_evaluation
 from chainrule.coding._range_coder import RangeCoder, RangeDecoder, RangeEncoder, Rows
 from chainrule.heads._adapter import head_of

@@ -162,7 +162,8 @@ def beam_search(
         return []
     beam, state = _begin(model, row_count, context, prefix, device)
     prefix_length = beam.sequences.shape[1]
-    step, x_prev, state = model.prepare().step, beam.sequences[:, -1] if prefix_length else None, share_memories(state)
+    step = model.prepare().step_for(max_length - prefix_length)
+    x_prev, state = beam.sequences[:, -1] if prefix_length else None, share_memories(state)
     names = list(range(row_count))  # the caller's number of each row that is still searched
     ended = [Ended(n_best) for _ in names]
     results: dict[int, Decoded] = {}

@@ -12,10 +12,12 @@ from torch.distributions import Distribution
 from chainrule._modes import seed_torch
 from chainrule.heads._categorical import Bernoulli, Categorical
 from chainrule.heads._head import Head, WrappedHead, check_drawable
+from chainrule.kernels._compiled import FEW
 from chainrule.kernels._cuda_graphs import recorded_scores
+from chainrule.state import count_rows
 
 if TYPE_CHECKING:
-    from chainrule.kernels._compiled_loops import Scores
+    from chainrule.kernels._compiled_loops import Rows
 
 
 def head_of(distribution: Distribution) -> Head:
@@ -83,13 +85,14 @@ class Draw:
         return filtered.sample(generator=self.generator)
 
 
-def compiled_draws(scores: "Scores", x_prev: Tensor | None, pick: Draw) -> Iterator[Tensor]:
+def compiled_draws(rows: "Rows", state: Any, x_prev: Tensor | None, pick: Draw) -> Iterator[Tensor]:
     """Yield the symbols of one sequence after `x_prev`, without end, with the noise of `Categorical`."""
     from chainrule.kernels._compiled_loops import draw
 
-    symbol, noise = -1 if x_prev is None else int(x_prev), None
+    symbols, noise = np.array([-1]) if x_prev is None else x_prev.cpu().numpy().astype(np.int64), None
+    held = rows.begin(state)
     while True:
-        row = scores(symbol)
+        row = rows.scores(symbols, held)[0]
         symbol = -1
         if pick.top_k is None and pick.top_p is None:
             if noise is None:
@@ -99,7 +102,29 @@ def compiled_draws(scores: "Scores", x_prev: Tensor | None, pick: Draw) -> Itera
             symbol = draw(row, numbers, pick.temperature)
         if symbol < 0:
             symbol = int(pick(Categorical(torch.from_numpy(row))))
-        yield torch.from_numpy(np.array([symbol]))  # a third of the time of torch.tensor
+        symbols = np.array([symbol])
+        yield torch.from_numpy(symbols)  # a third of the time of torch.tensor
+
+
+class CompiledStep:
+    """A prepared step, in compiled loops for a few rows of symbols, as it is for any other."""
+
+    def __init__(self, rows: "Rows", plain: Callable[..., Any]):
+        self._rows, self._plain = rows, plain
+
+    @torch.no_grad()
+    def __call__(self, x_prev: Tensor | None, state: Any) -> tuple[Distribution, Any]:
+        count = count_rows(state)
+        if x_prev is None:
+            symbols = np.full(count, -1)
+        else:
+            symbols = np.ascontiguousarray(x_prev.numpy(force=True))
+            known = symbols.dtype == np.int64 and 0 <= symbols.min() <= symbols.max() < self._rows.vocab_size
+            count = count if symbols.shape == (count,) and known else FEW + 1
+        if count > FEW:
+            return self._plain(x_prev, state)
+        held = self._rows.begin(state)
+        return Categorical(torch.from_numpy(self._rows.scores(symbols, held))), self._rows.state(held)
 
 
 def recorded_draws(fixed: tuple[Callable[..., Any], Any] | None, x_prev: Tensor, pick: Draw) -> Iterator[Tensor]:

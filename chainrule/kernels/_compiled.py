@@ -12,6 +12,8 @@ from chainrule.kernels import enabled
 
 RECORDED = 16
 """Elements of sequences on a GPU after which drawing goes on with a recorded step: recording takes as long as four."""
+FEW = 16
+"""Sequences that compiled loops step side by side in less time than torch (benchmarks/LOG.md)."""
 _LOADING = 0.6
 """Seconds that loading numba and machine code takes, once (benchmarks/LOG.md)."""
 

@@ -1,10 +1,12 @@
-"""Sequences of symbols in compiled loops: the scores of the next symbol of one sequence, again and again.
+"""Sequences of symbols in compiled loops: the scores of the next symbol of each of a few sequences, again and again.
 
-A `Scores` reads the symbol before, and returns the scores (V,) of the next one, in any normalisation. It changes
-its private state and the scores in place: nothing is allocated for an element.
+`Rows` are a model with fixed weights. What they hold of some sequences is changed in place by every element; it is made
+from a state, and made a state again.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -13,12 +15,13 @@ import torch
 
 from chainrule.kernels import _compiled_models as models
 from chainrule.kernels import _compiled_transformer as transformer
+from chainrule.state import State, map_state
 
 Array: TypeAlias = npt.NDArray[Any]
-Scores: TypeAlias = Callable[[int], Array]
-"""Function of a symbol; −1 stands for no symbol before the next."""
-Read: TypeAlias = Callable[[int, Array], None]
-"""Writes what a model reads for a symbol, which is as above."""
+Read: TypeAlias = Callable[[Array, list[State], Array], None]
+"""Writes what a model reads, (B, N), for symbols (B,), −1 for none; the list holds what it keeps of those before."""
+_ROOM = 128  # elements, at least, until a cache moves to a new buffer
+AHEAD = 64  # positions whose vectors and turns are computed together
 
 
 def array(tensor: torch.Tensor) -> Array:
@@ -26,8 +29,34 @@ def array(tensor: torch.Tensor) -> Array:
     return np.ascontiguousarray(tensor.detach().numpy())
 
 
+def _copied(tensor: torch.Tensor) -> torch.Tensor:
+    """Copy a tensor to contiguous memory: loops are compiled for it alone."""
+    return tensor.clone(memory_format=torch.contiguous_format)
+
+
+class Rows(ABC):
+    """A model of symbols in compiled loops, which step sequences side by side: one has the same bits in any company."""
+
+    vocab_size: int  # V
+    dtype: np.dtype[Any]  # of the scores
+    normalised = False  # whether the scores are log p
+    steps = True  # whether a state costs little: a copy, at most
+
+    @abstractmethod
+    def begin(self, state: State) -> Any:
+        """Return what is held of B sequences, apart from their state."""
+
+    @abstractmethod
+    def scores(self, symbols: Array, held: Any) -> Array:
+        """Return the scores (B, V) of the next symbols in any normalisation, after symbols (B,); −1 stands for none."""
+
+    @abstractmethod
+    def state(self, held: Any) -> State:
+        """Return the state of what is held, which goes on only by `begin` of that state."""
+
+
 class Recurrence:
-    """A stack of recurrent cells in one direction.
+    """A stack of recurrent cells in one direction, which holds h and c, (L, B, M) each.
 
     Args:
         kind: a key of `KINDS`.
@@ -35,10 +64,9 @@ class Recurrence:
         weight_ih: of each layer above the lowest, (G·M, M).
         bias: of the same, (G·M,).
         bias_hn: of each layer of a GRU whose reset comes after the product, (M,); zeros elsewhere.
-        state: the parts (1, L, M) of the state, h first.
 
     Attributes:
-        projected: (G·M,), where the projected input of the lowest layer is to be written.
+        width: G·M, of the projected input of the lowest layer.
     """
 
     def __init__(
@@ -48,71 +76,196 @@ class Recurrence:
         weight_ih: Sequence[torch.Tensor],
         bias: Sequence[torch.Tensor],
         bias_hn: Sequence[torch.Tensor],
-        state: Sequence[torch.Tensor],
     ):
         def stacked(parts: Sequence[torch.Tensor], *shape: int) -> Array:
             return array(torch.stack(list(parts))) if parts else np.empty((0, *shape), dtype)
 
         self._kind, first = models.KINDS[kind], array(weight_hh[0])
-        (gates, size), dtype = first.shape, first.dtype
+        (self.width, size), dtype = first.shape, first.dtype
         weights = first[None] if len(weight_hh) == 1 else stacked(weight_hh)
-        above = stacked(weight_ih, gates, size), stacked(bias, gates)
-        self._h, c = (state[part][0].detach().numpy().copy() for part in (0, -1))
-        self.projected = np.empty(gates, dtype)
-        self._rest = (*above, weights, stacked(bias_hn), self._h, c, self.projected, np.empty(size, dtype))
+        self._rest = stacked(weight_ih, self.width, size), stacked(bias, self.width), weights, stacked(bias_hn)
 
-    def step(self) -> Array:
-        """Read what is `projected`; the top layer's h, (M,)."""
-        models.advance(self._kind, *self._rest)
-        top: Array = self._h[-1]
+    def begin(self, state: State) -> tuple[Array, ...]:
+        """Return the parts of a state."""
+        parts = state if isinstance(state, tuple) else (state,)
+        return tuple(np.array(part.detach().transpose(0, 1).numpy(), self._rest[2].dtype, order="C") for part in parts)
+
+    def step(self, projected: Array, held: tuple[Array, ...]) -> Array:
+        """Read the projected input of the lowest layer, which is overwritten; the top layer's h, (B, M)."""
+        scratch = np.empty((len(projected), held[0].shape[2]), projected.dtype)
+        models.advance(self._kind, *self._rest, held[0], held[-1], projected, scratch)
+        top: Array = held[0][-1]
         return top
 
+    def state(self, held: tuple[Array, ...]) -> State:
+        """Return it as the layer has it."""
+        parts = tuple(torch.from_numpy(part).transpose(0, 1) for part in held)
+        return parts if len(parts) > 1 else parts[0]
 
-def recurrent_scores(read: Read, cells: Recurrence, weight: torch.Tensor, bias: torch.Tensor) -> Scores:
-    """Return the scores W h + b of a stack of cells.
+
+@dataclass
+class _Cache:
+    """Keys and values of a few sequences in a buffer (2, L, B, G, C, d), with room behind them."""
+
+    numbers: Array
+    end: int  # slots filled; each sequence ends there
+    count: Array  # (B,) elements read; never changed, as states share it
+
+
+class Blocks:
+    """Transformer blocks, which hold their keys and values.
+
+    A state's cache is a stretch of the buffer. The newest state goes on in the same buffer, where no earlier one looks;
+    any other is copied.
 
     Args:
-        read: writes the projected input of the lowest layer for a symbol.
-        cells: the stack.
-        weight, bias: W (V, M) and b (V,).
-    """
-    weights, biases = array(weight), array(bias)
-    scores = np.empty_like(biases)
+        weights: of the blocks.
+        window: W.
+        positioned: whether vectors of positions are added, and counted.
+        places: returns, for some positions from a given one on, vectors (m, D) that are added to the features, and
+            cosines and sines (m, d) of the turns of heads; (m, 0) for none. It raises if the first has none.
 
-    def step(symbol: int) -> Array:
-        read(symbol, cells.projected)
-        models.predict(weights, biases, cells.step(), scores)
+    Attributes:
+        width: D.
+    """
+
+    def __init__(
+        self,
+        weights: transformer.Weights,
+        window: int,
+        positioned: bool,
+        places: Callable[[int], tuple[Array, Array]],
+    ):
+        self._weights, self._window, self._positioned, self._places = weights, window, positioned, places
+        self._last: tuple[State, _Cache] | None = None
+        self._ahead = dict[int, tuple[Array, Array]]()
+        self.width = weights.join.shape[1]
+        self._widths = self.width, weights.project.shape[1], weights.first.shape[1], weights.second.shape[2]
+        self._scratch = [weights.join[:0]]
+
+    def begin(self, state: State) -> _Cache:
+        """Return the cache of a state."""
+        last, self._last = self._last, None
+        if last is not None and last[0] is state:
+            return last[1]
+        blocks = state["blocks"]
+        parts = [torch.stack([block[name] for block in blocks]).detach().numpy() for name in ("keys", "values")]
+        (layers, rows, groups, held, size), kind = parts[0].shape, self._weights.join.dtype
+        numbers = np.empty((2, layers, rows, groups, held + max(held, _ROOM), size), kind)
+        for part, own in zip(parts, numbers, strict=True):
+            own[:, :, :, :held] = part
+        return _Cache(numbers, held, blocks[0]["count"].numpy())
+
+    def step(self, x: Array, cache: _Cache) -> Array:
+        """Read the features (B, D) of an element, which become the output."""
+        if cache.end == cache.numbers.shape[4]:
+            held = min(self._window - 1, cache.end)
+            shape = list(cache.numbers.shape)
+            shape[4] = held + max(held, _ROOM)
+            numbers = np.empty(shape, x.dtype)
+            numbers[..., :held, :] = cache.numbers[..., cache.end - held :, :]
+            cache.numbers, cache.end = numbers, held
+        if len(x) == 1:
+            place = self._place(int(cache.count[0]))
+        else:
+            places = zip(*map(self._place, cache.count.tolist()), strict=True)
+            place = np.concatenate(next(places)), np.concatenate(next(places))
+        cache.end, cache.count = cache.end + 1, cache.count + 1
+        if len(self._scratch[0]) != len(x):
+            self._scratch = [np.empty((len(x), width), x.dtype) for width in self._widths]
+        scores = np.empty(cache.end, x.dtype)
+        transformer.transform(
+            x, *place, cache.count, self._window, cache.end, cache.numbers, self._weights, *self._scratch, scores
+        )
+        return x
+
+    def _place(self, position: int) -> tuple[Array, Array]:
+        """Return the vector and the turns of a position."""
+        first, row = position - position % AHEAD, position % AHEAD
+        if first not in self._ahead:
+            if len(self._ahead) > AHEAD:
+                self._ahead.clear()
+            self._ahead[first] = self._places(first)
+        vectors, turns = self._ahead[first]
+        if row >= len(vectors):  # they end
+            self._places(position)
+        return vectors[row : row + 1], turns[row : row + 1]
+
+    def state(self, cache: _Cache) -> State:
+        """Return it as the stack has it."""
+        length, count = min(self._window - 1, cache.end), torch.from_numpy(cache.count)
+        keys, values = torch.from_numpy(cache.numbers).narrow(4, cache.end - length, length).unbind()
+        pairs = zip(keys.unbind(), values.unbind(), strict=True)
+        blocks = tuple({"keys": key, "values": value, "count": count} for key, value in pairs)
+        state = {"blocks": blocks, "position": count if self._positioned else None}
+        self._last = state, cache
+        return state
+
+
+class StackRows(Rows):
+    """Scores W h + b of recurrent cells or Transformer blocks.
+
+    Args:
+        read: writes the input of the stack.
+        stack: the cells or blocks.
+        weight, bias: W (V, M) and b (V,).
+        parts: splits a state into the stack's, and what `read` keeps of a sequence.
+        joined: inverts it.
+    """
+
+    def __init__(
+        self,
+        read: Read,
+        stack: Recurrence | Blocks,
+        weight: torch.Tensor,
+        bias: torch.Tensor,
+        parts: Callable[[State], tuple[State, State]],
+        joined: Callable[[State, State], State],
+    ):
+        self._read, self._stack, self._weight, self._bias = read, stack, array(weight), array(bias)
+        self._parts, self._joined, self.vocab_size, self.dtype = parts, joined, len(bias), self._bias.dtype
+
+    def begin(self, state: State) -> tuple[Any, list[State]]:
+        stack, past = self._parts(state)
+        return self._stack.begin(stack), [map_state(_copied, past)]
+
+    def scores(self, symbols: Array, held: tuple[Any, list[State]]) -> Array:
+        own, past = held
+        x = np.empty((len(symbols), self._stack.width), self.dtype)
+        self._read(symbols, past, x)
+        scores = np.empty((len(symbols), self.vocab_size), self.dtype)
+        models.predict(self._weight, self._bias, self._stack.step(x, own), scores)
         return scores
 
-    return step
+    def state(self, held: tuple[Any, list[State]]) -> State:
+        own, past = held
+        return self._joined(self._stack.state(own), past[0])
 
 
 def looked_up(table: torch.Tensor) -> Read:
     """Reads the rows of a table (V, N); the last one where there is no symbol."""
     rows = array(table)
 
-    def read(symbol: int, projected: Array) -> None:
-        projected[:] = rows[symbol]
+    def read(symbols: Array, past: list[State], x: Array) -> None:
+        np.take(rows, symbols, 0, x, "wrap")
 
     return read
 
 
-def embedded(embedding: torch.Tensor, ngrams: tuple[Sequence[torch.Tensor], int, torch.Tensor] | None = None) -> Read:
+def embedded(embedding: torch.Tensor, ngrams: tuple[Sequence[torch.Tensor], int] | None = None) -> Read:
     """Reads x, the embedding of a symbol and of the n-grams that it ends.
 
     Args:
         embedding: (V + 1, E), the last for a sequence that begins.
-        ngrams: tables of the n-grams of order 2, 3, ..., N, each (R, E); the longest n-gram with a separate row;
-            and (N − 1,) the symbols before the first.
+        ngrams: tables of the n-grams of order 2, 3, ..., N, each (R, E), and the longest n-gram with a separate row.
+            (B, N − 1) symbols before are kept.
     """
-    vectors = array(embedding)
-    tables, exact, recent = ngrams or ((), 1, torch.empty(0, dtype=torch.int64, device="cpu"))
-    begins = np.cumsum([0, *(len(table) for table in tables)])
-    rows, past = array(torch.cat([embedding[:0], *tables])), array(recent).copy()
-    start = len(vectors) - 1
+    vectors, (tables, exact) = array(embedding), ngrams or ((), 1)
+    begins, rows = np.cumsum([0, *map(len, tables)]), array(torch.cat([embedding[:0], *tables]))
 
-    def read(symbol: int, x: Array) -> None:
-        models.embed(start if symbol < 0 else symbol, past, len(vectors), vectors, rows, begins, exact, x)
+    def read(symbols: Array, past: list[State], x: Array) -> None:
+        recent = np.empty((len(symbols), 0), np.int64) if past[0] is None else past[0].numpy()
+        models.embed(symbols, recent, len(vectors), vectors, rows, begins, exact, x)
 
     return read
 
@@ -120,151 +273,122 @@ def embedded(embedding: torch.Tensor, ngrams: tuple[Sequence[torch.Tensor], int,
 def projected(read: Read, weight: torch.Tensor, bias: torch.Tensor) -> Read:
     """Reads W x + b of an x that is read, W (K, E) and b (K,)."""
     weights, biases = array(weight), array(bias)
-    x = np.empty(weights.shape[1], weights.dtype)
 
-    def read_product(symbol: int, y: Array) -> None:
-        read(symbol, x)
+    def read_product(symbols: Array, past: list[State], y: Array) -> None:
+        x = np.empty((len(symbols), weights.shape[1]), weights.dtype)
+        read(symbols, past, x)
         models.predict(weights, biases, x, y)
 
     return read_product
 
 
-def dilated_scores(
-    inputs: torch.Tensor,
-    queues: Sequence[torch.Tensor],
-    weight: Sequence[torch.Tensor],
-    bias: torch.Tensor,
-    residual: torch.Tensor,
-    linears: Sequence[tuple[torch.Tensor, torch.Tensor]],
-) -> Scores:
-    """Return the scores of a WaveNet.
+class DilatedRows(Rows):
+    """A WaveNet, for one sequence at a time.
 
     Args:
         inputs: (V + 1, N) of the first layer, for each symbol before; the last for a sequence that begins.
-        queues: of each layer, (n, N), the oldest input first.
+        queues: returns the queue of each layer in a state, (1, n, N), the oldest input first.
         weight: of each layer, (2N, N, k).
         bias: (L, 2N).
         residual: (L − 1, N, N), as `DilatedStack` has them.
         linears: weights and biases of the three layers after the stack.
     """
-    rows = array(inputs)
-    taps = array(torch.stack([part.transpose(1, 2).flatten(1) for part in weight]))
-    past = array(torch.cat(list(queues))).copy()
-    begins = np.cumsum([0, *map(len, queues)])
-    dilations = np.diff(begins) // (weight[0].shape[2] - 1)
-    own = taps, array(bias), array(residual.transpose(1, 2))
-    (first, first_bias), *others = [(array(part), array(offset)) for part, offset in linears]
-    channels, kind = rows.shape[1], rows.dtype
-    h, scores = np.empty(channels, kind), np.empty(len(others[-1][1]), kind)
-    read, a, outputs = (
-        np.empty(taps.shape[2], kind),
-        np.empty(2 * channels, kind),
-        np.empty((len(queues), channels), kind),
-    )
-    hidden = np.empty((2, len(first_bias)), kind)
-    rest = (first, first_bias, *others[0], *others[1], hidden, scores)
-    time = 0
 
-    def step(symbol: int) -> Array:
-        nonlocal time
-        h[:] = rows[symbol]
-        models.gated(time, h, past, begins, dilations, *own, read, a, outputs)
-        models.rectified_layers(outputs.reshape(-1), *rest)
-        time += 1
+    steps = False
+
+    def __init__(
+        self,
+        inputs: torch.Tensor,
+        queues: Callable[[State], Sequence[torch.Tensor]],
+        weight: Sequence[torch.Tensor],
+        bias: torch.Tensor,
+        residual: torch.Tensor,
+        linears: Sequence[tuple[torch.Tensor, torch.Tensor]],
+    ):
+        self._inputs, self._queues, self._bias = array(inputs), queues, bias.detach()
+        self._taps = array(torch.stack([part.transpose(1, 2).flatten(1) for part in weight]))
+        self._between, self._behind = weight[0].shape[2] - 1, array(residual.transpose(1, 2))
+        self._linears = [(array(part), array(offset)) for part, offset in linears]
+        self.vocab_size, self.dtype = len(linears[-1][1]), self._inputs.dtype
+
+    def begin(self, state: State) -> tuple[Any, ...]:
+        queues = self._queues(state)
+        begins = np.cumsum([0, *(queue.shape[1] for queue in queues)])
+        bias = self._bias if state["bias"] is None else self._bias + state["bias"][0]
+        past = array(torch.cat(list(queues), 1)[0]).copy()
+        return [0], past, begins, np.diff(begins) // self._between, array(bias)
+
+    def scores(self, symbols: Array, held: tuple[Any, ...]) -> Array:
+        (time,), past, begins, dilations, bias = held
+        (channels, kind), (first, second, third) = (past.shape[1], past.dtype), self._linears
+        h = self._inputs[symbols[0]].copy()
+        read, a = np.empty(self._taps.shape[2], kind), np.empty(2 * channels, kind)
+        outputs = np.empty((len(dilations), channels), kind)
+        own = self._taps, bias, self._behind, read, a, outputs
+        models.gated(time, h, past, begins, dilations, *own)
+        hidden, scores = np.empty((2, len(first[1])), kind), np.empty((1, len(third[1])), kind)
+        models.rectified_layers(outputs.reshape(-1), *first, *second, *third, hidden, scores[0])
+        held[0][0] += 1
         return scores
 
-    return step
+    def state(self, held: Any) -> State:
+        raise NotImplementedError
 
 
-def transformer_scores(
-    read: Read,
-    blocks: transformer.Weights,
-    cached: Sequence[Array],
-    window: int,
-    count: int,
-    places: Callable[[int], tuple[Array, Array]],
-    weight: torch.Tensor,
-    bias: torch.Tensor,
-) -> Scores:
-    """Return the scores W h + b of Transformer blocks.
-
-    Args:
-        read: writes the features (D,) of a symbol.
-        blocks: their weights.
-        cached: keys and values (L, G, n, d) of the last n elements.
-        window: W.
-        count: elements that have been read.
-        places: returns, for m positions from a given one on, vectors (m, D) that are added to the features, and cosines
-            and sines (m, d) of the turns of heads; (m, 0) for none.
-        weight, bias: W (V, D) and b (V,).
-    """
-    weights, biases = array(weight), array(bias)
-    (layers, groups, held, size), kind = cached[0].shape, weights.dtype
-    cache = np.empty((2, layers, groups, window, size), kind)
-    cache[:, :, :, np.arange(count - held, count) % window] = cached  # what holds nothing goes where nobody reads yet
-    heads, hidden, units = blocks.project.shape[1], blocks.first.shape[1], blocks.second.shape[2]
-    scratch = [np.empty(width, kind) for width in (weights.shape[1], heads, hidden, units, window)]
-    x, scores = np.empty(weights.shape[1], kind), np.empty_like(biases)
-    first, vectors, turns = count, x[:0], x[:0]
-
-    def step(symbol: int) -> Array:
-        nonlocal count, first, vectors, turns
-        if count - first == len(turns):
-            (vectors, turns), first = places(count), count
-        read(symbol, x)
-        place, slot = (vectors[count - first], turns[count - first]), (count % window, min(count + 1, window))
-        transformer.transform(x, *place, *slot, cache, blocks, *scratch)
-        models.predict(weights, biases, x, scores)
-        count += 1
-        return scores
-
-    return step
-
-
-def ngram_scores(
-    contexts: torch.Tensor, unigrams: torch.Tensor, keys: torch.Tensor, terms: torch.Tensor, backoffs: torch.Tensor
-) -> Scores:
+class NgramRows(Rows):
     """log p of n-gram counts; see `chainrule.layers.KneserNey`.
 
     Args:
-        contexts: (n − 1,) before the first symbol.
         unigrams, keys, terms, backoffs: the tables.
     """
-    own, tables = array(contexts).copy(), tuple(map(array, (unigrams, keys, terms, backoffs)))
-    p = np.empty_like(tables[0])
 
-    def step(symbol: int) -> Array:
-        if symbol >= 0:
-            models.read_ngrams(symbol, own, tables[1], len(p))
-        models.ngram_probs(own, *tables, p)
+    normalised = True
+
+    def __init__(self, *tables: torch.Tensor):
+        self._tables, self.vocab_size = tuple(map(array, tables)), len(tables[0])
+        self.dtype = self._tables[0].dtype
+
+    def begin(self, state: State) -> State:
+        return _copied(state)
+
+    def scores(self, symbols: Array, held: State) -> Array:
+        p = np.empty((len(symbols), self.vocab_size), self.dtype)
+        models.ngram_probs(symbols, held.numpy(), *self._tables, p)
         with np.errstate(divide="ignore"):
             return np.log(p, out=p)
 
-    return step
+    def state(self, held: State) -> State:
+        return held
 
 
-def mean_scores(parts: Sequence[Scores], weights: Sequence[float]) -> Scores:
+class MeanRows(Rows):
     """log of the mean of distributions as probabilities.
 
     Args:
-        parts: the scores of each.
+        parts: the models of each.
         weights: of each; they add up to 1.
     """
-    p: Array | None = None
 
-    def step(symbol: int) -> Array:
-        nonlocal p
-        rows = [part(symbol) for part in parts]
-        if p is None:
-            p = np.empty(len(rows[0]), np.result_type(*rows))
-        p[:] = 0
-        for row, weight in zip(rows, weights, strict=True):
-            models.add_softmax(weight, row, p)
+    normalised = True
+
+    def __init__(self, parts: Sequence[Rows], weights: Sequence[float]):
+        self._parts, self._weights, self.vocab_size = parts, weights, parts[0].vocab_size
+        self.dtype = np.result_type(*(part.dtype for part in parts))
+        self.steps = all(part.steps for part in parts)
+
+    def begin(self, state: State) -> list[Any]:
+        return [part.begin(own) for part, own in zip(self._parts, state, strict=True)]
+
+    def scores(self, symbols: Array, held: list[Any]) -> Array:
+        scores = [part.scores(symbols, own) for part, own in zip(self._parts, held, strict=True)]
+        p = np.zeros(scores[0].shape, self.dtype)
+        for part, own, weight in zip(self._parts, scores, self._weights, strict=True):
+            models.add_softmax(weight, own, part.normalised, p)
         with np.errstate(divide="ignore"):
-            np.log(p, out=p)
-        return p
+            return np.log(p, out=p)
 
-    return step
+    def state(self, held: list[Any]) -> State:
+        return tuple(part.state(own) for part, own in zip(self._parts, held, strict=True))
 
 
 draw = models.draw

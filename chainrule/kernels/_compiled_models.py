@@ -1,4 +1,4 @@
-"""One step of the models that compiled loops draw from, for a single sequence: recurrent cells, WaveNet, n-gram counts.
+"""One step of the models that compiled loops draw from: recurrent cells and n-gram counts, WaveNet for one sequence.
 
 Equations and the order of gates are as in `chainrule.layers`. A state is written in place.
 """
@@ -9,30 +9,58 @@ from typing import Any
 import numpy as np
 
 from chainrule.kernels._compiled_math import exp, sigmoid, tanh
-from chainrule.kernels._machine_code import compiled, compiled_sums, kept
+from chainrule.kernels._machine_code import compiled, compiled_sums, inlined_sums, kept
+
+
+@inlined_sums
+def _add_four(weight: Any, row: int, count: int, x: Any, y: Any) -> None:
+    """y += W x in four rows of W, `count` apart."""
+    zero, a, b = y.dtype.type(0), weight[row], weight[row + count]
+    c, d = weight[row + 2 * count], weight[row + 3 * count]
+    sum_a, sum_b, sum_c, sum_d = zero, zero, zero, zero
+    for column in range(len(x)):
+        sum_a += a[column] * x[column]
+        sum_b += b[column] * x[column]
+        sum_c += c[column] * x[column]
+        sum_d += d[column] * x[column]
+    y[row] += sum_a
+    y[row + count] += sum_b
+    y[row + 2 * count] += sum_c
+    y[row + 3 * count] += sum_d
+
+
+@inlined_sums
+def _add_one(weight: Any, row: int, x: Any, y: Any) -> None:
+    """y += W x in one row of W."""
+    a, total = weight[row], y.dtype.type(0)
+    for column in range(len(x)):
+        total += a[column] * x[column]
+    y[row] += total
 
 
 @compiled_sums
 def add_product(weight: Any, x: Any, y: Any) -> None:
     """y += W x: weight (M, N), x (N,), y (M,). Four rows at once, one of each quarter of W."""
-    zero, count = y.dtype.type(0), len(y) // 4  # rows far apart: beyond the cache, memory is read ahead in four places
+    count = len(y) // 4  # rows far apart: beyond the cache, memory is read ahead in four places
     for row in range(count):
-        a, b, c, d = weight[row], weight[row + count], weight[row + 2 * count], weight[row + 3 * count]
-        sum_a, sum_b, sum_c, sum_d = zero, zero, zero, zero
-        for column in range(len(x)):
-            sum_a += a[column] * x[column]
-            sum_b += b[column] * x[column]
-            sum_c += c[column] * x[column]
-            sum_d += d[column] * x[column]
-        y[row] += sum_a
-        y[row + count] += sum_b
-        y[row + 2 * count] += sum_c
-        y[row + 3 * count] += sum_d
+        _add_four(weight, row, count, x, y)
     for row in range(4 * count, len(y)):
-        a, sum_a = weight[row], zero
-        for column in range(len(x)):
-            sum_a += a[column] * x[column]
-        y[row] += sum_a
+        _add_one(weight, row, x, y)
+
+
+@compiled_sums
+def add_products(weight: Any, x: Any, y: Any) -> None:
+    """y += x Wᵀ: weight (M, N), x (B, N), y (B, M); W is read once. Each row's sums are those of `add_product`."""
+    if len(x) == 1:
+        add_product(weight, x[0], y[0])
+        return
+    count = y.shape[1] // 4
+    for row in range(count):
+        for b in range(len(x)):
+            _add_four(weight, row, count, x[b], y[b])
+    for row in range(4 * count, y.shape[1]):
+        for b in range(len(x)):
+            _add_one(weight, row, x[b], y[b])
 
 
 @compiled_sums
@@ -105,6 +133,13 @@ def unit(kind: int, a: Any, e: Any, h_prev: Any, c_prev: Any, h: Any, c: Any) ->
         copy(a, h)
 
 
+@compiled_sums
+def spread(x: Any, y: Any) -> None:
+    """Copy x (N,) to all rows of y (B, N)."""
+    for b in range(len(y)):
+        copy(x, y[b])
+
+
 @kept
 @compiled_sums
 def advance(kind: int, weight_ih: Any, bias: Any, weight_hh: Any, bias_hn: Any, h: Any, c: Any, a: Any, q: Any) -> None:
@@ -116,33 +151,35 @@ def advance(kind: int, weight_ih: Any, bias: Any, weight_hh: Any, bias_hn: Any, 
         bias: (L − 1, G·M), added to their products.
         weight_hh: (L, G·M, M).
         bias_hn: (L, M), of a GRU whose reset comes after the product.
-        h, c: (L, M), the state; c of an LSTM alone.
-        a: (G·M,), the projected input of the lowest layer; overwritten.
-        q: (M,), scratch.
+        h, c: (L, B, M), the state; c of an LSTM alone.
+        a: (B, G·M), the projected input of the lowest layer; overwritten.
+        q: (B, M), scratch.
     """
-    size = h.shape[1]
+    size = h.shape[2]
+    early = a.shape[1] - size * (kind in (GRU, BEFORE))
     for layer in range(len(h)):
         if layer:
-            copy(bias[layer - 1], a)
-            add_product(weight_ih[layer - 1], h[layer - 1], a)
+            spread(bias[layer - 1], a)
+            add_products(weight_ih[layer - 1], h[layer - 1], a)
         weight, own = weight_hh[layer], h[layer]
-        early = len(a) - size * (kind in (GRU, BEFORE))
-        add_product(weight[:early], own, a[:early])
+        add_products(weight[:early], own, a[:, :early])
         if kind == GRU:
-            copy(bias_hn[layer], q)
-            add_product(weight[early:], own, q)
+            spread(bias_hn[layer], q)
+            add_products(weight[early:], own, q)
         elif kind == BEFORE:
-            reset(a[:early], own, q)
-            add_product(weight[early:], q, a[early:])
-        unit(kind, a, q, own, c[layer], own, c[layer])
+            for b in range(len(a)):
+                reset(a[b, :early], own[b], q[b])
+            add_products(weight[early:], q, a[:, early:])
+        for b in range(len(a)):
+            unit(kind, a[b], q[b], own[b], c[layer, b], own[b], c[layer, b])
 
 
 @kept
 @compiled_sums
 def predict(weight: Any, bias: Any, h: Any, scores: Any) -> None:
-    """Compute the scores (V,) of all symbols: W h + b."""
-    copy(bias, scores)
-    add_product(weight, h, scores)
+    """Compute the scores (B, V) of all symbols, or another product with a matrix: W h + b."""
+    spread(bias, scores)
+    add_products(weight, h, scores)
 
 
 _MULTIPLIER, _MIXER, _POSITIVE = np.int64(1_000_003), np.int64(0x9E37_79B1), np.int64(0x7FFF_FFFF)
@@ -150,37 +187,39 @@ _MULTIPLIER, _MIXER, _POSITIVE = np.int64(1_000_003), np.int64(0x9E37_79B1), np.
 
 @kept
 @compiled_sums
-def embed(symbol: int, recent: Any, symbols: int, embedding: Any, tables: Any, begins: Any, exact: int, x: Any) -> None:
-    """Compute the input of the lowest layer, x (E,): the embedding of a symbol, and of the n-grams that it ends.
+def embed(symbols: Any, recent: Any, count: int, embedding: Any, tables: Any, begins: Any, exact: int, x: Any) -> None:
+    """Compute the inputs of the lowest layer, x (B, E): embeddings of symbols, and of the n-grams that they end.
 
     Args:
-        symbol: the symbol.
-        recent: (N − 1,) the symbols before it, the oldest first; it enters them.
-        symbols: how many different ones there are.
-        embedding: (symbols, E).
+        symbols: (B,), −1 for the last row of the embedding.
+        recent: (B, N − 1) the symbols before them, the oldest first; they enter them.
+        count: how many different symbols there are.
+        embedding: (count, E).
         tables: (R, E), the tables of n-grams one after another, as `chainrule.layers._ngrams` makes them.
         begins: (N,) the first row of each, and R.
         exact: the longest n-gram with a separate row.
         x: written.
     """
-    copy(embedding[symbol], x)
-    order = len(begins)
-    for n in range(2, order + 1):
-        first = len(recent) - (n - 1)
-        multiplier = np.int64(symbols) if n <= exact else _MULTIPLIER
-        code = np.int64(recent[first])
-        for index in range(first + 1, len(recent)):
-            code = code * multiplier + recent[index]
-        code = code * multiplier + symbol
-        if n > exact:
-            code = ((code ^ (code >> 17)) * _MIXER & _POSITIVE) % (begins[n - 1] - begins[n - 2])
-        row = tables[begins[n - 2] + code]
-        for j in range(len(x)):
-            x[j] += row[j]
-    for index in range(len(recent) - 1):
-        recent[index] = recent[index + 1]
-    if len(recent):
-        recent[len(recent) - 1] = symbol
+    for b in range(len(x)):
+        own, past = x[b], recent[b]
+        symbol = symbols[b] if symbols[b] >= 0 else count - 1
+        copy(embedding[symbol], own)
+        for n in range(2, len(begins) + 1):
+            first = len(past) - (n - 1)
+            multiplier = np.int64(count) if n <= exact else _MULTIPLIER
+            code = np.int64(past[first])
+            for index in range(first + 1, len(past)):
+                code = code * multiplier + past[index]
+            code = code * multiplier + symbol
+            if n > exact:
+                code = ((code ^ (code >> 17)) * _MIXER & _POSITIVE) % (begins[n - 1] - begins[n - 2])
+            row = tables[begins[n - 2] + code]
+            for j in range(len(own)):
+                own[j] += row[j]
+        for index in range(len(past) - 1):
+            past[index] = past[index + 1]
+        if len(past):
+            past[len(past) - 1] = symbol
 
 
 @kept
@@ -268,10 +307,9 @@ def _place(keys: Any, wanted: int) -> int:
     return low
 
 
-@kept
 @compiled
-def read_ngrams(symbol: int, contexts: Any, keys: Any, vocab_size: int) -> None:
-    """Update the contexts (n − 1,) by one more symbol; see `chainrule.layers._kneser_ney`."""
+def _read_ngram(symbol: int, contexts: Any, keys: Any, vocab_size: int) -> None:
+    """Update the contexts (n − 1,) by one more symbol."""
     for index in range(len(contexts) - 1, 0, -1):
         number = -1
         if contexts[index - 1] >= 0:
@@ -285,44 +323,52 @@ def read_ngrams(symbol: int, contexts: Any, keys: Any, vocab_size: int) -> None:
 
 @kept
 @compiled
-def ngram_probs(contexts: Any, unigrams: Any, keys: Any, terms: Any, backoffs: Any, p: Any) -> None:
-    """p (V,) of every symbol after the contexts (n − 1,)."""
+def ngram_probs(symbols: Any, contexts: Any, unigrams: Any, keys: Any, terms: Any, backoffs: Any, probs: Any) -> None:
+    """p (B, V) of every symbol after the contexts (B, n − 1), which symbols (B,) enter; −1 is none."""
     vocab_size = len(unigrams)
-    scale = unigrams.dtype.type(1)
-    for index in range(len(contexts)):
-        if contexts[index] >= 0:
-            scale *= backoffs[contexts[index]]
-    for v in range(vocab_size):
-        p[v] = unigrams[v] * scale
-    for index in range(len(contexts)):
-        context = contexts[index]
-        if context < 0:
-            continue
+    for b in range(len(probs)):
+        own, p = contexts[b], probs[b]
+        if symbols[b] >= 0:
+            _read_ngram(symbols[b], own, keys, vocab_size)
         scale = unigrams.dtype.type(1)
-        for longer in range(len(contexts) - 1, index, -1):
-            if contexts[longer] >= 0:
-                scale *= backoffs[contexts[longer]]
-        at = _place(keys, context * vocab_size)
-        while at < len(keys) and keys[at] < (context + 1) * vocab_size:
-            p[keys[at] - context * vocab_size] += terms[at] * scale
-            at += 1
+        for index in range(len(own)):
+            if own[index] >= 0:
+                scale *= backoffs[own[index]]
+        for v in range(vocab_size):
+            p[v] = unigrams[v] * scale
+        for index in range(len(own)):
+            context = own[index]
+            if context < 0:
+                continue
+            scale = unigrams.dtype.type(1)
+            for longer in range(len(own) - 1, index, -1):
+                if own[longer] >= 0:
+                    scale *= backoffs[own[longer]]
+            at = _place(keys, context * vocab_size)
+            while at < len(keys) and keys[at] < (context + 1) * vocab_size:
+                p[keys[at] - context * vocab_size] += terms[at] * scale
+                at += 1
 
 
 @kept
 @compiled_sums
-def add_softmax(weight: float, scores: Any, p: Any) -> None:
-    """p += weight · softmax(scores), and the scores become e^(scores − their greatest)."""
-    most = scores[0]
-    for v in range(1, len(scores)):
-        most = max(most, scores[v])
-    total = 0.0
-    for v in range(len(scores)):
-        scores[v] = exp(scores[v] - most)
-    for v in range(len(scores)):
-        total += scores[v]
-    share = p.dtype.type(weight / total)
-    for v in range(len(scores)):
-        p[v] += share * scores[v]
+def add_softmax(weight: float, scores: Any, normalised: bool, p: Any) -> None:
+    """p += weight · softmax(scores), (B, V), or weight · e^scores if that is the same; the scores are overwritten."""
+    for b in range(len(p)):
+        row, sums, total = scores[b], p[b], 1.0
+        most = scores.dtype.type(0)
+        if not normalised:
+            most, total = row[0], 0.0
+            for v in range(1, len(row)):
+                most = max(most, row[v])
+        for v in range(len(row)):
+            row[v] = exp(row[v] - most)
+        if not normalised:
+            for v in range(len(row)):
+                total += row[v]
+        share = p.dtype.type(weight / total)
+        for v in range(len(row)):
+            sums[v] += share * row[v]
 
 
 _LEAST_NOISE = float(np.finfo(np.float32).tiny)  # noise may be 0

@@ -1,10 +1,10 @@
-"""One element of a causal Transformer, for a single sequence; equations are as in `chainrule.layers`."""
+"""One element of a causal Transformer, for a few sequences; equations are as in `chainrule.layers`."""
 
 import math
 from typing import Any, NamedTuple
 
 from chainrule.kernels._compiled_math import exp, sigmoid, tanh
-from chainrule.kernels._compiled_models import add_product, copy, rectify
+from chainrule.kernels._compiled_models import add_product, add_products, copy, rectify, spread
 from chainrule.kernels._machine_code import compiled_sums, kept
 
 ACTIVATIONS = {"gelu": 0, "gelu-tanh": 1, "relu": 2, "swiglu": 3}
@@ -76,15 +76,14 @@ def _turn(x: Any, turns: Any) -> None:
 
 
 @compiled_sums
-def _attend(query: Any, keys: Any, values: Any, slope: Any, slot: int, scores: Any, y: Any) -> None:
-    """Write to y (d,) what a query reads of the n elements held, keys and values (n, d), the present one in a slot."""
+def _attend(query: Any, keys: Any, values: Any, slope: Any, scores: Any, y: Any) -> None:
+    """Write to y (d,) what a query reads of n elements, keys and values (n, d), the present one the last."""
     held = len(scores)
     scores[:] = 0
     add_product(keys, query, scores)
     if slope != 0:
         for index in range(held):
-            far = slot - index if index <= slot else slot - index + held
-            scores[index] -= slope * scores.dtype.type(far)
+            scores[index] -= slope * scores.dtype.type(held - 1 - index)
     most, total = scores[0], scores.dtype.type(0)
     for index in range(1, held):
         most = max(most, scores[index])
@@ -108,64 +107,79 @@ def _attend(query: Any, keys: Any, values: Any, slope: Any, slot: int, scores: A
 
 @compiled_sums
 def _add_branch(weight: Any, bias: Any, y: Any, x: Any) -> None:
-    """x += W y + b."""
-    for j in range(len(x)):
-        x[j] += bias[j]
-    add_product(weight, y, x)
+    """x += y Wᵀ + b, rows of x and y."""
+    for b in range(len(x)):
+        for j in range(len(bias)):
+            x[b, j] += bias[j]
+    add_products(weight, y, x)
+
+
+@compiled_sums
+def _normalise_rows(x: Any, norm: Any, w: Any, y: Any) -> None:
+    for b in range(len(x)):
+        _normalise(x[b], norm, w.centred, w.epsilon, y[b])
 
 
 @kept
 @compiled_sums
 def transform(
-    x: Any, vector: Any, turns: Any, slot: int, held: int, cache: Any, w: Any,
+    x: Any, vectors: Any, turns: Any, count: Any, window: int, end: int, cache: Any, w: Any,
     y: Any, heads: Any, hidden: Any, units: Any, scores: Any,
 ) -> None:  # fmt: skip
-    """Compute the output of all blocks.
+    """Compute the output of all blocks for B sequences.
 
     Args:
-        x: (D,), the input; overwritten by the output.
-        vector: (D,), of the position, added to x; (0,) for none.
-        turns: (d,), cosine and sine of each pair's angle; (0,) without rotary positions.
-        slot: where the element enters the cache.
-        held: elements that the cache then holds.
-        cache: (2, L, G, W, d), keys and values.
+        x: (B, D), the input; overwritten by the output.
+        vectors: (B, D), of the positions, added to x; (B, 0) for none.
+        turns: (B, d), cosine and sine of each pair's angle; (B, 0) without rotary positions.
+        count: (B,) elements of each sequence, this one included.
+        window: the last of them that its query reads.
+        end: the slot behind them, the last of which they enter.
+        cache: (2, L, B, G, C, d), keys and values.
         w: `Weights`.
-        y, heads, hidden, units, scores: (D,), ((H + 2G)d,), (F,) or (2F,), (F,), (W,), scratch.
+        y, heads, hidden, units, scores: (B, D), (B, (H + 2G)d), (B, F) or (B, 2F), (B, F), (C,), scratch.
     """
-    layers, groups, size = cache.shape[1], cache.shape[2], cache.shape[4]
+    rows, layers, groups, size = len(x), cache.shape[1], cache.shape[3], cache.shape[5]
     queries = len(w.slopes)
-    for j in range(len(vector)):
-        x[j] += vector[j]
+    for b in range(rows):
+        for j in range(vectors.shape[1]):
+            x[b, j] += vectors[b, j]
     for layer in range(layers):
         norm1, norm2 = w.norms[2 * layer], w.norms[2 * layer + 1]
         if w.norm_first:
-            _normalise(x, norm1, w.centred, w.epsilon, y)
+            _normalise_rows(x, norm1, w, y)
         else:
-            copy(x, y)
-        copy(w.project_bias[layer], heads)
-        add_product(w.project[layer], y, heads)
-        if len(turns):
-            for head in range(queries + groups):
-                _turn(heads[head * size : (head + 1) * size], turns)
-        for group in range(groups):
-            key, value = (queries + group) * size, (queries + groups + group) * size
-            copy(heads[key : key + size], cache[0, layer, group, slot])
-            copy(heads[value : value + size], cache[1, layer, group, slot])
-        for head in range(queries):
-            group, begin, end = head * groups // queries, head * size, (head + 1) * size
-            keys, values = cache[0, layer, group, :held], cache[1, layer, group, :held]
-            _attend(heads[begin:end], keys, values, w.slopes[head], slot, scores[:held], y[begin:end])
+            for b in range(rows):
+                copy(x[b], y[b])
+        spread(w.project_bias[layer], heads)
+        add_products(w.project[layer], y, heads)
+        for b in range(rows):
+            own, begin = heads[b], end - min(count[b], min(window, end))
+            if turns.shape[1]:
+                for head in range(queries + groups):
+                    _turn(own[head * size : (head + 1) * size], turns[b])
+            for group in range(groups):
+                key, value = (queries + group) * size, (queries + groups + group) * size
+                copy(own[key : key + size], cache[0, layer, b, group, end - 1])
+                copy(own[value : value + size], cache[1, layer, b, group, end - 1])
+            for head in range(queries):
+                group, at = head * groups // queries, head * size
+                keys, values = cache[0, layer, b, group, begin:end], cache[1, layer, b, group, begin:end]
+                query, read = own[at : at + size], y[b, at : at + size]
+                _attend(query, keys, values, w.slopes[head], scores[: end - begin], read)
         _add_branch(w.join[layer], w.join_bias[layer], y, x)
         if w.norm_first:
-            _normalise(x, norm2, w.centred, w.epsilon, y)
+            _normalise_rows(x, norm2, w, y)
         else:
-            _normalise(x, norm1, w.centred, w.epsilon, x)
-            copy(x, y)
-        copy(w.first_bias[layer], hidden)
-        add_product(w.first[layer], y, hidden)
-        _activate(w.activation, hidden, units)
+            _normalise_rows(x, norm1, w, x)
+            for b in range(rows):
+                copy(x[b], y[b])
+        spread(w.first_bias[layer], hidden)
+        add_products(w.first[layer], y, hidden)
+        for b in range(rows):
+            _activate(w.activation, hidden[b], units[b])
         _add_branch(w.second[layer], w.second_bias[layer], units, x)
         if not w.norm_first:
-            _normalise(x, norm2, w.centred, w.epsilon, x)
+            _normalise_rows(x, norm2, w, x)
     if w.norm_first:
-        _normalise(x, w.norms[2 * layers], w.centred, w.epsilon, x)
+        _normalise_rows(x, w.norms[2 * layers], w, x)

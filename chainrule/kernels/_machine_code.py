@@ -26,6 +26,7 @@ if config.DISABLE_JIT:
 compiled = njit(_nrt=False)
 # Of numbers: a product and a sum may fuse, and sums may be taken in the order of vectors. NaN and infinities stay.
 compiled_sums = njit(_nrt=False, error_model="numpy", fastmath={"contract", "reassoc", "nsz"})
+inlined_sums = njit(_nrt=False, error_model="numpy", fastmath={"contract", "reassoc", "nsz"}, forceinline=True)
 _ROOM = 1 << 20  # bytes of machine code: on a full disk numba would raise in the middle of a draw
 
 

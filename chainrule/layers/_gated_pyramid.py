@@ -59,13 +59,12 @@ class ShiftedConv2d(_Shifted):
         nn.init.normal_(self.weight, std=gain * self.weight[0].numel() ** -0.5)
         nn.init.zeros_(self.bias)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Read a whole image, (B, N, H, W) to (B, M, H, W), or half the rows and columns with stride 2."""
-        return self.below(nn.functional.pad(x, (0, 0, 1, 0)))
+    def forward(self, x: Tensor, *, with_above: bool = False) -> Tensor:
+        """Read a whole image, (B, N, H, W) to (B, M, H, W), or half the rows and columns with stride 2.
 
-    def below(self, rows: Tensor) -> Tensor:
-        """Read rows together with the one over them, (B, N, 1 + H, W) to (B, M, H, W)."""
-        convolved: Tensor = self.convolution(nn.functional.pad(rows, (1, int(self.reads_right))))
+        `with_above`: x begins with the row above, (B, N, 1 + H, W).
+        """
+        convolved: Tensor = self.convolution(nn.functional.pad(x, (1, int(self.reads_right), int(not with_above), 0)))
         return convolved
 
 
@@ -156,12 +155,12 @@ class GatedResidualBlock(RasterLayer):
         """
         over_first, over_second = self.blank_rows(x) if above is None else above
         read = concatenated_elu(x)
-        c = self.first.below(torch.cat([over_first, read], 2))
+        c = self.first(torch.cat([over_first, read], 2), with_above=True)
         for convolution, features in ((self.neighbour, neighbour), (self.shortcut, shortcut)):
             if convolution is not None and features is not None:
                 c = c + convolution(concatenated_elu(features))
         again = nn.functional.dropout(concatenated_elu(c), dropout)
-        a = self.second.below(torch.cat([over_second, again], 2))
+        a = self.second(torch.cat([over_second, again], 2), with_above=True)
         if self.label_bias is not None:
             a = a + self.label_bias(label).unsqueeze(-1).unsqueeze(-1)
         return x + nn.functional.glu(a, 1), (read[:, :, -1:], again[:, :, -1:])
@@ -290,7 +289,7 @@ class GatedPyramid(nn.Module):
         new = (count - start + 1) // 2  # coarse rows: one for every even row of these
         features, coarse_above = None, above["coarser"]
         if new:
-            coarse = self.shrink.below(rows[:, :, start : start + 2 * new])
+            coarse = self.shrink(rows[:, :, start : start + 2 * new], with_above=True)
             coarse, features, coarse_above = coarser.rows(coarse, coarse_above, label, neighbour, dropout=dropout)
             pending = torch.cat([pending, self.grow(coarse, x.shape[3])], 2)
         after = {"shrink": rows[:, :, -1:], "kept": pending[:, :, count:], "coarser": coarse_above}
@@ -336,7 +335,7 @@ class GatedStreams(nn.Module):
         image = torch.cat([above["pixels"], x], 2)
         v = self.above(image[:, :, :-1])
         _, features, vertical = self.vertical.rows(v, above["vertical"], label, dropout=dropout)
-        h = self.first.below(image[:, :, 1:])
+        h = self.first(image[:, :, 1:], with_above=True)
         h, _, horizontal = self.horizontal.rows(h, above["horizontal"], label, features, dropout=dropout)
         return h, {"pixels": image[:, :, x.shape[2] :], "vertical": vertical, "horizontal": horizontal}
 

@@ -161,12 +161,9 @@ class MaskedConv2d(nn.Module):
         rows = slice(self.rows_above + 1)
         return self.weight[:, :, rows] * self.mask[:, :, rows]
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Read a whole image, (B, N, H, W) to (B, M, H, W)."""
-        return self.below(nn.functional.pad(x, (0, 0, self.rows_above, 0)))
-
-    def below(self, rows: Tensor) -> Tensor:
-        """Read H rows together with those above them, (B, N, rows above + H, W) to (B, M, H, W)."""
+    def forward(self, x: Tensor, *, with_above: bool = False) -> Tensor:
+        """Read a whole image, (B, N, H, W) to (B, M, H, W); or H rows `with_above`, (B, N, rows above + H, W)."""
+        rows = x if with_above else nn.functional.pad(x, (0, 0, self.rows_above, 0))
         return nn.functional.conv2d(rows, self.masked_weight(), self.bias, padding=(0, self.mask.shape[3] // 2))
 
     def extra_repr(self) -> str:
@@ -259,7 +256,7 @@ class MaskedResidualBlock(RasterLayer):
     def forward(self, x: Tensor, above: State = None, label: Tensor | None = None) -> tuple[Tensor, State]:
         above = self.blank_rows(x) if above is None else above
         rows = torch.cat([above, self.narrowing(x.relu()).relu()], 2)
-        b = self.middle.below(rows)
+        b = self.middle(rows, with_above=True)
         if self.label_bias is not None:
             b = b + self.label_bias(label).unsqueeze(-1).unsqueeze(-1)
         c = nn.functional.dropout(b.relu(), self.dropout, self.training)

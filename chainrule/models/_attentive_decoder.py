@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from chainrule._base import ChunkModel, Context, Executor
+from chainrule._base import ChunkModel, Context
+from chainrule._executor import Executor
 from chainrule._ranges import check_shares, check_sizes
 from chainrule.heads import Categorical
 from chainrule.kernels._transforms import may_prepare

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 from torch.nn.functional import pad
 
-from chainrule._base import Executor, Step
+from chainrule._executor import Executor, Step
 from chainrule.kernels._compiled import compiled_loops
 from chainrule.kernels._transforms import may_prepare
 from chainrule.layers._causal_attention import CausalAttention
@@ -22,7 +22,7 @@ from chainrule.layers._transformer_stack import TransformerStack
 from chainrule.state import State, count_rows
 
 if TYPE_CHECKING:
-    from chainrule.kernels._compiled_loops import Read, Recurrence, Scores
+    from chainrule.kernels._compiled_loops import Blocks, Recurrence, Rows
     from chainrule.models._model_mean import ModelMean
     from chainrule.models._ngram_lm import NgramLM
     from chainrule.models._recurrent_lm import RecurrentLM
@@ -72,7 +72,6 @@ class SymbolExecutor(Executor):
 
 
 _LARGEST_CACHE = 1 << 28  # numbers, that are copied in each step
-_AHEAD = 64  # positions whose vectors and turns are computed together
 
 
 def saved_by(model: nn.Module, layer: nn.Module) -> float:
@@ -88,26 +87,24 @@ class RecurrentExecutor(SymbolExecutor):
     def fixed(self, state: State) -> tuple[Step, State] | None:
         return (self.step, state) if self.may_replace else None
 
-    def compiled_scores(self, state: State) -> "Scores | None":
+    def compiled_rows(self) -> "Rows | None":
         model = self.model
         loops = compiled_loops(model.recurrent.weight_hh_l0)
         if loops is None or model.adaptive is not None or not self.may_replace:
             return None
-        recurrent, recent = model.parts(state)
-        cells, weight, bias = _compiled_cells(loops, model.recurrent, recurrent)
+        cells, weight, bias = _compiled_cells(loops, model.recurrent)
         if model.embedding is None:
             read = loops.looked_up(weight.t() + bias)
         elif model.ngrams is None and (model.vocab_size + 1) * len(weight) <= LOOK_UP_LIMIT:
             read = loops.looked_up(model.vectors(torch.arange(model.vocab_size + 1, device="cpu")) @ weight.t() + bias)
         else:
-            past = None if model.ngrams is None or recent is None else (*model.ngrams.tables_apart(), recent[0])
-            read = loops.projected(loops.embedded(model.embedding.weight, past), weight, bias)
-        scores: Scores = loops.recurrent_scores(read, cells, model.output_weight(), model.bias_ho)
-        return scores
+            tables = None if model.ngrams is None else model.ngrams.tables_apart()
+            read = loops.projected(loops.embedded(model.embedding.weight, tables), weight, bias)
+        return loops.StackRows(read, cells, model.output_weight(), model.bias_ho, model.parts, model.joined)
 
 
-def _compiled_cells(loops: ModuleType, layer: Recurrent, state: State) -> "tuple[Recurrence, Tensor, Tensor]":
-    """Return the steps of one sequence from a state on in compiled loops, and W_ih and b of the lowest layer."""
+def _compiled_cells(loops: ModuleType, layer: Recurrent) -> "tuple[Recurrence, Tensor, Tensor]":
+    """Return the steps of a layer in compiled loops, and W_ih and b of the lowest one."""
     kind = layer.mode.lower()
     if isinstance(layer, RNN):
         kind = layer.nonlinearity
@@ -117,8 +114,7 @@ def _compiled_cells(loops: ModuleType, layer: Recurrent, state: State) -> "tuple
     zeros = layer.weight_hh_l0.new_zeros(len(layer.weight_hh_l0))
     biases = [zeros if (bias := layer.input_bias(rest)) is None else bias for rest in others]
     gated = [layer.bias_hn(rest) if isinstance(layer, GRU) else zeros[: layer.hidden_size] for rest in others]
-    parts = list(state) if layer.has_cell else [state]
-    cells = loops.Recurrence(kind, [rest[0] for rest in others], list(weight_ih[1:]), biases[1:], gated, parts)
+    cells = loops.Recurrence(kind, [rest[0] for rest in others], list(weight_ih[1:]), biases[1:], gated)
     return cells, weight_ih[0], biases[0]
 
 
@@ -135,22 +131,20 @@ class WaveNetExecutor(SymbolExecutor):
         head = self.model.head
         return self.model.stack.prepare_for(vectors, head.linears), head.distribution
 
-    def compiled_scores(self, state: State) -> "Scores | None":
+    def compiled_rows(self) -> "Rows | None":
         model, stack = self.model, self.model.stack
         loops = compiled_loops(stack.residual)
         if loops is None or model.components is not None or not self.may_replace:
             return None
         layers = stack.convolutions
-        bias = torch.stack([cast(Tensor, layer.bias) for layer in layers])
-        scores: Scores = loops.dilated_scores(
+        return loops.DilatedRows(
             model.embedding.weight,
-            [queue[0] for queue in stack.queues(state)],
+            stack.queues,
             [layer.weight for layer in layers],
-            bias if state["bias"] is None else bias + state["bias"][0],
+            torch.stack([cast(Tensor, layer.bias) for layer in layers]),
             stack.residual,
             [(linear.weight, linear.bias) for linear in model.head.linears],
         )
-        return scores
 
 
 class TransformerExecutor(SymbolExecutor):
@@ -176,30 +170,25 @@ class TransformerExecutor(SymbolExecutor):
         blocks = tuple(map(filled, mixers, layer["blocks"]))
         return self.model.step, self.model.joined(layer | {"blocks": blocks}, recent)
 
-    def compiled_scores(self, state: State) -> "Scores | None":
+    def compiled_rows(self) -> "Rows | None":
         model = self.model
         loops = compiled_loops(model.embedding.weight)
-        if loops is None or not self.may_replace:
+        if loops is None or not self.may_replace or (blocks := compiled_blocks(loops, model.stack)) is None:
             return None
-        layer, recent = model.parts(state)
         vectors = model.vectors(torch.arange(model.vocab_size + 1, device="cpu"))
         read = loops.looked_up(vectors)
-        if model.ngrams is not None and recent is not None:
-            read = loops.embedded(vectors, (*model.ngrams.tables_apart(), recent[0]))
-        return compiled_blocks(loops, model.stack, layer, read, model.output_weight(), model.bias_ho)
+        if model.ngrams is not None:
+            read = loops.embedded(vectors, model.ngrams.tables_apart())
+        return loops.StackRows(read, blocks, model.output_weight(), model.bias_ho, model.parts, model.joined)
 
 
-def compiled_blocks(
-    loops: ModuleType, stack: TransformerStack, state: State, read: "Read", weight: Tensor, bias: Tensor
-) -> "Scores | None":
-    """Return the scores of one sequence from a state on; `None` for other mixers, and for a very large cache."""
+def compiled_blocks(loops: ModuleType, stack: TransformerStack) -> "Blocks | None":
+    """Return the steps of a stack in compiled loops; `None` for other mixers."""
     mixers, networks = [block.mixer for block in stack.layers], [block.feed_forward for block in stack.layers]
     if not all(isinstance(mixer, CausalAttention) for mixer in mixers):
         return None
     mixer, norm_first = mixers[0], stack.layers[0].norm_first
-    like, size, window = mixer.in_proj_weight, mixer.head_size, mixer.window
-    if 2 * len(mixers) * mixer.num_kv_heads * window * size > LOOK_UP_LIMIT:
-        return None
+    like, size = mixer.in_proj_weight, mixer.head_size
     norms = [norm for block in stack.layers for norm in (block.norm1, block.norm2)]
     projections, biases = zip(*(part.scaled_projection() for part in mixers), strict=True)
     slopes = like.new_zeros(mixer.num_heads) if (own := mixer.slopes()) is None else own.to(like)
@@ -223,14 +212,11 @@ def compiled_blocks(
         *linears([part.linear1 for part in networks]),
         *linears([part.linear2 for part in networks]),
     )  # fmt: skip
-    caches, count = state["blocks"], int(state["blocks"][0]["count"])
-    cached = [loops.array(torch.cat([cache[name] for cache in caches])) for name in ("keys", "values")]
 
     def places(start: int) -> tuple[Any, Any]:
-        stop = start + _AHEAD
+        positions = torch.arange(start, start + loops.AHEAD, device="cpu")
         if isinstance(stack.positions, LearnedPositions):  # at the end they raise
-            stop = max(min(stop, len(stack.positions.weight)), start + 1)
-        positions = torch.arange(start, stop, device="cpu")
+            positions = positions[: max(len(stack.positions.weight) - start, 1)]
         vectors = turns = like.new_empty(len(positions), 0)
         if stack.positions is not None:
             vectors = stack.positions.vectors(positions).to(like)
@@ -238,8 +224,8 @@ def compiled_blocks(
             turns = torch.view_as_real(rotations(positions, size, like)).flatten(1)
         return loops.array(vectors), loops.array(turns)
 
-    scores: Scores = loops.transformer_scores(read, weights, cached, window, count, places, weight, bias)
-    return scores
+    blocks: Blocks = loops.Blocks(weights, mixer.window, stack.positions is not None, places)
+    return blocks
 
 
 class NgramExecutor(Executor):
@@ -251,13 +237,10 @@ class NgramExecutor(Executor):
     def fixed(self, state: State) -> tuple[Step, State] | None:
         return self.step, state
 
-    def compiled_scores(self, state: State) -> "Scores | None":
+    def compiled_rows(self) -> "Rows | None":
         ngrams = self.model.ngrams
         loops = compiled_loops(ngrams.terms)
-        if loops is None:
-            return None
-        scores: Scores = loops.ngram_scores(state[0], ngrams.unigrams, ngrams.keys, ngrams.terms, ngrams.backoffs)
-        return scores
+        return None if loops is None else loops.NgramRows(ngrams.unigrams, ngrams.keys, ngrams.terms, ngrams.backoffs)
 
 
 class MeanExecutor(Executor):
@@ -287,14 +270,12 @@ class MeanExecutor(Executor):
     def saved(self) -> float:
         return sum(part.saved for part in self._parts)
 
-    def compiled_scores(self, state: State) -> "Scores | None":
+    def compiled_rows(self) -> "Rows | None":
         weights = self.model.log_weights
         loops = compiled_loops(torch.empty(0, device="cpu") if weights is None else weights)
         if loops is None or not may_prepare(self.model):
             return None
-        scores = [part.compiled_scores(own) for part, own in zip(self._parts, state, strict=True)]
-        if None in scores:
+        rows = [part.compiled_rows() for part in self._parts]
+        if None in rows:
             return None
-        shares = [1 / len(scores)] * len(scores) if weights is None else weights.exp().tolist()
-        mean: Scores = loops.mean_scores(scores, shares)
-        return mean
+        return loops.MeanRows(rows, [1 / len(rows)] * len(rows) if weights is None else weights.exp().tolist())

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal, final
 import torch
 from torch import Tensor, nn
 
-from chainrule._base import Executor
+from chainrule._executor import Executor
 from chainrule._ranges import Layers, Probability, Size
 from chainrule.heads import Categorical
 from chainrule.kernels._compiled import compiled_loops
@@ -21,7 +21,7 @@ from chainrule.models._image_model import ImageModel
 from chainrule.state import State
 
 if TYPE_CHECKING:
-    from chainrule.kernels._compiled_loops import Array, Scores
+    from chainrule.kernels._compiled_loops import Array, Rows
 
 
 @final
@@ -261,14 +261,20 @@ class _ImageTransformerExecutor(Executor):
     def saved(self) -> float:
         return saved_by(self.model, self.model.stack)
 
-    def compiled_scores(self, state: State) -> "Scores | None":
-        model, (place, layer) = self.model, state
-        if (loops := compiled_loops(model.output.weight)) is None:
+    def compiled_rows(self) -> "Rows | None":
+        model, loops = self.model, compiled_loops(self.model.output.weight)
+        if loops is None or (blocks := compiled_blocks(loops, model.stack)) is None:
             return None
 
-        def read(symbol: int, x: "Array") -> None:
-            nonlocal place
-            features, place = model.inputs.step(torch.tensor([model.levels if symbol < 0 else symbol]), place)
-            x[:] = features[0].detach().numpy()
+        def read(symbols: "Array", place: list[State], x: "Array") -> None:
+            before = torch.from_numpy(symbols)
+            features, place[0] = model.inputs.step(before.where(before >= 0, model.levels), place[0])
+            x[:] = features.detach().numpy()
 
-        return compiled_blocks(loops, model.stack, layer, read, model.output.weight, model.output.bias)
+        def parts(state: State) -> tuple[State, State]:
+            return state[1], state[0]
+
+        def joined(layer: State, place: State) -> State:
+            return place, layer
+
+        return loops.StackRows(read, blocks, model.output.weight, model.output.bias, parts, joined)

@@ -6,8 +6,9 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from chainrule._base import Context, Executor
+from chainrule._base import Context
 from chainrule._checks import check_binary
+from chainrule._executor import Executor
 from chainrule._ranges import check_shares, check_sizes
 from chainrule.heads import Bernoulli
 from chainrule.heads._adapter import Draw

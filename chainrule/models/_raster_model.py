@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
-from chainrule._base import Context, Executor
+from chainrule._base import Context
 from chainrule._checks import check_prefix
+from chainrule._executor import Executor
 from chainrule.heads import Categorical
 from chainrule.heads._adapter import Draw
 from chainrule.kernels._compiled import compiled_loops, first_compiled
@@ -268,7 +269,7 @@ class MaskedImageModel(RasterModel):
 
     def read_image(self, image: Tensor, above: State) -> Tensor:
         """The features of the first layer, (B, M, n, W), from the rows above and those read."""
-        features: Tensor = self.first.below(image)
+        features: Tensor = self.first(image, with_above=True)
         return features
 
     @abstractmethod

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
-from chainrule._base import ChunkModel, Context, Executor
+from chainrule._base import ChunkModel, Context
 from chainrule._checks import for_rows
+from chainrule._executor import Executor
 from chainrule._latent import LatentModel, OneLayerObjective
 from chainrule._ranges import Layers, Probability, Range, Size, check_shares, check_sizes
 from chainrule.heads._diagonal_normal import DiagonalNormal

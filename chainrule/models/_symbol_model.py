@@ -6,8 +6,9 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
-from chainrule._base import AutoregressiveModel, Context, Executor
+from chainrule._base import AutoregressiveModel, Context
 from chainrule._checks import refuse_context
+from chainrule._executor import Executor
 from chainrule._modes import device_of
 from chainrule.heads import Categorical
 from chainrule.layers._cells import symbol_before, symbols_before

@@ -8,8 +8,8 @@ from typing import Annotated, Unpack, final
 import torch
 from torch import Tensor, nn
 
-from chainrule._base import Executor
 from chainrule._checks import refuse_context
+from chainrule._executor import Executor
 from chainrule._latent import LatentModel, OneLayerObjective
 from chainrule._modes import wide
 from chainrule._ranges import Probability, Range, Size, check_shares, check_sizes

@@ -8,7 +8,8 @@ from typing import Literal, Unpack, cast, final
 import torch
 from torch import Tensor, nn
 
-from chainrule._base import Context, Executor
+from chainrule._base import Context
+from chainrule._executor import Executor
 from chainrule._ranges import Layers, Probability, Size, check_shares, check_sizes
 from chainrule.heads import Categorical
 from chainrule.kernels._transforms import may_prepare

@@ -24,6 +24,7 @@ from chainrule._app.tasks.config import MOST_SEED
 from chainrule._app.tasks.run_directory import VOCABULARY
 from chainrule._app.tasks.text.sampling import Decoder, begin_prompt, cover_log_probs, fitting_prompt
 from chainrule._base import AutoregressiveModel
+from chainrule._executor import Executor
 from chainrule.data import Vocabulary
 from chainrule.data._corpus import load_vocabulary
 from chainrule.data._vocabulary import Beginning
@@ -92,7 +93,7 @@ class Engine:
         self.vocabulary = load_vocabulary(run.path / VOCABULARY)
         self.eos = self.vocabulary.eos if run.config["data"]["reading"] == "lines" else None
         self.drawn = self.read = 0  # drawn, read: symbols drawn, and symbols of prompts read, since the start
-        self._step = self.model.prepare().step
+        self._step = (executor := self.model.prepare()).step
         self._inbox, self._readings = deque[Stream](), deque[_Reading]()
         self._rows, self._state, self._last = list[_Row](), None, torch.empty(0, dtype=torch.int64)
         self._outbox: dict[asyncio.AbstractEventLoop, list[tuple[Stream, Token | Exception]]] = defaultdict(list)
@@ -100,6 +101,15 @@ class Engine:
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._work, name=f"chainrule {run.path.name}", daemon=True)
         self._thread.start()
+        self._loading = threading.Thread(target=self._load_loops, args=(executor,), name=f"loops of {run.path.name}")
+        self._loading.start()
+
+    def _load_loops(self, executor: Executor) -> None:
+        """Load compiled loops beside the first symbols; not in a daemon, as ending while code is compiled may crash."""
+        step = executor.step_for(None)
+        if step != executor.step:
+            step(None, self.model.initial_state(1))
+            self._step = step
 
     @property
     def alive(self) -> bool:

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, distributions
 from torch.distributions import Distribution
 
-from chainrule._base import AutoregressiveModel, Context, Executor, Step
+from chainrule._base import AutoregressiveModel, Context
 from chainrule._checks import length_mask
+from chainrule._executor import Executor, Step
 from chainrule._modes import device_of
 from chainrule.heads import Categorical, Head
 from chainrule.heads._adapter import head_of

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from chainrule._base import AutoregressiveModel, Context, Step
+from chainrule._base import AutoregressiveModel, Context
+from chainrule._executor import Step
 from chainrule.coding import decode, encode
 from chainrule.coding._batches import code_rows
 from chainrule.coding._range_coder import Numbers, RangeCoder, Rows

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from chainrule import _base
+from chainrule import _executor
 from chainrule.heads import _adapter
 from chainrule.kernels._cuda_graphs import recorded_scores
 from chainrule.models import CalibratedMixture, Ensemble, NgramLM, RecurrentLM, TransformerLM
@@ -35,7 +35,7 @@ MODELS = {
 def drawn(model, rows, monkeypatch, at):
     """Two hundred symbols of each row, and how many steps were recorded on the way."""
     launches = []
-    monkeypatch.setattr(_base, "RECORDED", at)
+    monkeypatch.setattr(_executor, "RECORDED", at)
     monkeypatch.setattr(
         _adapter, "recorded_scores", lambda *given: launches.append(recorded_scores(*given)) or launches[-1]
     )

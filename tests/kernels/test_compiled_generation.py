@@ -7,7 +7,8 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
-from chainrule import _base
+from chainrule import _executor
+from chainrule.decoding import beam_search
 from chainrule.heads import _adapter
 from chainrule.kernels import _compiled
 from chainrule.models import CalibratedMixture, Ensemble, NgramLM, RecurrentLM, WaveNet
@@ -61,7 +62,7 @@ MODELS = {
 
 def drawn(model, most: int, after: int, monkeypatch, **options):
     """Symbols of a stream that goes over to compiled loops after some, and the generator's state at the end."""
-    monkeypatch.setattr(_base, "first_compiled", lambda saved, count: after if saved else None)
+    monkeypatch.setattr(_executor, "first_compiled", lambda saved, count: after if saved else None)
     generator = torch.Generator().manual_seed(3)
     symbols = torch.cat(list(islice(model.stream(1, generator=generator, **options), most)))
     return symbols.tolist(), generator.get_state().tolist()
@@ -71,8 +72,8 @@ def loops_ran(model, monkeypatch) -> bool:
     """Whether a stream is given compiled scores."""
     given = []
     kind = type(model.prepare())
-    scores = kind.compiled_scores
-    monkeypatch.setattr(kind, "compiled_scores", lambda *a: given.append(scores(*a)) or given[-1])
+    rows = kind.compiled_rows
+    monkeypatch.setattr(kind, "compiled_rows", lambda self: given.append(rows(self)) or given[-1])
     drawn(model, 4, 2, monkeypatch)
     return given[0] is not None
 
@@ -113,10 +114,12 @@ def test_log_probabilities_in_float32_are_those_of_the_steps(name):
     model = MODELS[name]()
     with torch.no_grad():
         step, state = model.prepare().step, model.initial_state(1)
-        scores, previous = model.prepare().compiled_scores(state), None
+        rows, previous = model.prepare().compiled_rows(), None
+        held = rows.begin(state)
         for symbol in TEXT[:60].tolist():
             conditional, state = step(previous, state)
-            own = torch.from_numpy(scores(-1 if previous is None else int(previous))).log_softmax(0)
+            before = np.array([-1]) if previous is None else previous.numpy()
+            own = torch.from_numpy(rows.scores(before, held)[0]).log_softmax(0)
             torch.testing.assert_close(own.to(torch.float32), conditional.logits[0].float(), rtol=0, atol=1e-5)
             previous = torch.tensor([symbol])
 
@@ -125,6 +128,7 @@ def test_draws_in_float32_have_the_probabilities_of_the_model(monkeypatch):
     model = mixture()
     with torch.no_grad():
         model.companion.ngrams.terms.zero_()  # every symbol has the same distribution after any other
+        model.companion.ngrams.backoffs.fill_(1)
         for member in model.network.members:
             member.weight_ho.zero_()
             member.bias_ho.copy_(torch.linspace(-1, 1, 9))
@@ -142,9 +146,8 @@ def test_scores_of_no_distribution_raise(wrong, monkeypatch):
     from chainrule.kernels._compiled_loops import draw
 
     assert draw(np.array([0, wrong, 1], np.float32), np.zeros(3, np.float32), 1.0) == -1
-    stream = _adapter.compiled_draws(
-        model.prepare().compiled_scores(model.initial_state(1)), None, _adapter.Draw(1.0, None, None, None)
-    )
+    rows, state = model.prepare().compiled_rows(), model.initial_state(1)
+    stream = _adapter.compiled_draws(rows, state, None, _adapter.Draw(1.0, None, None, None))
     with pytest.raises(ValueError, match="NaN or infinite"):
         next(stream)
 
@@ -160,16 +163,20 @@ def test_an_adaptive_softmax_takes_plain_steps(monkeypatch):
     assert not loops_ran(network(adaptive_softmax=True, cutoffs=[4]), monkeypatch)
 
 
-def test_short_requests_and_several_rows_take_plain_steps(monkeypatch):
-    monkeypatch.setattr(RecurrentExecutor, "compiled_scores", lambda *_: pytest.fail("compiled"))
+def test_short_requests_and_many_rows_take_plain_steps(monkeypatch):
+    monkeypatch.setattr(RecurrentExecutor, "compiled_rows", lambda *_: pytest.fail("compiled"))
     model = network()
     monkeypatch.setattr(_compiled, "_LOADING", 8 * model.prepare().saved)
     model.sample(1, length=7)
-    model.sample(2, length=8)
+    model.sample(2, length=7)
+    model.sample(17, length=8)
+    beam_search(model, beam_size=2, max_length=7, eos=None)
     list(islice(model.stream(1), 8))
     list(model.stream(1, count=7))
     for request in (
         lambda: model.sample(1, length=8),
+        lambda: model.sample(16, length=8),
+        lambda: beam_search(model, beam_size=2, max_length=8, eos=None),
         lambda: next(model.stream(1, count=8)),
         lambda: list(islice(model.stream(1), 9)),
         lambda: model.sample(1, length=9, prefix=TEXT[:1]),

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chainrule import _base
+from chainrule import _executor
 from chainrule.models import Ensemble, ImageTransformer, TransformerLM
 from chainrule.state import select
 
@@ -38,13 +38,20 @@ def made(seed: int = 0, **options) -> TransformerLM:
     return model
 
 
+def scores_from(model, state):
+    """The scores of one sequence from a state on, a function of the symbol before."""
+    rows = model.prepare().compiled_rows()
+    held = rows.begin(state)
+    return lambda symbol: rows.scores(np.array([symbol]), held)[0]
+
+
 @torch.no_grad()
 def assert_equal_steps(model, symbols, start: int = 0, atol: float = 1e-12) -> None:
     """Compare log-probabilities of plain steps and of compiled loops that go on from element `start`."""
     state, previous, scores = model.initial_state(1), None, None
     for place, symbol in enumerate(symbols):
         if place == start:
-            scores = model.prepare().compiled_scores(state)
+            scores = scores_from(model, state)
         conditional, state = model.step(previous, state)
         if scores is not None:
             own = torch.from_numpy(scores(-1 if previous is None else int(previous))).log_softmax(0)
@@ -78,7 +85,7 @@ def test_any_small_model(position, activation, norm, norm_first, bias, window, g
 
 
 def drawn(model, count: int, after: int | None, monkeypatch, **options):
-    monkeypatch.setattr(_base, "first_compiled", lambda saved, count: after)
+    monkeypatch.setattr(_executor, "first_compiled", lambda saved, count: after)
     generator = torch.Generator().manual_seed(3)
     symbols = torch.cat(list(islice(model.stream(1, generator=generator, **options), count)))
     return symbols.tolist(), generator.get_state().tolist()
@@ -104,7 +111,7 @@ def test_images_are_the_same_and_end(monkeypatch):
     assert len(wanted[0]) == 24
     assert drawn(model, 99, 0, monkeypatch, **options) == wanted
     assert drawn(model, 99, 5, monkeypatch, **options) == wanted
-    assert model.prepare().compiled_scores(model.initial_state(1, options["context"])) is not None
+    assert model.prepare().compiled_rows() is not None
 
 
 @torch.no_grad()
@@ -112,14 +119,14 @@ def test_a_row_whose_cache_is_half_empty_goes_on():
     model = made().double()
     x = torch.tensor([text(6), text(6)])
     _, state = model.stack(model.inputs(x), None, torch.tensor([6, 2]))
-    scores = model.prepare().compiled_scores(select(state, torch.tensor([1])))
+    scores = scores_from(model, select(state, torch.tensor([1])))
     own = torch.from_numpy(scores(int(x[1, 1]))).log_softmax(0)
     torch.testing.assert_close(own, model(x[1:, :3]).logits[0, 2].log_softmax(0), rtol=0, atol=1e-12)
 
 
 def test_learned_positions_end_with_the_same_error():
     model = made(position="learned", context_length=70)
-    scores = model.prepare().compiled_scores(model.initial_state(1))
+    scores = scores_from(model, model.initial_state(1))
     for _ in range(70):
         scores(0)
     with pytest.raises(ValueError, match="learned positions end after 70 elements, got 71"):
@@ -132,7 +139,7 @@ def test_the_weights_of_the_model_and_the_state_given_are_left_alone():
     weights = [weight.clone() for weight in model.state_dict().values()]
     _, state = model.unroll(torch.tensor([[1, 2, 3]]), model.initial_state(1))
     before = [state["blocks"][0][name].clone() for name in ("keys", "values")]
-    first, second = (model.prepare().compiled_scores(state) for _ in range(2))
+    first, second = (scores_from(model, state) for _ in range(2))
     rows = [np.array([scores(symbol).copy() for symbol in (1, 2, 3)]) for scores in (first, second)]
     assert np.array_equal(*rows)
     assert all(map(torch.equal, before, (state["blocks"][0][name] for name in ("keys", "values"))))
@@ -142,17 +149,22 @@ def test_the_weights_of_the_model_and_the_state_given_are_left_alone():
 def test_nan_raises():
     model = made()
     model.stack.layers[0].feed_forward.linear1.weight.data[0, 0] = float("nan")
-    assert np.isnan(model.prepare().compiled_scores(model.initial_state(1))(-1)).all()
+    assert np.isnan(scores_from(model, model.initial_state(1))(-1)).all()
 
 
 @pytest.mark.parametrize("attention", ["linear", "min-gru"])
-def test_other_mixers_and_very_large_caches_take_plain_steps(attention):
-    for model in (made(attention=attention), made(context_length=2**21)):
-        assert model.prepare().compiled_scores(model.initial_state(1)) is None
+def test_other_mixers_take_plain_steps(attention):
+    executor = made(attention=attention).prepare()
+    assert executor.compiled_rows() is None
+    assert executor.step_for(None) == executor.step
+
+
+def test_a_cache_grows_with_its_elements_not_with_the_window():
+    assert_equal_steps(made(context_length=2**40).double(), text(300))
 
 
 def test_plain_steps_run_where_loops_may_not(without_loops):
     model = made()
-    assert model.prepare().compiled_scores(model.initial_state(1)) is not None
+    assert model.prepare().compiled_rows() is not None
     with without_loops(model, model.stack.layers[1].mixer):
-        assert model.prepare().compiled_scores(model.initial_state(1)) is None
+        assert model.prepare().compiled_rows() is None

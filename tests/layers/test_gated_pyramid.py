@@ -83,8 +83,9 @@ def test_no_resolution_looks_ahead(reads_right):
 @pytest.mark.parametrize("reads_right", [True, False])
 def test_an_unshifted_downsampling_looks_ahead(reads_right, monkeypatch):
     class Unshifted(ShiftedConv2d):
-        def below(self, rows):
-            return super().below(torch.cat([rows[:, :, 1:], rows[:, :, -1:]], 2))  # rows 2I and 2I + 1
+        def forward(self, x, *, with_above=False):
+            rows = x[:, :, 1:] if with_above else x
+            return super().forward(torch.cat([rows, rows[:, :, -1:]], 2), with_above=True)  # rows 2I and 2I + 1
 
     made = pyramid(2, reads_right=reads_right)
     made.shrink.__class__ = Unshifted

@@ -58,7 +58,7 @@ def test_type_b_first_or_type_a_twice_is_seen_by_this_test(types):
 def test_rows_are_read_below_those_that_stand_over_them():
     layer = MaskedConv2d(2, 3, 5, "B").double()
     x = torch.randn(2, 2, 7, 4, dtype=torch.float64)
-    torch.testing.assert_close(layer.below(x[:, :, 1:6]), layer(x)[:, :, 3:6], rtol=0, atol=1e-12)
+    torch.testing.assert_close(layer(x[:, :, 1:6], with_above=True), layer(x)[:, :, 3:6], rtol=0, atol=1e-12)
 
 
 def test_the_halves_of_a_gate_are_grouped_alike():

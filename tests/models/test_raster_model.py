@@ -5,12 +5,13 @@ from itertools import islice
 
 import pytest
 import torch
+from torch.nn.utils.prune import l1_unstructured
 
 from chainrule.heads import Categorical
 from chainrule.models import GatedPixelCNN, PixelCNN, PixelCNNPP, PixelRNN
 from chainrule.models.rare import MultiScalePixelCNN
 from chainrule.state import load_state, save_state, select
-from chainrule.testing import check_model
+from chainrule.testing import check_model, check_step_equals_forward
 
 ROW, DIAGONAL = (partial(PixelRNN, kind=kind) for kind in ("row", "diagonal"))
 KINDS = pytest.mark.parametrize(
@@ -162,3 +163,18 @@ def test_pixels_may_come_one_at_a_time(kind):
     assert all(element.shape == (2,) for element in elements)
     whole = made.to_sequence(made.sample(2, generator=torch.Generator().manual_seed(1)))
     assert torch.equal(torch.stack(elements, 1), whole[:, :12])
+
+
+@pytest.mark.parametrize("kind", [PixelCNN, GatedPixelCNN, ROW, PixelCNNPP, MultiScalePixelCNN])
+def test_pruned_layers_train_and_draw(kind):
+    """Hooks that mask weights run at every call of a layer, or the second backward pass raises."""
+    made = small(kind, (1, 3, 3))
+    pruned = [layer for layer in made.modules() if getattr(layer, "_parameters", {}).get("weight") is not None]
+    pruned = [layer for layer in pruned if layer.weight.dim() > 1]
+    for layer in pruned:
+        l1_unstructured(layer, "weight", 0.5)
+    x = torch.randint(0, 2, (3, 1, 3, 3))
+    for _ in range(2):
+        made.log_prob(x).sum().backward()
+    assert all(not layer.weight_orig.grad[layer.weight_mask == 0].any() for layer in pruned)
+    assert check_step_equals_forward(made, x).ok

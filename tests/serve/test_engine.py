@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from chainrule.heads._adapter import CompiledStep
 from chainrule.serve._engine import _CHUNK, Engine
 from chainrule.serve._guard import Busy, Limits
 from chainrule.serve._stream import Request
@@ -57,6 +58,44 @@ def test_a_text_is_the_same_alone_and_in_company(kind, runs):
         # Products of one row and of several add up in another order.
         found, expected = ([token.log_prob for token in tokens] for tokens in (one, other))
         torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+    engine.close()
+
+
+@pytest.mark.parametrize("kind", ["default", "members", "rotary", "alibi", "sinusoidal"])
+def test_compiled_loops_draw_the_same_texts(kind, runs):
+    run = copy.copy(runs(kind))
+    run.__dict__["model"] = copy.deepcopy(run.model).double()
+    engine = Engine(run, Limits())
+    engine._loading.join()
+    compiled = engine._step
+    assert isinstance(compiled, CompiledStep)
+
+    async def abandoned():
+        stream = engine.generate(Request(engine.encode("the cat"), 10_000))
+        await anext(stream)
+        stream.close()
+
+    def texts():
+        wanted = [{"prompt": prompt, "seed": seed, "max_tokens": 15 + 20 * seed} for seed, prompt in enumerate(PROMPTS)]
+        asyncio.run(abandoned())
+        return [token for tokens in together(engine, wanted) for token in tokens]
+
+    engine._step = run.model.prepare().step
+    plain = texts()
+    engine._step = compiled
+    found = texts()
+    engine.close()
+    assert symbols(found) == symbols(plain)
+    log_probs = [[token.log_prob for token in tokens] for tokens in (found, plain)]
+    torch.testing.assert_close(*log_probs, rtol=0, atol=1e-12)
+
+
+def test_an_engine_without_loops_draws_by_plain_steps(runs, monkeypatch):
+    monkeypatch.setenv("CHAINRULE_KERNELS", "off")
+    engine = Engine(runs("rotary"), Limits())
+    engine._loading.join()
+    assert not isinstance(engine._step, CompiledStep)
+    assert len(asyncio.run(drawn(engine, "the", max_tokens=4))) == 4
     engine.close()
 
 
@@ -199,6 +238,7 @@ def test_more_texts_than_rows_wait_their_turn(engines):
 
 def test_a_failing_step_ends_the_texts_and_not_the_worker(engines, monkeypatch):
     engine = engines()
+    engine._loading.join()
     step = engine._step
 
     def fail(*_):

@@ -9,8 +9,9 @@ from typing import cast, final
 import torch
 from torch import Tensor, nn
 
-from chainrule._base import Context, Executor
+from chainrule._base import Context
 from chainrule._buffers import fixed_buffer
+from chainrule._executor import Executor
 from chainrule._ranges import check_sizes
 from chainrule.heads import DiscretizedLogisticMixture, PixelLogisticMixture
 from chainrule.heads._adapter import Draw
