@@ -24,7 +24,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from side_by_side import claim, publish
 
-from chainrule._app.tasks.translate.prediction import TranslationModel, Translator
+from chainrule._app.tasks.translate.prediction import Translator
 from chainrule.data import Vocabulary
 from chainrule.data._pairs import (
     PairedSentences,
@@ -40,6 +40,7 @@ from chainrule.models import Seq2Seq, TransformerSeq2Seq
 from chainrule.training import evaluate, learning_rate, make_optimiser
 from chainrule.training._computation import autocast, multiply_dtype
 
+TranslationModel = Seq2Seq | TransformerSeq2Seq
 FILES = "multi30k/tok/{}.lc.norm.tok.{}.gz"
 MODELS: dict[str, tuple[type[TranslationModel], dict[str, Any]]] = {
     "seq2seq": (

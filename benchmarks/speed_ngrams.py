@@ -17,7 +17,7 @@ import torch
 from default_rule import ptb, shakespeare
 from side_by_side import claim, interleaved, median_ratio, publish
 
-from chainrule._app.tasks.text.preparing import MOST_DIFFERENT, default_order
+from chainrule._app.tasks.text.preparing import MOST_DIFFERENT, ORDERS
 from chainrule.data import CharVocabulary, WordVocabulary
 from chainrule.layers import KneserNey
 from chainrule.models import CalibratedMixture, NgramLM, RecurrentLM
@@ -57,7 +57,7 @@ def measure(symbols: Any, train: str, valid: str, level: str, sizes: dict[str, A
     """The row of one text."""
     ids = torch.from_numpy(np.asarray(symbols.encode(train)))
     began = time.perf_counter()
-    ngrams = KneserNey.fit(ids, len(symbols), default_order(level), most_different=MOST_DIFFERENT[level])
+    ngrams = KneserNey.fit(ids, len(symbols), ORDERS[level], most_different=MOST_DIFFERENT[level])
     counting = (time.perf_counter() - began) / len(ids) * 1e6
     torch.manual_seed(0)
     network = RecurrentLM(len(symbols), hidden_size=256, **sizes).eval()
