@@ -247,7 +247,7 @@ def looked_up(table: torch.Tensor) -> Read:
     rows = array(table)
 
     def read(symbols: Array, past: list[State], x: Array) -> None:
-        np.take(rows, symbols, 0, x, "wrap")
+        rows.take(symbols, 0, x, "wrap")  # np.take takes a microsecond more
 
     return read
 
