@@ -39,7 +39,6 @@ class Rows(ABC):
 
     vocab_size: int  # V
     dtype: np.dtype[Any]  # of the scores
-    normalised = False  # whether the scores are log p
     steps = True  # whether a state costs little: a copy, at most
 
     @abstractmethod
@@ -49,6 +48,10 @@ class Rows(ABC):
     @abstractmethod
     def scores(self, symbols: Array, held: Any) -> Array:
         """Return the scores (B, V) of the next symbols in any normalisation, after symbols (B,); −1 stands for none."""
+
+    def add_probs(self, weight: float, symbols: Array, held: Any, p: Array) -> None:
+        """Add weight · the probabilities (B, V) of the next symbols to p."""
+        models.add_softmax(weight, self.scores(symbols, held), p)
 
     @abstractmethod
     def state(self, held: Any) -> State:
@@ -342,23 +345,28 @@ class NgramRows(Rows):
         unigrams, keys, terms, backoffs: the tables.
     """
 
-    normalised = True
-
     def __init__(self, *tables: torch.Tensor):
         self._tables, self.vocab_size = tuple(map(array, tables)), len(tables[0])
         self.dtype = self._tables[0].dtype
 
-    def begin(self, state: State) -> State:
-        return _copied(state)
+    def begin(self, state: State) -> Array:
+        contexts: Array = _copied(state).numpy()
+        return contexts
 
-    def scores(self, symbols: Array, held: State) -> Array:
-        p = np.empty((len(symbols), self.vocab_size), self.dtype)
-        models.ngram_probs(symbols, held.numpy(), *self._tables, p)
+    def scores(self, symbols: Array, held: Array) -> Array:
         with np.errstate(divide="ignore"):
-            return np.log(p, out=p)
+            return np.log(self._probs(symbols, held))
 
-    def state(self, held: State) -> State:
-        return held
+    def add_probs(self, weight: float, symbols: Array, held: Array, p: Array) -> None:
+        p += weight * self._probs(symbols, held)
+
+    def _probs(self, symbols: Array, held: Array) -> Array:
+        p = np.empty((len(symbols), self.vocab_size), self.dtype)
+        models.ngram_probs(symbols, held, *self._tables, p)
+        return p
+
+    def state(self, held: Array) -> State:
+        return torch.from_numpy(held)
 
 
 class MeanRows(Rows):
@@ -369,8 +377,6 @@ class MeanRows(Rows):
         weights: of each; they add up to 1.
     """
 
-    normalised = True
-
     def __init__(self, parts: Sequence[Rows], weights: Sequence[float]):
         self._parts, self._weights, self.vocab_size = parts, weights, parts[0].vocab_size
         self.dtype = np.result_type(*(part.dtype for part in parts))
@@ -380,10 +386,9 @@ class MeanRows(Rows):
         return [part.begin(own) for part, own in zip(self._parts, state, strict=True)]
 
     def scores(self, symbols: Array, held: list[Any]) -> Array:
-        scores = [part.scores(symbols, own) for part, own in zip(self._parts, held, strict=True)]
-        p = np.zeros(scores[0].shape, self.dtype)
-        for part, own, weight in zip(self._parts, scores, self._weights, strict=True):
-            models.add_softmax(weight, own, part.normalised, p)
+        p = np.zeros((len(symbols), self.vocab_size), self.dtype)
+        for part, own, weight in zip(self._parts, held, self._weights, strict=True):
+            part.add_probs(weight, symbols, own, p)
         with np.errstate(divide="ignore"):
             return np.log(p, out=p)
 

@@ -352,20 +352,17 @@ def ngram_probs(symbols: Any, contexts: Any, unigrams: Any, keys: Any, terms: An
 
 @kept
 @compiled_sums
-def add_softmax(weight: float, scores: Any, normalised: bool, p: Any) -> None:
-    """p += weight · softmax(scores), (B, V), or weight · e^scores if that is the same; the scores are overwritten."""
+def add_softmax(weight: float, scores: Any, p: Any) -> None:
+    """p += weight · softmax(scores), (B, V), and the scores become e^(scores − their greatest)."""
     for b in range(len(p)):
-        row, sums, total = scores[b], p[b], 1.0
-        most = scores.dtype.type(0)
-        if not normalised:
-            most, total = row[0], 0.0
-            for v in range(1, len(row)):
-                most = max(most, row[v])
+        row, sums, total = scores[b], p[b], 0.0
+        most = row[0]
+        for v in range(1, len(row)):
+            most = max(most, row[v])
         for v in range(len(row)):
             row[v] = exp(row[v] - most)
-        if not normalised:
-            for v in range(len(row)):
-                total += row[v]
+        for v in range(len(row)):
+            total += row[v]
         share = p.dtype.type(weight / total)
         for v in range(len(row)):
             sums[v] += share * row[v]
