@@ -64,7 +64,7 @@ def test_what_a_script_imports_is_there(script):
 
 
 def required_arguments(script: Path) -> list[str]:
-    """What the command line of a script demands."""
+    """Return the arguments that a script requires."""
     calls = [node for node in ast.walk(ast.parse(script.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)]
     added = [call for call in calls if isinstance(call.func, ast.Attribute) and call.func.attr == "add_argument"]
     found = []

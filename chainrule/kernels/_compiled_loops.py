@@ -335,7 +335,7 @@ class DilatedRows(Rows):
         return scores
 
     def state(self, held: Any) -> State:
-        raise NotImplementedError
+        raise NotImplementedError  # never called, as `steps` is False: copying the queues costs more than a step
 
 
 class NgramRows(Rows):

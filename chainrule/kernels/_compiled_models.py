@@ -50,7 +50,7 @@ def add_product(weight: Any, x: Any, y: Any) -> None:
 
 @compiled_sums
 def add_products(weight: Any, x: Any, y: Any) -> None:
-    """y += x Wᵀ: weight (M, N), x (B, N), y (B, M); W is read once. Each row's sums are those of `add_product`."""
+    """y += x Wᵀ: weight (M, N), x (B, N), y (B, M). W is read once, and rows are summed as in `add_product`."""
     if len(x) == 1:
         add_product(weight, x[0], y[0])
         return
@@ -324,7 +324,7 @@ def _read_ngram(symbol: int, contexts: Any, keys: Any, vocab_size: int) -> None:
 @kept
 @compiled
 def ngram_probs(symbols: Any, contexts: Any, unigrams: Any, keys: Any, terms: Any, backoffs: Any, probs: Any) -> None:
-    """p (B, V) of every symbol after the contexts (B, n − 1), which symbols (B,) enter; −1 is none."""
+    """Add symbols (B,), −1 for none, to contexts (B, n − 1), and compute p (B, V) of every next symbol."""
     vocab_size = len(unigrams)
     for b in range(len(probs)):
         own, p = contexts[b], probs[b]

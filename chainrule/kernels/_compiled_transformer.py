@@ -134,7 +134,7 @@ def transform(
         turns: (B, d), cosine and sine of each pair's angle; (B, 0) without rotary positions.
         count: (B,) elements of each sequence, this one included.
         window: the last of them that its query reads.
-        end: the slot behind them, the last of which they enter.
+        end: number of slots in use; the new elements take the last of them.
         cache: (2, L, B, G, C, d), keys and values.
         w: `Weights`.
         y, heads, hidden, units, scores: (B, D), (B, (H + 2G)d), (B, F) or (B, 2F), (B, F), (C,), scratch.

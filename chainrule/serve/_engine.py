@@ -105,7 +105,7 @@ class Engine:
         self._loading.start()
 
     def _load_loops(self, executor: Executor) -> None:
-        """Load compiled loops beside the first symbols; not in a daemon, as ending while code is compiled may crash."""
+        """Load compiled loops in the background; not in a daemon thread: exiting during a compilation may crash."""
         step = executor.step_for(None)
         if step != executor.step:
             step(None, self.model.initial_state(1))

@@ -1,4 +1,4 @@
-"""Masks are those of the equations, for any order and any degrees, and nothing else is read."""
+"""The masks equal those of the equations for any order and degrees, and nothing else is read."""
 
 import itertools
 

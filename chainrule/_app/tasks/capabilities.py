@@ -1,4 +1,4 @@
-"""What a task can do: a verb of the command line, and a method of `chainrule.Run`, exist for tasks with the method.
+"""The methods of a task: one that is defined gives the task a verb, and its runs a method of `chainrule.Run`.
 
     score(data, options, *, device)             -> Result, a row per row, line or file, ranked by surprise
     sample(n, options, *, seed, device)         -> Result, n rows

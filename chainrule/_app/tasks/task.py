@@ -211,7 +211,7 @@ class Task(Recipe, Checks, ABC, Generic[M]):
 
     @classmethod
     def fingerprint(cls, path: Any) -> dict[str, Any]:
-        """Identify a source of data, of which text has one without a path."""
+        """Identify a source of data; the built-in text has no path."""
         return fingerprint(path)
 
     def is_prepared(self) -> bool:

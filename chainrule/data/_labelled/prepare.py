@@ -167,7 +167,7 @@ def prepare_labelled(
     like: tuple[TextSymbols, Labels] | None = None,  # other texts whose symbols and labels are reused
     vectors: str | Path | None = None,  # of words, to begin with; see `read_vectors`
 ) -> LabelledTexts:
-    """Read labelled texts, hold some out, and write both parts as numbers; symbols are those of the training part."""
+    """Read labelled texts, hold some out and write both parts as numbers; training texts define the symbols."""
     check_fraction(validation_fraction)
     file = LabelledFile(path, text_column=text_column, label_column=label_column)
     train_rows = _checked(str(path), list(file))
