@@ -147,6 +147,9 @@ def test_a_series_is_forecast_and_its_times_go_on():
     series = pandas.Series(np.sin(np.arange(300.0)), index=index, name="load")
     run = chainrule.fit(series, horizon=4, **ONE)
     assert run.task == "forecast"
+    own = run.forecast(seed=0)
+    assert list(own["mean"]) == list(run.forecast(series, seed=0)["mean"])
+    assert own.to_pandas().index[0] == index[-1] + pandas.Timedelta(hours=1)
     answer = run.forecast(series[:200], seed=0)
     frame = answer.to_pandas()
     assert list(frame.index) == list(pandas.date_range(index[199], periods=5, freq="h")[1:])

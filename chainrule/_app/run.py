@@ -141,7 +141,7 @@ class Run:
         """
         run, device = self._able("predict"), device_name(device)
         with keyword_errors(), inputs_of(self._task, answers=False) as inputs:
-            files = inputs.paths(data)
+            files = None if data is None and run.continues else inputs.paths(data)
             chosen = chosen_options(run.Prediction, inputs.options_of(run.Prediction) | options, inputs)
             return self._settled(run.predict(files, chosen, device=device), inputs)
 
@@ -161,8 +161,12 @@ class Run:
         """Caption images; see `predict`."""
         return self._predict("caption", data, options)
 
-    def forecast(self, data: Any, **options: Any) -> Result:
+    def forecast(self, data: Any = None, **options: Any) -> Result:
         """Forecast what follows the last row of series; see `predict`.
+
+        Args:
+            data: a path, or data in memory; by default the series that the run was fitted on.
+            **options: of `chainrule forecast RUN --help`.
 
         Returns:
             A row for each series and step, with the time, the mean, quantiles and all sample paths.

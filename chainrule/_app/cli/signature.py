@@ -150,9 +150,13 @@ class VerbTemplate:
             types["plot"] = _UNPARSED
         if self.method not in OPTIONS:
             return with_types(self.body, types)
+        if continues := self.method == "predict" and task.continues:
+            types["file"] = Input | None
         options = getattr(task, OPTIONS[self.method])
         types["options"] = as_flags(options) if fields(options) else Annotated[Any, Parameter(parse=False)]
         verb = with_types(self.body, types, options=described(options)())
+        if continues:
+            verb.__defaults__ = (None,)
         verb.__doc__ = joined_help(options.__doc__ or "", self.body.__doc__ or "")
         return verb
 

@@ -17,7 +17,7 @@ of the verb and the keyword arguments of the method of `chainrule.Run`. A task d
 writes no file. Its other arguments have the same meaning in all of them:
 
 - `data`: a path; "-" is standard input where the task reads one. A text run scores and embeds lists of texts too.
-  `evaluate` and `inspect` get None where the user named none.
+  `evaluate` and `inspect` get None where the user named none, and so does `predict` of a task that `continues`.
 - `seed`: seed of all draws.
 - `device`: auto, cpu, cuda or mps.
 

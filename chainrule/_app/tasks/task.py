@@ -116,6 +116,7 @@ class Task(Recipe, Checks, ABC, Generic[M]):
     verb: ClassVar[str] = ""  # name of the prediction verb, if it differs from the task's
     several: ClassVar[bool] = False  # predicts for several files
     plots: ClassVar[bool] = False  # draws its predictions
+    continues: ClassVar[bool] = False  # predicts what follows its own data where none are passed
     writes_page: ClassVar[bool] = True  # inspect writes a page
     NEXT: ClassVar[tuple[str, ...]] = ()  # commands to try after training, the best first, with {run} and {source}
 

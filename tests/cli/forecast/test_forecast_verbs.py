@@ -79,7 +79,18 @@ def test_the_command_that_is_advised_first_works(command, ok, tmp_path, future, 
     assert command(*second).status == (0 if future == 6 else 2)
     needs = "forecast.png  # needs 6 rows after the last value, with wind filled in"
     assert told[place + 1].endswith(needs) == (future == 5)
-    assert f"chainrule {verbs[0]} {out} {path}" in command("info", out).out
+    assert " ".join(advised[0]) in command("info", out).out
+
+
+def test_a_forecast_without_a_file_continues_the_rows_of_training(command, ok, tmp_path):
+    """The file itself may be gone; its rows with known covariates are the future."""
+    path, out = tmp_path / "days.csv", tmp_path / "run"
+    path.write_text("".join(f"{line}\n" for line in lines()))
+    ok("train", path, *ASKED, "--out", out, "--steps", 2, "--hidden-size", 4)
+    expected = ok("forecast", out, path, "--seed", 0).out
+    path.unlink()
+    assert ok("forecast", out, "--seed", 0).out == expected
+    assert command("forecast", out, "--horizon", 7).err.endswith("covariates must be known for the whole horizon\n")
 
 
 def test_missing_rows_are_filled_in_in_training_and_in_what_is_forecast_later(command, ok, tmp_path):

@@ -40,7 +40,7 @@ class ForecastPrediction(CheckedOptions):
 
     Args:
         file: A file with the columns that the run was trained on; last rows with empty targets are the future, with
-            their known covariates.
+            their known covariates. By default the file that the run was trained on.
         out: A CSV file with the quantiles; standard output by default.
         json: Print one JSON object per row, with its time, its mean, its quantiles and all paths.
         plot: An image (.png, .svg, .pdf) of the last rows, some paths and the quantiles.
@@ -56,17 +56,18 @@ class ForecastPrediction(CheckedOptions):
     """The same seed gives the same paths; random by default."""
 
 
-def predict_series(run: "ForecastTask", data: list[str], options: ForecastPrediction, *, device: str) -> Result:
+def predict_series(run: "ForecastTask", data: list[str] | None, options: ForecastPrediction, *, device: str) -> Result:
     levels = parse_quantiles(options.quantiles)
     horizon = run.data.horizon if options.horizon is None else options.horizon
     seed = randbelow(1 << 31) if options.seed is None else options.seed
-    prediction = _forecast(run, data[0], horizon, levels, options.paths, seed, device)
+    path = str(run.own_file) if data is None else data[0]
+    prediction = _forecast(run, path, horizon, levels, options.paths, seed, device)
 
     def notes() -> Iterator[str]:
         shortest = min(stop - start for start, stop in prediction.file.spans[prediction.series].tolist())
         if shortest < run.longest_lag:
             rows = counted(shortest, "row")
-            yield f"{data[0]}: {rows}, but the model reads {run.longest_lag} rows back: add earlier rows"
+            yield f"{path}: {rows}, but the model reads {run.longest_lag} rows back: add earlier rows"
 
     item = prediction.file.item or "series"
     others = [

@@ -3,9 +3,11 @@
 data/schema.json                 columns, step between rows, units
 data/values, features            the series and what is known in advance, all rows
 data/series.json                 counts and fingerprints
+data/source, source.csv, ...     a copy of the file, which a forecast without data continues
 """
 
 import math
+import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -114,7 +116,7 @@ class ForecastTask(Task["AutoregressiveModel"]):
     PLAIN: ClassVar[dict[str, Any]] = {"num_members": 1, "linear": False}
     PREPARED = f"{DATA}/series.json"
     Prediction, predict = ForecastPrediction, predict_series
-    plots = True
+    plots = continues = True
     Evaluation, evaluate = evaluation.ForecastEvaluation, evaluation.evaluate_series
     Inspection, inspect = evaluation.ForecastInspection, evaluation.inspect_series
     writes_page = False
@@ -149,6 +151,11 @@ class ForecastTask(Task["AutoregressiveModel"]):
     def options_in_weights(self) -> dict[str, Any]:
         return {"linear": self.training.linear}
 
+    @property
+    def own_file(self) -> Path:
+        """Return the path of the run's copy of the file that it was trained on."""
+        return self.path / DATA / ("source" + "".join(Path(self.source).suffixes[-2:]))
+
     def prepare(self, old: "ForecastTask | None" = None) -> dict[str, Any]:
         from chainrule.data import prepare_series
 
@@ -157,6 +164,7 @@ class ForecastTask(Task["AutoregressiveModel"]):
         options["header"] = self.data.has_header
         schema = None if old is None else old.schema
         facts = prepare_series(source, self.path / DATA, schema=schema, **options).facts
+        shutil.copyfile(source, self.own_file)
         if notice := _tables.TableFile(source, header=self.schema.header).left_out():
             print(notice, file=sys.stderr)
         return facts
@@ -277,18 +285,14 @@ class ForecastTask(Task["AutoregressiveModel"]):
 
     def next_steps(self) -> Sequence[str]:
         path, source = quoted(self.path), quote(self.source)
-        forecast, evaluate = (
-            f"chainrule forecast {path} {source} --plot forecast.png",
-            f"chainrule evaluate {path} {source}",
-        )
+        evaluate, plot = f"chainrule evaluate {path} {source}", "--plot forecast.png"
         covariates, horizon = self.schema.covariates, self.data.horizon
         if not covariates or self.facts.future >= horizon:
-            return [forecast, evaluate]
-        names = one_line(", ".join(covariates))
-        return [
-            evaluate,
-            f"{forecast}  # needs {counted(horizon, 'row')} after the last value, with {names:.200} filled in",
-        ]
+            return [f"chainrule forecast {path} {plot}", evaluate]
+        needed = (
+            f"{counted(horizon, 'row')} after the last value, with {one_line(', '.join(covariates)):.200} filled in"
+        )
+        return [evaluate, f"chainrule forecast {path} {source} {plot}  # needs {needed}"]
 
     @property
     def basis(self) -> Basis:
