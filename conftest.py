@@ -11,7 +11,7 @@ import torch
 # Results then do not depend on the number of cores, and test processes do not fight for them.
 torch.set_num_threads(1)
 hypothesis.settings.register_profile("nightly", deadline=None, max_examples=500, print_blob=True)
-hypothesis.settings.register_profile("repeatable", deadline=None, max_examples=40, derandomize=True, print_blob=True)
+hypothesis.settings.register_profile("repeatable", deadline=None, max_examples=25, derandomize=True, print_blob=True)
 hypothesis.settings.load_profile("repeatable")
 os.fsync = lambda descriptor: None  # no test cuts the power, and waiting for the disk takes longer than many a training
 

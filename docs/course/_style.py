@@ -1,9 +1,12 @@
 """What the chapters share: one look of figures, readable on a phone, and the size of experiments."""
 
 import os
+import sys
+from types import ModuleType
 from typing import Any
 
 import matplotlib.pyplot as plt
+import torch
 from matplotlib_inline.backend_inline import set_matplotlib_formats
 
 FULL = os.environ.get("CHAINRULE_COURSE") == "full"
@@ -11,6 +14,11 @@ FULL = os.environ.get("CHAINRULE_COURSE") == "full"
 
 BLUE, ORANGE, GREEN, RED, PURPLE, GREY = "#2563a8", "#d9730d", "#2f8f4e", "#c0392b", "#7b4fa3", "#7a7a7a"
 COLOURS = (BLUE, ORANGE, GREEN, RED, PURPLE, GREY)
+
+# torch.optim imports torch.compile, which nothing here uses, and that takes longer than importing torch itself.
+compiler: Any = ModuleType("torch._dynamo")
+compiler.disable, compiler.graph_break = (lambda function, *_, **__: function), lambda: None
+sys.modules["torch._dynamo"] = torch._dynamo = compiler
 
 set_matplotlib_formats("svg")
 plt.rcParams.update(

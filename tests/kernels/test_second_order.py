@@ -8,7 +8,7 @@ from torch.autograd.functional import hessian
 
 from chainrule.heads import _categorical as categorical
 from chainrule.heads._categorical import picked_log_softmax
-from chainrule.layers import GRU, LSTM, RNN, DiagonalLSTM, RowLSTM
+from chainrule.layers import GRU, LSTM, RNN
 from chainrule.layers._lattice_lstm import _plain as plain_lattice
 from chainrule.layers._lattice_lstm import lattice_lstm
 from chainrule.models import RecurrentLM
@@ -32,26 +32,6 @@ def parts(state):
     return state if isinstance(state, tuple) else (state,)
 
 
-def states(layer):
-    return tuple(torch.randn(B, layer.num_layers, M, requires_grad=True) for _ in range(1 + layer.has_cell))
-
-
-def everything(layer, x, state, lengths):
-    output, last = layer(x, state if layer.has_cell else state[0], lengths)
-    return (output, *parts(last))
-
-
-def by_cells(layer, x, state, lengths):
-    """The layer as its cell, step by step in plain operations, rows held at their ends."""
-    outputs = []
-    for t in range(x.shape[1]):
-        y, new = layer.step(x[:, t], state if layer.has_cell else state[0])
-        running = torch.ones(B, dtype=torch.bool) if lengths is None else lengths > t
-        outputs.append(torch.where(running[:, None], y, 0.0))
-        state = tuple(torch.where(running[:, None, None], n, o) for n, o in zip(parts(new), state, strict=True))
-    return (torch.stack(outputs, 1), *state)
-
-
 def first_and_second(outputs, inputs):
     """First derivatives of a random loss, and the derivatives of their squared length."""
     torch.manual_seed(1)
@@ -64,25 +44,6 @@ def first_and_second(outputs, inputs):
 def assert_equal(left, right):
     for a, b in zip(left, right, strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=1e-10)  # float64, sums in another order
-
-
-@pytest.mark.parametrize("symbols", [False, True], ids=["features", "symbols"])
-@pytest.mark.parametrize("lengths", LENGTHS)
-@pytest.mark.parametrize("kind", KINDS)
-def test_second_derivatives_are_those_of_the_cell(kind, lengths, symbols):
-    layer = KINDS[kind](num_layers=2, backend="bptt")
-    x = torch.randint(N, (B, T)) if symbols else torch.randn(B, T, N, requires_grad=True)
-    state = states(layer)
-    inputs = [*layer.parameters(), *state, *([] if symbols else [x])]
-    whole = first_and_second(everything(layer, x, state, LENGTHS[lengths]), inputs)
-    assert_equal(whole, first_and_second(by_cells(layer, x, state, LENGTHS[lengths]), inputs))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_second_derivatives_agree_with_finite_differences(kind):
-    layer = KINDS[kind](backend="bptt")
-    x, state = torch.randn(B, T, N, requires_grad=True), states(layer)
-    assert gradgradcheck(lambda x, *state: everything(layer, x, state, LENGTHS["unequal"]), (x, *state), fast_mode=True)
 
 
 @pytest.mark.parametrize(("ours", "theirs"), [(LSTM, nn.LSTM), (GRU, nn.GRU), (RNN, nn.RNN)])
@@ -102,6 +63,15 @@ def test_every_backend_of_a_float32_lstm_has_the_same_hessian(backend):
     own = hessian(lambda x: layer(x)[0].square().sum(), x)
     exact = hessian(lambda x: layer.double()(x)[0].square().sum(), x.double())
     torch.testing.assert_close(own.double(), exact, rtol=1e-4, atol=1e-5)
+
+
+def test_a_vectorised_hessian_of_the_last_state_is_that_taken_row_by_row():
+    layer, x = LSTM(N, M, backend="bptt"), torch.randn(2, 3, N)
+    one_by_one, vectorised = (
+        hessian(lambda x: layer(x)[1][-1].pow(3).sum(), x, vectorize=vectorize) for vectorize in (False, True)
+    )
+    assert one_by_one.abs().max() > 1e-6
+    assert_equal([one_by_one], [vectorised])
 
 
 def test_third_derivatives_exist():
@@ -128,12 +98,6 @@ def test_the_lattice_has_second_derivatives(windows):
     options = {"fast_mode": True}
     assert gradcheck(lambda *a: plain_lattice(a[0], a[1], c0, (-1, 0), every), (projected, weights), **options)
     assert gradgradcheck(lambda *a: lattice_lstm(a[0], a[1], (-1, 0), c0, windows), (projected, weights), **options)
-
-
-@pytest.mark.parametrize("layer", [RowLSTM, DiagonalLSTM])
-def test_the_layers_of_the_pixel_rnn_have_second_derivatives(layer):
-    layer, x = layer(4), torch.randn(1, 4, 2, 3, requires_grad=True)
-    assert gradgradcheck(lambda x: layer(x)[0], (x,), fast_mode=True)
 
 
 def test_the_wide_categorical_has_second_derivatives(monkeypatch):
@@ -204,8 +168,7 @@ def assert_batched_gradients_are_single_ones(outputs, inputs):
             assert_equal(many, [torch.stack(gradients) for gradients in zip(*single, strict=True)])
 
 
-@pytest.mark.parametrize("bidirectional", [False, True])
-@pytest.mark.parametrize("lengths", LENGTHS)
+@pytest.mark.parametrize(("lengths", "bidirectional"), [("full", False), ("unequal", True)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_batched_gradients_are_those_taken_one_by_one(kind, lengths, bidirectional):
     layer, x = KINDS[kind](backend="bptt", bidirectional=bidirectional), torch.randn(B, T, N, requires_grad=True)
@@ -217,13 +180,3 @@ def test_batched_gradients_of_a_lattice_are_those_taken_one_by_one():
     projected, weights = (torch.randn(*shape, requires_grad=True) for shape in ((2, 3, 3, 2, 8), (2, 2, 2, 8)))
     h, c = lattice_lstm(projected, weights, (-1, 0))
     assert_batched_gradients_are_single_ones((h, c), [projected, weights])
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_vectorised_hessians_of_the_last_state_are_those_taken_row_by_row(kind):
-    layer, x = KINDS[kind](backend="bptt"), torch.randn(2, 3, N)
-    hessians = [
-        hessian(lambda x: parts(layer(x)[1])[-1].pow(3).sum(), x, vectorize=vectorize) for vectorize in (False, True)
-    ]
-    assert hessians[0].abs().max() > 1e-6
-    assert_equal(*[[value] for value in hessians])

@@ -53,13 +53,19 @@ def by_steps(layer, x, state, lengths):
     return torch.stack(outputs, 1), state
 
 
-def values_and_gradients(output, state, inputs):
-    """Everything that comes out, and the gradient of a loss that weighs every output and every part of the state."""
+def values_and_gradients(output, state, inputs, order=1):
+    """Everything that comes out, and the gradient of a loss that weighs every output and every part of the state.
+
+    Of order 2, also the gradient of that gradient's squared length.
+    """
     torch.manual_seed(1)
     loss = sum((value * torch.randn(value.shape)).sum() for value in (output, *parts(state)))
-    gradients = torch.autograd.grad(loss, inputs, allow_unused=True)
-    zeros = [torch.zeros_like(i) if g is None else g for i, g in zip(inputs, gradients, strict=True)]
-    return [output, *parts(state), *zeros]
+    found = [output, *parts(state)]
+    for last in range(order, 0, -1):
+        gradients = torch.autograd.grad(loss, inputs, allow_unused=True, create_graph=last > 1)
+        found += [torch.zeros_like(i) if g is None else g for i, g in zip(inputs, gradients, strict=True)]
+        loss = sum(g.square().sum() for g in gradients if g is not None)
+    return found
 
 
 def assert_equal(left, right):
@@ -68,22 +74,25 @@ def assert_equal(left, right):
         torch.testing.assert_close(a, b, rtol=0, atol=TOLERANCE)
 
 
-@pytest.mark.parametrize("symbols", [False, True], ids=["features", "one-hot"])
-@pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
-@pytest.mark.parametrize("lengths", LENGTHS)
+@pytest.mark.parametrize(
+    ("lengths", "bias", "symbols"),
+    [*((lengths, True, False) for lengths in LENGTHS), ("full", False, True), ("unequal", False, True)],
+)
 @pytest.mark.parametrize("kind", KINDS)
 def test_written_out_bptt_equals_autograd_through_the_cell(kind, lengths, bias, symbols):
     layer = KINDS[kind](num_layers=2, bias=bias, backend="bptt")
     x = torch.randint(N, (B, T)) if symbols else torch.randn(B, T, N, requires_grad=True)
     state = random_state(layer)
     inputs = [*layer.parameters(), *parts(state), *([] if symbols else [x])]
-    whole = values_and_gradients(*layer(x, state, LENGTHS[lengths]), inputs)
-    stepped = values_and_gradients(*by_steps(layer, x, state, LENGTHS[lengths]), inputs)
+    order = 1 if lengths == "empty" else 2  # whose gradient is a constant
+    whole = values_and_gradients(*layer(x, state, LENGTHS[lengths]), inputs, order)
+    stepped = values_and_gradients(*by_steps(layer, x, state, LENGTHS[lengths]), inputs, order)
     assert_equal(whole, stepped)
 
 
-@pytest.mark.parametrize("bidirectional", [False, True], ids=["causal", "bidirectional"])
-@pytest.mark.parametrize("lengths", LENGTHS)
+@pytest.mark.parametrize(
+    ("lengths", "bidirectional"), [*((lengths, False) for lengths in LENGTHS), ("full", True), ("unequal", True)]
+)
 @pytest.mark.parametrize("kind", IN_TORCH)
 def test_both_backends_agree(kind, lengths, bidirectional):
     layer = KINDS[kind](num_layers=2, bidirectional=bidirectional)

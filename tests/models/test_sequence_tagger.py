@@ -8,6 +8,7 @@ import torch
 from chainrule.heads import TagConstraints, TagSequences, bio_constraints
 from chainrule.layers._word_forms import TemplateScores
 from chainrule.models import SequenceTagger
+from chainrule.testing import check_model
 
 K, V, C = 3, 6, 5
 LENGTHS = torch.tensor([4, 0, 2, 1])
@@ -40,15 +41,19 @@ def row_of(given, row, time):
     return {name: part[row : row + 1, :time] for name, part in given.items()}
 
 
-@pytest.mark.parametrize("characters", ["lstm", "cnn", "cnn+affixes"])
+@pytest.mark.parametrize("characters", ["lstm", "cnn", "cnn+affixes", None])
 @pytest.mark.parametrize("head", ["crf", "softmax"])
-def test_probabilities_of_all_tag_sequences_sum_to_one(head, characters):
-    tagger, given = make(head, characters), context()
-    for row, length in enumerate(LENGTHS.tolist()):
-        tags = all_tags(length)
-        one = {name: part.expand(len(tags), *part.shape[1:]) for name, part in row_of(given, row, length).items()}
-        total = tagger.log_prob(tags, one, torch.full((len(tags),), length)).logsumexp(0)
-        torch.testing.assert_close(total, torch.zeros((), dtype=torch.float64), rtol=0, atol=TOLERANCE)
+def test_keeps_the_contract(head, characters):
+    given, tags = context(characters=characters is not None), torch.randint(K, (4, 4))
+    report = check_model(make(head, characters), tags, given, LENGTHS)
+    assert report.ok, str(report)
+    assert all(result.applies for result in report.results)
+
+
+def test_a_longer_word_elsewhere_in_the_batch_changes_nothing():
+    tagger, given = make(characters="cnn+affixes"), context()
+    wider = given | {"characters": torch.nn.functional.pad(given["characters"], (0, 2))}
+    torch.testing.assert_close(tagger(wider).emissions, tagger(given).emissions, rtol=0, atol=TOLERANCE)
 
 
 @pytest.mark.parametrize("head", ["crf", "softmax"])
@@ -72,54 +77,6 @@ def test_decoding_marginals_and_n_best_are_those_of_enumeration(head):
         assert (marginals[row, length:] == 0).all()
 
 
-@pytest.mark.parametrize("head", ["crf", "softmax"])
-def test_samples_follow_the_distribution(head):
-    tagger, given = make(head), context(rows=1, time=2)
-    drawn = tagger(given).sample((4000,), generator=torch.Generator().manual_seed(0))
-    assert drawn.shape == (4000, 1, 2)
-    counts = torch.bincount(drawn[:, 0] @ torch.tensor([K, 1]), minlength=K * K) / 4000
-    expected = tagger.log_prob(all_tags(2), {name: part.expand(9, *part.shape[1:]) for name, part in given.items()})
-    # 4000 draws: a share has a standard deviation of at most 0.008
-    torch.testing.assert_close(counts.double(), expected.exp().detach(), rtol=0, atol=0.035)
-
-
-@pytest.mark.parametrize("characters", ["lstm", "cnn", "cnn+affixes", None])
-@pytest.mark.parametrize("head", ["crf", "softmax"])
-def test_padding_changes_nothing(head, characters):
-    tagger, given = make(head, characters), context(characters=characters is not None)
-    tags = torch.randint(K, (4, 4), generator=torch.Generator().manual_seed(1))
-    padding = torch.arange(4) >= LENGTHS[:, None]
-
-    def with_padding(value):
-        words = given["words"] if characters else given
-        changed = words.masked_fill(padding, value)
-        if not characters:
-            return changed
-        wider = torch.nn.functional.pad(given["characters"], (0, 2))  # a longer word may stand elsewhere in the batch
-        return {"words": changed, "characters": wider.masked_fill(padding.unsqueeze(2), value)}
-
-    reference = tagger.log_prob(tags, given, LENGTHS)
-    for value, tag in ((0, -7), (5, 99)):
-        others = tagger.log_prob(tags.masked_fill(padding, tag), with_padding(value), LENGTHS)
-        torch.testing.assert_close(others, reference, rtol=0, atol=TOLERANCE)
-        assert torch.equal(tagger.decode(with_padding(value), LENGTHS), tagger.decode(given, LENGTHS))
-    assert reference[1] == 0  # the empty sentence has one way to be tagged
-    # the comparison can fail: as if the padding were real
-    if characters:
-        assert (tagger.log_prob(tags, given) - tagger.log_prob(tags, with_padding(5))).abs().max() > 1e-3
-
-
-@pytest.mark.parametrize("characters", ["lstm", "cnn", "cnn+affixes", None])
-def test_rows_of_a_batch_do_not_influence_each_other(characters):
-    tagger, given = make("crf", characters), context(characters=characters is not None)
-    tags = torch.randint(K, (4, 4), generator=torch.Generator().manual_seed(1))
-    together = tagger.log_prob(tags, given, LENGTHS)
-    for row, length in enumerate(LENGTHS.tolist()):
-        alone = row_of(given, row, length) if characters else given[row : row + 1, :length]
-        single = tagger.log_prob(tags[row : row + 1, :length], alone)
-        torch.testing.assert_close(single[0], together[row], rtol=0, atol=TOLERANCE)
-
-
 def test_every_tag_sees_the_whole_sentence_and_its_own_characters():
     tagger, given = make("softmax"), context(rows=1)
     emissions = tagger(given).emissions
@@ -127,15 +84,6 @@ def test_every_tag_sees_the_whole_sentence_and_its_own_characters():
         changed = {name: part.clone() for name, part in given.items()}
         changed["characters"][0, t, 0] = changed["characters"][0, t, 0] % C + 1
         assert ((tagger(changed).emissions - emissions).abs().amax(2) > 0).all()
-
-
-@pytest.mark.parametrize("head", ["crf", "softmax"])
-def test_every_weight_receives_a_gradient(head):
-    tagger, given = make(head), context()
-    tagger.log_prob(torch.randint(K, (4, 4)), given, LENGTHS).sum().backward()
-    for name, parameter in tagger.named_parameters():
-        assert parameter.grad is not None, name
-        assert parameter.grad.abs().sum() > 0, name
 
 
 def test_forbidden_sequences_have_no_probability_and_are_never_decoded():

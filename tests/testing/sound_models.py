@@ -33,10 +33,13 @@ class Tiny(AutoregressiveModel):
     def conditional(self, h):
         return Categorical(self.output(h))
 
-    def initial_state(self, batch_size, context=None):
+    def first_state(self, batch_size, context=None):
         if self.context is not None:
             return self.context(context).tanh()
         return self.start.new_zeros(batch_size, self.cell.hidden_size)
+
+    def initial_state(self, batch_size, context=None):
+        return self.first_state(batch_size, context)
 
     def step(self, x_prev, state):
         read = self.start.expand(len(state), -1) if x_prev is None else self.read(x_prev)
@@ -45,7 +48,7 @@ class Tiny(AutoregressiveModel):
 
     def features(self, x, context=None):
         """(B, T, M): h_t of the elements before x_t."""
-        state = self.initial_state(len(x), context)
+        state = self.first_state(len(x), context)
         inputs = torch.cat([self.start.expand(len(x), 1, -1), self.read(x)[:, :-1]], 1)
         states = []
         for t in range(x.shape[1]):

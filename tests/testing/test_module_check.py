@@ -16,24 +16,15 @@ from chainrule.testing._contract import CHECKS
 X = torch.randint(VOCABULARY, (3, 6), generator=torch.Generator().manual_seed(0))
 
 
-def checked(module, **options):
+def checked(module, *names, x=X, **options):
+    """The report of a module, from these checks of the contract and those of `check`, and its results by name."""
+    kept = tuple(one for one in CHECKS if one.__name__.removeprefix("check_") in names)
+    assert len(kept) == len(names)
     torch.manual_seed(0)
-    report = check(module(), X, **options)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("chainrule.testing._contract.CHECKS", kept)
+        report = check(module() if isinstance(module, type) else module, x, **options)
     return report, {result.name: result for result in report.results}
-
-
-@pytest.fixture
-def results_of(monkeypatch):
-    """`checked` with some checks of the contract alone, where a test looks at no others."""
-
-    def call(module, *names, **options):
-        kept = tuple(one for one in CHECKS if one.__name__.removeprefix("check_") in names)
-        assert len(kept) == len(names)
-        with monkeypatch.context() as patch:
-            patch.setattr("chainrule.testing._contract.CHECKS", kept)
-            return checked(module, **options)[1]
-
-    return call
 
 
 def variant(base, **attributes):
@@ -59,30 +50,34 @@ class ByHand(GPT):
         return logits[:, -1], (seen + 1, new)
 
 
-SOUND = {
-    "GPT": (GPT, "no cache"),
-    "NanoGPT": (NanoGPT, "no cache"),
-    "CachedGPT": (CachedGPT, "through `cache`"),
-    "OneByOne": (OneByOne, "through `cache`"),
-    "CausalLM": (CausalLM, "through `past_key_values`"),
-    "LSTM": (LSTM, "through `hidden`"),
-    "Unsliced": (Unsliced, "no cache"),
-}
+OF_CACHES = ("step_equals_forward", "samples_follow_log_prob", "chunk_invariance")
+EVERY = [one.__name__.removeprefix("check_") for one in CHECKS]
 
 
-@pytest.mark.parametrize("name", SOUND)
-def test_sound_modules_pass_and_their_cache_is_used(name):
-    module, how = SOUND[name]
-    report, results = checked(module)
+@pytest.mark.parametrize(
+    ("module", "names", "how"),
+    [
+        (GPT, EVERY, "no cache"),
+        (NanoGPT, OF_CACHES, "no cache"),
+        (CachedGPT, OF_CACHES, "through `cache`"),
+        (OneByOne, OF_CACHES, "through `cache`"),
+        (CausalLM, EVERY, "through `past_key_values`"),
+        (LSTM, EVERY, "through `hidden`"),
+        (Unsliced, EVERY, "no cache"),
+    ],
+)
+def test_sound_modules_pass_and_their_cache_is_used(module, names, how):
+    report, results = checked(module, *names)
     assert report.ok, report
     assert results["shift"].detail == "logits[:, t] predict x[:, t+1], as found by replacing symbols"
     assert results["step_equals_forward"].detail.startswith(how)
-    assert results["left_padding"].applies == (module is CausalLM)
+    if names is EVERY:
+        assert results["left_padding"].applies == (module is CausalLM)
 
 
 @pytest.mark.parametrize("options", [{"start": 0}, {"cache": False}, {"shifted": True}])
 def test_options_are_those_of_from_logits(options):
-    report, results = checked(CachedGPT, **options)
+    report, results = checked(CachedGPT, *OF_CACHES, **options)
     assert report.ok, report
     assert results["step_equals_forward"].detail.startswith("no cache" if "cache" in options else "through `cache`")
 
@@ -90,10 +85,11 @@ def test_options_are_those_of_from_logits(options):
 def test_a_step_of_the_module_is_checked():
     module = ByHand()
     for step in (module.decode, ByHand.decode):
-        report = check(module, X, step=step)
+        report, _ = checked(module, *OF_CACHES, step=step)
         assert report.ok, report
     module.position_error = 1
-    assert next(failure.name for failure in check(module, X, step=module.decode).failures) == "step_equals_forward"
+    report, _ = checked(module, "step_equals_forward", step=module.decode)
+    assert [failure.name for failure in report.failures] == ["step_equals_forward"]
 
 
 class LaterByOne(GPT):
@@ -124,9 +120,9 @@ class Bidirectional(nn.Module):
         (Bidirectional, 5),
     ],
 )
-def test_a_leak_is_named(results_of, module, furthest):
+def test_a_leak_is_named(module, furthest):
     """Two blocks whose masks are off by one look two symbols ahead."""
-    results = results_of(module, "causality")
+    _, results = checked(module, "causality")
     assert not results["causality"].ok
     assert results["causality"].detail.startswith("leak: the future influences the past: p(x_1 | x_<1) moved")
     assert not results["shift"].applies
@@ -146,20 +142,20 @@ class ShiftedTwice(SelfShifted):
 
 
 def test_a_module_that_shifts_its_input_is_recognised():
-    report, results = checked(SelfShifted)
+    report, results = checked(SelfShifted, *OF_CACHES, "causality", "full_context")
     assert report.ok, report
     assert results["shift"].detail == "logits[:, t] predict x[:, t], as found by replacing symbols"
-    assert checked(SelfShifted, shifted=False)[0].ok
+    assert checked(SelfShifted, "causality", "full_context", shifted=False)[0].ok
 
 
-def test_a_wrong_shift_is_named(results_of):
-    results = results_of(SelfShifted, shifted=True)
+def test_a_wrong_shift_is_named():
+    _, results = checked(SelfShifted, shifted=True)
     assert not results["shift"].ok
     assert results["shift"].detail.endswith("they predict x[:, t]; pass shifted=False")
-    results = results_of(GPT, shifted=False)
+    _, results = checked(GPT, shifted=False)
     assert not results["shift"].ok
     assert results["shift"].detail.endswith("they predict x[:, t+1]; pass shifted=True")
-    results = results_of(ShiftedTwice)
+    _, results = checked(ShiftedTwice)
     assert not results["shift"].ok
     assert results["shift"].detail == "logits[:, t] never see x[:, t-1], but nothing later than x[:, t-2]"
 
@@ -184,11 +180,11 @@ class Centred(GPT):
         return x - x.mean(0, keepdim=True) / 2
 
 
-def test_rows_that_influence_each_other_are_named(results_of):
-    results = results_of(Centred, "batch_independence", "causality")
+def test_rows_that_influence_each_other_are_named():
+    _, results = checked(Centred, "batch_independence", "causality")
     assert results["batch_independence"].detail.startswith("rows of a batch influence each other: ")
     assert results["causality"].ok
-    _, results = checked(Normalised)
+    _, results = checked(Normalised, *EVERY)
     assert [result.name for result in results.values() if not result.ok] == ["conditions"]
     assert "in training mode" in results["conditions"].detail
     assert "the first row moved" in results["conditions"].detail
@@ -215,7 +211,7 @@ class CountsLeftPadding(CausalLM):
     ],
 )
 def test_padding_that_influences_symbols_is_named(module, names):
-    report, results = checked(module)
+    report, results = checked(module, "padding_invariance")
     assert [result.name for result in report.failures] == names
     assert results["left_padding"].detail.startswith("padding influences the symbols after it: logits at ")
 
@@ -241,10 +237,10 @@ ForgetfulEncoder = variant(Encoder, marked=lambda self, key_padding_mask: None)
 
 
 def test_a_mask_of_torch_is_understood():
-    report, results = checked(Encoder)
+    report, results = checked(Encoder, "padding_invariance")
     assert report.ok, report
     assert results["left_padding"].applies
-    assert [result.name for result in checked(ForgetfulEncoder)[0].failures] == ["left_padding"]
+    assert [result.name for result in checked(ForgetfulEncoder, "padding_invariance")[0].failures] == ["left_padding"]
 
 
 class OtherHidden(LSTM):
@@ -265,14 +261,16 @@ class OtherHidden(LSTM):
         OtherHidden,
     ],
 )
-def test_a_cache_that_disagrees_is_named(results_of, module):
-    report, results = checked(module)
+def test_a_cache_that_disagrees_is_named(module):
+    report, results = checked(module, "step_equals_forward", "causality")
     assert results["step_equals_forward"].detail.startswith("the cache disagrees with the full pass: ")
-    failed = [result.name for result in report.failures]
-    assert failed[0] == "step_equals_forward"
-    of_caches = {"step_equals_forward", "samples_follow_log_prob", "chunk_invariance"}
-    assert set(failed) <= of_caches
-    assert all(result.ok for result in results_of(module, *of_caches, cache=False).values())
+    assert [result.name for result in report.failures] == ["step_equals_forward"]
+
+
+def test_a_cache_that_disagrees_breaks_the_rules_of_caches_alone():
+    module = variant(CachedGPT, position_error=-1)
+    assert {result.name for result in checked(module, *EVERY)[0].failures} <= set(OF_CACHES)
+    assert checked(module, *OF_CACHES, cache=False)[0].ok
 
 
 class UnmaskedAfterCache(CachedGPT):
@@ -283,7 +281,7 @@ class UnmaskedAfterCache(CachedGPT):
 
 
 def test_a_cache_that_is_wrong_about_several_symbols_is_named():
-    report, results = checked(UnmaskedAfterCache)
+    report, results = checked(UnmaskedAfterCache, *OF_CACHES)
     assert [result.name for result in report.failures] == ["chunk_invariance"]
     assert results["chunk_invariance"].detail.startswith("the cache disagrees with the full pass: chunks of 3+3")
 
@@ -295,8 +293,8 @@ class LengthDependent(GPT):
         return super().embed(idx, positions.flip(0))
 
 
-def test_a_beginning_that_differs_on_its_own_is_named(results_of):
-    results = results_of(LengthDependent, "step_equals_forward")
+def test_a_beginning_that_differs_on_its_own_is_named():
+    _, results = checked(LengthDependent, "step_equals_forward")
     assert results["step_equals_forward"].detail.startswith("a prefix alone has other logits: ")
 
 
@@ -311,15 +309,15 @@ class Convolution(nn.Module):
 
 
 def test_a_limited_context_passes_and_is_said():
-    report, results = checked(Convolution)
+    report, results = checked(Convolution, *EVERY)
     assert report.ok, report
     assert results["full_context"].detail.startswith("each conditional sees the last 3 symbols only: ")
-    assert check(Convolution(20), torch.arange(24).repeat(2, 1) % VOCABULARY).ok
-    assert check(from_logits(Convolution(), window=3), X).ok
-    assert not check(from_logits(Convolution(), window=4), X).ok
+    assert checked(Convolution(20), "full_context", x=torch.arange(24).repeat(2, 1) % VOCABULARY)[0].ok
+    assert checked(from_logits(Convolution(), window=3), "full_context")[0].ok
+    assert not checked(from_logits(Convolution(), window=4), "full_context")[0].ok
 
 
-def test_logits_that_depend_on_nothing_are_named(results_of):
+def test_logits_that_depend_on_nothing_are_named():
     class Constant(nn.Module):
         def __init__(self):
             super().__init__()
@@ -328,7 +326,7 @@ def test_logits_that_depend_on_nothing_are_named(results_of):
         def forward(self, x):
             return self.logits.expand(*x.shape, -1)
 
-    results = results_of(Constant, "full_context")
+    _, results = checked(Constant, "full_context")
     assert not results["shift"].applies
     assert results["full_context"].detail.startswith("part of the past is never read: ")
 
@@ -338,16 +336,16 @@ def test_a_module_that_is_random_is_not_accused_of_a_leak():
         def forward(self, idx):
             return F.dropout(super().forward(idx), 0.5)
 
-    report, results = checked(Random)
+    report, results = checked(Random, "causality", "reproducible")
     assert not results["reproducible"].ok
     assert results["shift"].detail == "does not apply: the same input has other logits (see reproducible)"
     assert "leak" not in str(report)
 
 
 def test_a_model_of_the_contract_is_checked_as_such():
-    report = check(RecurrentLM(VOCABULARY, cell="gru", hidden_size=8), X)
+    report, _ = checked(RecurrentLM(VOCABULARY, cell="gru", hidden_size=8), "causality")
     assert report.ok, report
-    assert report.results[0].name == "causality"
+    assert [result.name for result in report.results] == ["causality"]
     with pytest.raises(ValueError, match="expected none of them for a model that keeps the contract"):
         check(from_logits(GPT()), X, start=0)
 
@@ -362,7 +360,7 @@ def test_the_module_is_left_as_it_was():
 
 
 def test_bytes_are_symbols_too():
-    assert check(CachedGPT(), X.to(torch.uint8)).ok
+    assert checked(CachedGPT, "causality", "step_equals_forward", x=X.to(torch.uint8))[0].ok
 
 
 @pytest.mark.parametrize(

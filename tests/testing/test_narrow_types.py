@@ -36,27 +36,25 @@ class Wide(Narrow):
         return h * torch.ones(h.shape[-1], dtype=torch.promote_types(torch.float32, h.dtype))
 
 
-def examined(kind, leak=0.0):
+@pytest.mark.parametrize(("kind", "always"), [(Narrow, True), (Masked, True), (Wide, False)])
+def test_sound_models_pass_and_dtypes_are_replaced_only_where_a_model_asks_for_narrow_ones(kind, always):
     torch.manual_seed(0)
-    model = kind()
-    model.leak = leak
-    type(model).depths = set()
-    return {result.name: result for result in check_model(model, X).results}, type(model).depths
+    kind.depths = set()
+    report = check_model(kind(), X)
+    assert report.ok, report
+    assert max(kind.depths) == 1
+    assert min(kind.depths) == (1 if always else 0)
 
 
 @pytest.mark.parametrize("kind", [Narrow, Masked, Wide])
-def test_sound_models_pass_and_a_leak_below_the_rounding_of_float32_is_found(kind):
-    assert all(result.ok for result in examined(kind)[0].values())
-    result = examined(kind, leak=1e-9)[0]["causality"]
+def test_a_leak_below_the_rounding_of_float32_is_found_by_a_single_check_too(kind):
+    torch.manual_seed(0)
+    model, kind.depths = kind(), set()
+    model.leak = 1e-9
+    result = check_causality(model, X)
     assert not result.ok
     assert float(result.detail.split("moved by ")[1].split()[0]) < 1e-8
-
-
-@pytest.mark.parametrize(("kind", "always"), [(Narrow, True), (Masked, True), (Wide, False)])
-def test_dtypes_are_replaced_only_where_a_model_asks_for_narrow_ones(kind, always):
-    depths = examined(kind)[1]
-    assert max(depths) == 1
-    assert min(depths) == (1 if always else 0)
+    assert kind.depths == {1}
 
 
 class NarrowLater(RecurrentLM):
@@ -74,11 +72,3 @@ def test_a_model_that_asks_for_narrow_types_elsewhere_is_not_accused():
     torch.manual_seed(0)
     report = check_model(NarrowLater(5, "gru", hidden_size=4), X)
     assert report.ok, report
-
-
-def test_a_single_check_replaces_dtypes_too():
-    torch.manual_seed(0)
-    model, Narrow.depths = Narrow(), set()
-    model.leak = 1e-9
-    assert not check_causality(model, X).ok
-    assert Narrow.depths == {1}

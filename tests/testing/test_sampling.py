@@ -26,16 +26,8 @@ def favour(x, options):
     return x.masked_fill(chosen, 2)
 
 
-def out_of_support(x, options):
-    return x.index_fill(1, torch.tensor([x.shape[1] - 1]), 5)
-
-
 def reverse(x, options):
     return x if options.get("prefix") is not None else x.flip(1)
-
-
-def repeat_a_row(x, options):
-    return x[:1].expand_as(x) if options.get("prefix") is None else x
 
 
 def swap_two(x, options):
@@ -52,11 +44,6 @@ class IgnoresPrefix(Tiny):
         return x
 
 
-class DropsPrefix(Tiny):
-    def sample(self, n, context=None, *, length, prefix=None, **options):
-        return super().sample(n, context, length=length, **options)
-
-
 class OnePrefixForAll(Tiny):
     """Reads the first row's prefix in place of each row's own."""
 
@@ -70,14 +57,6 @@ class IgnoresContext(Tiny):
 
     def sample(self, n, context=None, **options):
         return super().sample(n, context * 0, **options)
-
-
-class NeverAdvances(Tiny):
-    """Draws every element from the first conditional."""
-
-    def stream(self, n, context=None, **options):
-        while True:
-            yield next(super().stream(n, context, **options))
 
 
 class OnlyStream(Tiny):
@@ -101,9 +80,7 @@ class GoesOnAfterEnd(Tiny):
 
 DISCRETE = [
     sampling(Tiny, favour),
-    sampling(Tiny, out_of_support),
     sampling(Tiny, reverse),
-    sampling(Tiny, repeat_a_row),
     sampling(Tiny, swap_two),
     sampling(Tiny, lambda x, options: x, temperature=0.8),
     sampling(Tiny, lambda x, options: x, temperature=1.0),
@@ -112,9 +89,7 @@ DISCRETE = [
     sampling(Tiny, lambda x, options: x, top_p=0.9),
     sampling(Tiny, lambda x, options: x, top_p=None),
     IgnoresPrefix,
-    DropsPrefix,
     OnePrefixForAll,
-    NeverAdvances,
     OnlyStream,
     GoesOnAfterEnd,
 ]

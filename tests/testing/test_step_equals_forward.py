@@ -9,14 +9,6 @@ from chainrule.heads import Categorical
 from chainrule.testing import check_model, check_step_equals_forward
 
 
-class OffByOne(Tiny):
-    """Answers before it reads."""
-
-    def step(self, x_prev, state):
-        _, following = super().step(x_prev, state)
-        return self.conditional(state), following
-
-
 class NoStart(Tiny):
     """Reads zeros in place of the start symbol."""
 
@@ -37,14 +29,6 @@ class Tires(Tiny):
         h, count = state
         _, h = super().step(x_prev, h)
         return self.conditional(h * (1 + 0.01 * (count > 4))), (h, count + 1)
-
-    def features(self, x, context=None):
-        inputs = torch.cat([self.start.expand(len(x), 1, -1), self.read(x)[:, :-1]], 1)
-        h, states = super().initial_state(len(x), context), []
-        for t in range(x.shape[1]):
-            h = self.cell(inputs[:, t], h)
-            states.append(h)
-        return torch.stack(states, 1)
 
 
 class Overwriting(Tiny):
@@ -74,53 +58,34 @@ class Stateful(Tiny):
         conditional, self.kept = super().step(x_prev, self.kept)
         return conditional, state
 
-    def features(self, x, context=None):
-        inputs = torch.cat([self.start.expand(len(x), 1, -1), self.read(x)[:, :-1]], 1)
-        h, states = super().initial_state(len(x), context), []
-        for t in range(x.shape[1]):
-            h = self.cell(inputs[:, t], h)
-            states.append(h)
-        return torch.stack(states, 1)
 
-
-class LayerFirst(Tires):
+class LayerFirst(Tiny):
     """torch.nn's order of axes in the state."""
 
     def initial_state(self, batch_size, context=None):
         return torch.zeros(1, batch_size, 8)
 
     def step(self, x_prev, state):
-        conditional, h = Tiny.step(self, x_prev, state[0])
+        conditional, h = super().step(x_prev, state[0])
         return conditional, h.unsqueeze(0)
 
-    def features(self, x, context=None):
-        inputs = torch.cat([self.start.expand(len(x), 1, -1), self.read(x)[:, :-1]], 1)
-        h, states = torch.zeros(len(x), 8), []
-        for t in range(x.shape[1]):
-            h = self.cell(inputs[:, t], h)
-            states.append(h)
-        return torch.stack(states, 1)
 
-
-class CountsInState(Tires):
+class CountsInState(Tiny):
     """A state with a number in it: no tensor, so it cannot be selected."""
 
     def initial_state(self, batch_size, context=None):
-        return Tiny.initial_state(self, batch_size, context), 0
+        return super().initial_state(batch_size, context), 0
 
     def step(self, x_prev, state):
-        conditional, h = Tiny.step(self, x_prev, state[0])
+        conditional, h = super().step(x_prev, state[0])
         return conditional, (h, state[1] + 1)
 
 
-class RolledRows(Tires):
+class RolledRows(Tiny):
     """Keeps the rows of its state in another order: right until rows are selected."""
 
-    def initial_state(self, batch_size, context=None):
-        return Tiny.initial_state(self, batch_size, context)
-
     def step(self, x_prev, state):
-        conditional, h = Tiny.step(self, x_prev, state.roll(-1, 0))
+        conditional, h = super().step(x_prev, state.roll(-1, 0))
         return conditional, h.roll(1, 0)
 
 
@@ -141,22 +106,12 @@ class ForgetsContext(Tiny):
     def initial_state(self, batch_size, context=None):
         return super().initial_state(batch_size, torch.zeros_like(context))
 
-    def features(self, x, context=None):
-        inputs = torch.cat([self.start.expand(len(x), 1, -1), self.read(x)[:, :-1]], 1)
-        h, states = self.context(context).tanh(), []
-        for t in range(x.shape[1]):
-            h = self.cell(inputs[:, t], h)
-            states.append(h)
-        return torch.stack(states, 1)
 
-
-BROKEN = [OffByOne, NoStart, Tires, Overwriting, FirstRow, Stateful, LayerFirst, CountsInState, StalePreparation]
-
-
-@pytest.mark.parametrize("broken", BROKEN)
-@pytest.mark.parametrize("rows", [1, 3])
-def test_a_wrong_step_is_named(broken, rows):
-    assert not check_step_equals_forward(broken(), torch.randint(5, (rows, 8))).ok
+@pytest.mark.parametrize(
+    "broken", [NoStart, Tires, Overwriting, FirstRow, Stateful, LayerFirst, CountsInState, StalePreparation]
+)
+def test_a_wrong_step_is_named(broken):
+    assert not check_step_equals_forward(broken(), torch.randint(5, (1, 8))).ok
 
 
 def test_a_state_whose_rows_are_not_those_of_the_batch_is_named():
@@ -168,16 +123,6 @@ def test_a_step_without_the_context_is_named():
     assert not check_step_equals_forward(ForgetsContext(3), torch.randint(5, (2, 6)), torch.randn(2, 3)).ok
 
 
-@pytest.mark.parametrize(
-    ("broken", "others"),
-    [
-        (OffByOne, {"samples_follow_log_prob"}),
-        (NoStart, {"samples_follow_log_prob", "gradients_reach_parameters"}),
-        (CountsInState, {"chunk_invariance"}),
-        (StalePreparation, {"samples_follow_log_prob"}),
-    ],
-)
-def test_only_rules_that_rest_on_the_step_fail_with_it(broken, others):
-    failed = {result.name for result in check_model(broken(), torch.randint(5, (3, 8))).failures}
-    assert "step_equals_forward" in failed
-    assert failed - {"step_equals_forward"} <= others
+def test_only_rules_that_rest_on_the_step_fail_with_it():
+    failed = {result.name for result in check_model(StalePreparation(), torch.randint(5, (3, 8))).failures}
+    assert failed == {"step_equals_forward", "samples_follow_log_prob"}

@@ -86,11 +86,6 @@ def test_a_saved_ensemble_is_the_ensemble_and_holds_the_weights_once():
     assert torch.equal(other.log_prob(EVERY), ensemble.log_prob(EVERY))
 
 
-def test_one_mask_is_its_member():
-    ensemble = make(num_masks=1)
-    torch.testing.assert_close(ensemble.log_prob(EVERY), ensemble.member(0).log_prob(EVERY), rtol=1e-12, atol=1e-12)
-
-
 def test_training_one_member_moves_all():
     ensemble = make(num_masks=2)
     before = ensemble.member(1).log_prob(EVERY).detach()
@@ -113,11 +108,3 @@ def test_training_one_member_moves_all():
 def test_arguments_out_of_range_are_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()
-
-
-def test_the_average_is_no_worse_than_the_members_on_average():
-    ensemble = make()
-    members = torch.stack([ensemble.member(index).log_prob(EVERY) for index in range(5)])
-    assert (ensemble.log_prob(EVERY) >= members.mean(0) - 1e-12).all()
-    assert (ensemble.log_prob(EVERY) <= members.max(0).values).all()
-    assert ensemble.log_prob(EVERY).isfinite().all()
