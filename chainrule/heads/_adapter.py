@@ -89,15 +89,12 @@ def compiled_draws(rows: "Rows", state: Any, x_prev: Tensor | None, pick: Draw) 
     """Yield the symbols of one sequence after `x_prev`, without end, with the noise of `Categorical`."""
     from chainrule.kernels._compiled_loops import draw
 
-    symbols, noise = np.array([-1]) if x_prev is None else x_prev.cpu().numpy().astype(np.int64), None
-    held = rows.begin(state)
+    symbols = np.array([-1]) if x_prev is None else x_prev.cpu().numpy().astype(np.int64)
+    numbers = np.empty(rows.vocab_size, rows.dtype)
+    noise, scores, unfiltered = torch.from_numpy(numbers), rows.begin(state).scores, pick.top_k is pick.top_p is None
     while True:
-        row = rows.scores(symbols, held)[0]
-        symbol = -1
-        if pick.top_k is None and pick.top_p is None:
-            if noise is None:
-                noise = torch.from_numpy(np.empty_like(row))
-                numbers = noise.numpy()
+        row, symbol = scores(symbols)[0], -1
+        if unfiltered:
             noise.exponential_(generator=pick.generator)
             symbol = draw(row, numbers, pick.temperature)
         if symbol < 0:
@@ -123,8 +120,8 @@ class CompiledStep:
             count = count if symbols.shape == (count,) and known else FEW + 1
         if count > FEW:
             return self._plain(x_prev, state)
-        held = self._rows.begin(state)
-        return Categorical(torch.from_numpy(self._rows.scores(symbols, held))), self._rows.state(held)
+        sequences = self._rows.begin(state)
+        return Categorical(torch.from_numpy(sequences.scores(symbols))), sequences.state()
 
 
 def recorded_draws(fixed: tuple[Callable[..., Any], Any] | None, x_prev: Tensor, pick: Draw) -> Iterator[Tensor]:

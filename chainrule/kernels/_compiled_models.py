@@ -323,24 +323,26 @@ def _read_ngram(symbol: int, contexts: Any, keys: Any, vocab_size: int) -> None:
 
 @kept
 @compiled
-def ngram_probs(symbols: Any, contexts: Any, unigrams: Any, keys: Any, terms: Any, backoffs: Any, probs: Any) -> None:
-    """Add symbols (B,), −1 for none, to contexts (B, n − 1), and compute p (B, V) of every next symbol."""
-    vocab_size = len(unigrams)
+def add_ngram_probs(
+    weight: float, symbols: Any, contexts: Any, unigrams: Any, keys: Any, terms: Any, backoffs: Any, probs: Any
+) -> None:
+    """Add symbols (B,), −1 for none, to contexts (B, n − 1), and weight · p of every next symbol to probs (B, V)."""
+    vocab_size, share = len(unigrams), unigrams.dtype.type(weight)
     for b in range(len(probs)):
         own, p = contexts[b], probs[b]
         if symbols[b] >= 0:
             _read_ngram(symbols[b], own, keys, vocab_size)
-        scale = unigrams.dtype.type(1)
+        scale = share
         for index in range(len(own)):
             if own[index] >= 0:
                 scale *= backoffs[own[index]]
         for v in range(vocab_size):
-            p[v] = unigrams[v] * scale
+            p[v] += unigrams[v] * scale
         for index in range(len(own)):
             context = own[index]
             if context < 0:
                 continue
-            scale = unigrams.dtype.type(1)
+            scale = share
             for longer in range(len(own) - 1, index, -1):
                 if own[longer] >= 0:
                     scale *= backoffs[own[longer]]

@@ -1,12 +1,24 @@
 """One element of a causal Transformer, for a few sequences; equations are as in `chainrule.layers`."""
 
 import math
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
 
 from chainrule.kernels._compiled_math import exp, sigmoid, tanh
 from chainrule.kernels._compiled_models import add_product, add_products, copy, rectify, spread
 from chainrule.kernels._machine_code import compiled_sums, kept
+from chainrule.state import State
 
+Array: TypeAlias = npt.NDArray[Any]
+Stepping: TypeAlias = tuple[Array, Callable[[], Array], Callable[[], State]]
+"""Input (B, N) of a stack, a function that reads and overwrites it and returns h (B, M), and one for the state."""
+_ROOM = 128  # elements until a cache moves to a new buffer
+AHEAD = 64  # positions whose vectors and turns are computed together
 ACTIVATIONS = {"gelu": 0, "gelu-tanh": 1, "relu": 2, "swiglu": 3}
 
 
@@ -132,7 +144,7 @@ def transform(
         x: (B, D), the input; overwritten by the output.
         vectors: (B, D), of the positions, added to x; (B, 0) for none.
         turns: (B, d), cosine and sine of each pair's angle; (B, 0) without rotary positions.
-        count: (B,) elements of each sequence, this one included.
+        count: (B,) elements of each sequence before this one, which is added.
         window: the last of them that its query reads.
         end: number of slots in use; the new elements take the last of them.
         cache: (2, L, B, G, C, d), keys and values.
@@ -142,6 +154,7 @@ def transform(
     rows, layers, groups, size = len(x), cache.shape[1], cache.shape[3], cache.shape[5]
     queries = len(w.slopes)
     for b in range(rows):
+        count[b] += 1
         for j in range(vectors.shape[1]):
             x[b, j] += vectors[b, j]
     for layer in range(layers):
@@ -183,3 +196,116 @@ def transform(
             _normalise_rows(x, norm2, w, x)
     if w.norm_first:
         _normalise_rows(x, w.norms[2 * layers], w, x)
+
+
+def array(tensor: torch.Tensor) -> Array:
+    """Return a tensor's numbers as a contiguous array, which shares its memory if possible."""
+    return np.ascontiguousarray(tensor.detach().numpy())
+
+
+@dataclass
+class _Cache:
+    """Keys and values of a few sequences in a buffer (2, L, B, G, C, d), with room behind them."""
+
+    numbers: Array
+    end: int  # slots filled; each sequence ends there
+    count: Array  # (B,) elements read
+    scores: Array  # (C,), scratch
+    scratch: list[Array]  # and x
+
+
+class Blocks:
+    """Transformer blocks.
+
+    A state's cache is a stretch of the buffer. The newest state goes on in the same buffer, where no earlier one looks;
+    any other is copied.
+
+    Args:
+        weights: of the blocks.
+        window: W.
+        positioned: whether vectors of positions are added, and counted.
+        places: returns, for some positions from a given one on, vectors (m, D) that are added to the features, and
+            cosines and sines (m, d) of the turns of heads; (m, 0) for none. It raises if the first has none.
+
+    Attributes:
+        width: D.
+    """
+
+    def __init__(
+        self,
+        weights: Weights,
+        window: int,
+        positioned: bool,
+        places: Callable[[int], tuple[Array, Array]],
+    ):
+        self._weights, self._window, self._positioned, self._places = weights, window, positioned, places
+        self._last: tuple[State, _Cache] | None = None
+        self._ahead = dict[int, tuple[Array, Array]]()
+        self.width = weights.join.shape[1]
+        hidden = weights.project.shape[1], weights.first.shape[1], weights.second.shape[2]
+        self._widths = self.width, self.width, *hidden
+
+    def begin(self, state: State) -> Stepping:
+        """Go on from a state."""
+        cache, weights, window = self._cached(state), self._weights, self._window
+        x, *scratch = cache.scratch
+
+        def step() -> Array:
+            place, count = self._placed(cache.count), cache.count
+            self._make_room(cache)
+            cache.end += 1
+            transform(x, *place, count, window, cache.end, cache.numbers, weights, *scratch, cache.scores)
+            return x
+
+        return x, step, lambda: self._state(cache)
+
+    def _cached(self, state: State) -> _Cache:
+        last, self._last = self._last, None
+        if last is not None and last[0] is state:
+            return last[1]
+        blocks, kind = state["blocks"], self._weights.join.dtype
+        parts = [torch.stack([block[name] for block in blocks]).detach().numpy() for name in ("keys", "values")]
+        layers, rows, groups, held, size = parts[0].shape
+        numbers = np.empty((2, layers, rows, groups, held + _ROOM, size), kind)
+        for part, own in zip(parts, numbers, strict=True):
+            own[:, :, :, :held] = part
+        scratch = [np.empty((rows, width), kind) for width in self._widths]
+        return _Cache(numbers, held, blocks[0]["count"].numpy().copy(), np.empty(held + _ROOM, kind), scratch)
+
+    def _make_room(self, cache: _Cache) -> None:
+        if cache.end == cache.numbers.shape[4]:
+            held = min(self._window - 1, cache.end)
+            *shape, _, size = cache.numbers.shape
+            numbers, cache.scores = (
+                np.empty(wide, cache.scores.dtype) for wide in ((*shape, held + _ROOM, size), held + _ROOM)
+            )
+            numbers[..., :held, :] = cache.numbers[..., cache.end - held :, :]
+            cache.numbers, cache.end = numbers, held
+
+    def _placed(self, count: Array) -> tuple[Array, Array]:
+        """Return vectors (B, D) and turns (B, d) of the positions of the next elements."""
+        if len(count) == 1:
+            return self._place(int(count[0]))
+        places = zip(*map(self._place, count.tolist()), strict=True)
+        return np.concatenate(next(places)), np.concatenate(next(places))
+
+    def _place(self, position: int) -> tuple[Array, Array]:
+        """Return the vector and the turns of a position."""
+        first, row = position - position % AHEAD, position % AHEAD
+        if first not in self._ahead:
+            if len(self._ahead) > AHEAD:
+                self._ahead.clear()
+            self._ahead[first] = self._places(first)
+        vectors, turns = self._ahead[first]
+        if row >= len(vectors):  # they end
+            self._places(position)
+        return vectors[row : row + 1], turns[row : row + 1]
+
+    def _state(self, cache: _Cache) -> State:
+        length, count = min(self._window - 1, cache.end), torch.from_numpy(cache.count.copy())
+        keys, values = torch.from_numpy(cache.numbers).narrow(4, cache.end - length, length).unbind()
+        pairs = zip(keys.unbind(), values.unbind(), strict=True)
+        blocks = tuple({"keys": key, "values": value, "count": count} for key, value in pairs)
+        state = {"blocks": blocks, "position": count if self._positioned else None}
+        self._last = state, cache
+        return state

@@ -22,7 +22,8 @@ from chainrule.layers._transformer_stack import TransformerStack
 from chainrule.state import State, count_rows
 
 if TYPE_CHECKING:
-    from chainrule.kernels._compiled_loops import Blocks, Recurrence, Rows
+    from chainrule.kernels._compiled_loops import Recurrence, Rows
+    from chainrule.kernels._compiled_transformer import Blocks
     from chainrule.models._model_mean import ModelMean
     from chainrule.models._ngram_lm import NgramLM
     from chainrule.models._recurrent_lm import RecurrentLM
@@ -173,7 +174,7 @@ class TransformerExecutor(SymbolExecutor):
     def compiled_rows(self) -> "Rows | None":
         model = self.model
         loops = compiled_loops(model.embedding.weight)
-        if loops is None or not self.may_replace or (blocks := compiled_blocks(loops, model.stack)) is None:
+        if loops is None or not self.may_replace or (blocks := compiled_blocks(model.stack)) is None:
             return None
         vectors = model.vectors(torch.arange(model.vocab_size + 1, device="cpu"))
         read = loops.looked_up(vectors)
@@ -182,19 +183,21 @@ class TransformerExecutor(SymbolExecutor):
         return loops.StackRows(read, blocks, model.output_weight(), model.bias_ho, model.parts, model.joined)
 
 
-def compiled_blocks(loops: ModuleType, stack: TransformerStack) -> "Blocks | None":
-    """Return the steps of a stack in compiled loops; `None` for other mixers."""
+def compiled_blocks(stack: TransformerStack) -> "Blocks | None":
+    """Return the steps of a stack in compiled loops, which can be imported; `None` for other mixers."""
+    from chainrule.kernels._compiled_transformer import ACTIVATIONS, AHEAD, Blocks, Weights, array
+
     mixers, networks = [block.mixer for block in stack.layers], [block.feed_forward for block in stack.layers]
     if not all(isinstance(mixer, CausalAttention) for mixer in mixers):
         return None
     mixer, norm_first = mixers[0], stack.layers[0].norm_first
     like, size = mixer.in_proj_weight, mixer.head_size
-    norms = [norm for block in stack.layers for norm in (block.norm1, block.norm2)]
+    norms: list[Any] = [norm for block in stack.layers for norm in (block.norm1, block.norm2)]
     projections, biases = zip(*(part.scaled_projection() for part in mixers), strict=True)
     slopes = like.new_zeros(mixer.num_heads) if (own := mixer.slopes()) is None else own.to(like)
 
     def stacked(parts: Iterable[Tensor | None], width: int) -> Any:
-        return loops.array(torch.stack([like.new_zeros(width) if part is None else part for part in parts]))
+        return array(torch.stack([like.new_zeros(width) if part is None else part for part in parts]))
 
     def linears(layers: Sequence[nn.Linear]) -> tuple[Any, Any]:
         biases = stacked((layer.bias for layer in layers), layers[0].out_features)
@@ -203,18 +206,18 @@ def compiled_blocks(loops: ModuleType, stack: TransformerStack) -> "Blocks | Non
     def shifted(norm: Any) -> Tensor:
         return torch.stack([norm.weight, getattr(norm, "bias", torch.zeros_like(norm.weight))])
 
-    weights = loops.transformer.Weights(
+    weights = Weights(
         stacked(map(shifted, [*norms, stack.norm] if norm_first else norms), 0),
         isinstance(norms[0], nn.LayerNorm), norm_first, norms[0].eps,
         stacked(projections, 0), stacked(biases, len(like)),
         *linears([part.out_proj for part in mixers]),
-        loops.array(slopes), loops.transformer.ACTIVATIONS[networks[0].activation],
+        array(slopes), ACTIVATIONS[networks[0].activation],
         *linears([part.linear1 for part in networks]),
         *linears([part.linear2 for part in networks]),
     )  # fmt: skip
 
     def places(start: int) -> tuple[Any, Any]:
-        positions = torch.arange(start, start + loops.AHEAD, device="cpu")
+        positions = torch.arange(start, start + AHEAD, device="cpu")
         if isinstance(stack.positions, LearnedPositions):  # at the end they raise
             positions = positions[: max(len(stack.positions.weight) - start, 1)]
         vectors = turns = like.new_empty(len(positions), 0)
@@ -222,10 +225,9 @@ def compiled_blocks(loops: ModuleType, stack: TransformerStack) -> "Blocks | Non
             vectors = stack.positions.vectors(positions).to(like)
         if mixer.position == "rotary":
             turns = torch.view_as_real(rotations(positions, size, like)).flatten(1)
-        return loops.array(vectors), loops.array(turns)
+        return array(vectors), array(turns)
 
-    blocks: Blocks = loops.Blocks(weights, mixer.window, stack.positions is not None, places)
-    return blocks
+    return Blocks(weights, mixer.window, stack.positions is not None, places)
 
 
 class NgramExecutor(Executor):

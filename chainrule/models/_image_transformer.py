@@ -1,5 +1,6 @@
 """A Transformer over the pixels of an image in raster order."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Literal, final
 
@@ -21,7 +22,8 @@ from chainrule.models._image_model import ImageModel
 from chainrule.state import State
 
 if TYPE_CHECKING:
-    from chainrule.kernels._compiled_loops import Array, Rows
+    from chainrule.kernels._compiled_loops import Rows
+    from chainrule.kernels._compiled_transformer import Array
 
 
 @final
@@ -263,13 +265,17 @@ class _ImageTransformerExecutor(Executor):
 
     def compiled_rows(self) -> "Rows | None":
         model, loops = self.model, compiled_loops(self.model.output.weight)
-        if loops is None or (blocks := compiled_blocks(loops, model.stack)) is None:
+        if loops is None or (blocks := compiled_blocks(model.stack)) is None:
             return None
 
-        def read(symbols: "Array", place: list[State], x: "Array") -> None:
-            before = torch.from_numpy(symbols)
-            features, place[0] = model.inputs.step(before.where(before >= 0, model.levels), place[0])
-            x[:] = features.detach().numpy()
+        def begin(place: State, x: "Array") -> tuple[Callable[["Array"], None], Callable[[], State]]:
+            def read(symbols: "Array") -> None:
+                nonlocal place
+                before = torch.from_numpy(symbols)
+                features, place = model.inputs.step(before.where(before >= 0, model.levels), place)
+                x[:] = features.detach().numpy()
+
+            return read, lambda: place
 
         def parts(state: State) -> tuple[State, State]:
             return state[1], state[0]
@@ -277,4 +283,4 @@ class _ImageTransformerExecutor(Executor):
         def joined(layer: State, place: State) -> State:
             return place, layer
 
-        return loops.StackRows(read, blocks, model.output.weight, model.output.bias, parts, joined)
+        return loops.StackRows(begin, blocks, model.output.weight, model.output.bias, parts, joined)

@@ -40,9 +40,8 @@ def made(seed: int = 0, **options) -> TransformerLM:
 
 def scores_from(model, state):
     """The scores of one sequence from a state on, a function of the symbol before."""
-    rows = model.prepare().compiled_rows()
-    held = rows.begin(state)
-    return lambda symbol: rows.scores(np.array([symbol]), held)[0]
+    scores = model.prepare().compiled_rows().begin(state).scores
+    return lambda symbol: scores(np.array([symbol]))[0]
 
 
 @torch.no_grad()
