@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from chainrule._app.heavy import modes, torch
 from chainrule._app.tasks.capabilities import FileCodec
-from chainrule._app.tasks.codes import CodedTask
 from chainrule._app.tasks.config import (
     Facts,
     Fingerprint,
@@ -36,12 +35,10 @@ from chainrule._app.tasks.run_directory import DATA
 from chainrule._app.tasks.size_schedule import describe_passes, limit_passes
 from chainrule._app.tasks.table import verbs
 from chainrule._app.tasks.table.inspection import TableInspection, inspect_table
-from chainrule._app.tasks.task import Shard, Source
+from chainrule._app.tasks.task import Shard, Source, Task
 from chainrule.data import _tables
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from chainrule.data._tables import Table, TableSchema
     from chainrule.models import TableMADE
     from chainrule.training import Evaluation as Measurement
@@ -53,7 +50,6 @@ _SHOWN_ROWS = 3
 _LISTED_COLUMNS, _PREVIEW_WIDTH = 24, 160  # columns that are all listed; characters of a row drawn in training
 _MOST_PASSES = 100.0
 _FEW_ROWS, _DROPOUT_OF_FEW = 20, 0.5  # rows a feature; dna of MADE's paper: 84.1 nats by 0.5, 86.8 by 0.1
-_LOOKED_AT = 1024  # held-out rows whose codes are
 _LARGE = 50 << 20  # bytes of a file that takes a minute to read without polars
 
 
@@ -92,9 +88,9 @@ class TableFacts(Facts):
     columns: list[FoundColumn]
 
 
-class TableTask(CodedTask["TableMADE"]):
+class TableTask(Task["TableMADE"]):
     name = "table"
-    help = "Train a model of the rows of a table of mixed columns: a MADE, or a variational autoencoder."
+    help = "Train a MADE on the rows of a table of mixed columns."
     SOURCES: ClassVar[dict[str, Source]] = {
         "source": Source(
             "A table: .csv, .csv.gz, .tsv or .parquet. With --level or --reading it is read as text.", needed="a table"
@@ -105,15 +101,14 @@ class TableTask(CodedTask["TableMADE"]):
     Facts = TableFacts
     Training = TableTraining
     NEEDS_FLOAT64 = True
-    MODELS: ClassVar[dict[str, Model]] = {"made": Model("TableMADE"), "vae": Model("TableVAE")}
-    CODED = ("vae",)
+    MODELS: ClassVar[dict[str, Model]] = {"made": Model("TableMADE")}
     BUDGET = "1m"
     PREPARED = f"{DATA}/table.json"
     NEXT = ("chainrule sample {run} -n 16 --out sampled.csv", "chainrule score {run} {source} --sort")
     Scoring, score = verbs.TableScoring, verbs.score_table
     Sampling, sample = verbs.TableSampling, verbs.sample_rows
     Inspection, inspect = TableInspection, inspect_table
-    Embedding, embed = verbs.TableEmbedding, verbs.embed_rows
+    writes_page = False
 
     @classmethod
     def check_asked(cls, request: RunConfig, explicit_flags: frozenset[str]) -> None:
@@ -187,8 +182,6 @@ class TableTask(CodedTask["TableMADE"]):
         """Count the weights of the model of a schema, without biases."""
         options, heads, features = self.config.options, schema.heads(), self._features(schema)
         outputs = sum(column.outputs(options.components) for column in heads)
-        if self.has_code:
-            return int(options.hidden_size * (2 * features + outputs))
         widths = [features, *[options.hidden_size] * options.num_layers, outputs]
         past_hidden = features * outputs if options.direct and options.num_layers else 0
         return sum(a * b for a, b in pairwise(widths)) + past_hidden
@@ -228,16 +221,12 @@ class TableTask(CodedTask["TableMADE"]):
 
         return preview
 
-    def coded_rows(self) -> "tuple[Tensor, None]":
-        return torch.from_numpy(self.table().valid[:_LOOKED_AT].copy()), None
-
     def best(self, evaluation: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
-        width, held_out, bound = len(self.schema.kept), self.facts.rows.valid, "at most " * self.has_code
+        width, held_out = len(self.schema.kept), self.facts.rows.valid
         part = "" if evaluation.elements >= width * held_out else f"first {evaluation.elements // width:,} of the "
         nats = evaluation.nats_per_element * width
-        return {
-            "nats_per_row": nats
-        }, f"{bound}{nats:.4f} nats per row on the {part}held-out rows ({counted(width, 'column')})"
+        line = f"{nats:.4f} nats per row on the {part}held-out rows ({counted(width, 'column')})"
+        return {"nats_per_row": nats}, line
 
     def codec(self) -> FileCodec:
         from chainrule._app.tasks.table.compression import TableCodec
@@ -248,8 +237,6 @@ class TableTask(CodedTask["TableMADE"]):
     def basis(self) -> Basis:
         schema = sha256((self.path / DATA / "schema.json").read_bytes()).hexdigest()
         base_measure = f"{counted(len(self.schema.kept), 'column')} ({schema[:8]}), real ones by density"
-        if self.has_code:  # held-out rows are measured by the ELBO, of one draw
-            return Basis("column", base_measure, kind="bound", samples=1)
         return Basis("column", base_measure)
 
 
