@@ -214,6 +214,10 @@ class ColumnFacts:
         """Refuse names of rows or free texts: nothing repeats, or categories are too many or too rare."""
         kind = self.kind()
         leave, keep = f"leave it out with {self._flag('skip')}", f"keep it with {self._flag(kind)}"
+        if kind == "date":
+            leave = f"use --task forecast for a series, {leave}"
+        elif all(" " in cell for cell in self._cells):
+            leave = f"use --task classify for texts with labels, {leave}"
         if kind == "categorical" and (self._overflowed or self.distinct > MOST_CATEGORIES):
             categories = self.categories(min_count)
             rare = 1 - sum(self._cells[category] for category in categories) / self.count

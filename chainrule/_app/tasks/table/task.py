@@ -9,19 +9,16 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from contextlib import closing
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from hashlib import sha256
-from itertools import islice, pairwise
+from itertools import pairwise
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from chainrule._app.heavy import modes, torch
 from chainrule._app.tasks.capabilities import FileCodec
-from chainrule._app.tasks.codes import CodedTask
 from chainrule._app.tasks.config import (
     Facts,
     Fingerprint,
@@ -38,13 +35,10 @@ from chainrule._app.tasks.run_directory import DATA
 from chainrule._app.tasks.size_schedule import describe_passes, limit_passes
 from chainrule._app.tasks.table import verbs
 from chainrule._app.tasks.table.inspection import TableInspection, inspect_table
-from chainrule._app.tasks.task import Shard, Source
-from chainrule.data import _series, _tables
-from chainrule.data._delimited import types_flag
+from chainrule._app.tasks.task import Shard, Source, Task
+from chainrule.data import _tables
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from chainrule.data._tables import Table, TableSchema
     from chainrule.models import TableMADE
     from chainrule.training import Evaluation as Measurement
@@ -56,7 +50,6 @@ _SHOWN_ROWS = 3
 _LISTED_COLUMNS, _PREVIEW_WIDTH = 24, 160  # columns that are all listed; characters of a row drawn in training
 _MOST_PASSES = 100.0
 _FEW_ROWS, _DROPOUT_OF_FEW = 20, 0.5  # rows a feature; dna of MADE's paper: 84.1 nats by 0.5, 86.8 by 0.1
-_LOOKED_AT = 1024  # held-out rows whose codes are
 _LARGE = 50 << 20  # bytes of a file that takes a minute to read without polars
 
 
@@ -95,9 +88,9 @@ class TableFacts(Facts):
     columns: list[FoundColumn]
 
 
-class TableTask(CodedTask["TableMADE"]):
+class TableTask(Task["TableMADE"]):
     name = "table"
-    help = "Train a model of the rows of a table of mixed columns: a MADE, or a variational autoencoder."
+    help = "Train a MADE on the rows of a table of mixed columns."
     SOURCES: ClassVar[dict[str, Source]] = {
         "source": Source(
             "A table: .csv, .csv.gz, .tsv or .parquet. With --level or --reading it is read as text.", needed="a table"
@@ -108,15 +101,14 @@ class TableTask(CodedTask["TableMADE"]):
     Facts = TableFacts
     Training = TableTraining
     NEEDS_FLOAT64 = True
-    MODELS: ClassVar[dict[str, Model]] = {"made": Model("TableMADE"), "vae": Model("TableVAE")}
-    CODED = ("vae",)
+    MODELS: ClassVar[dict[str, Model]] = {"made": Model("TableMADE")}
     BUDGET = "1m"
     PREPARED = f"{DATA}/table.json"
     NEXT = ("chainrule sample {run} -n 16 --out sampled.csv", "chainrule score {run} {source} --sort")
     Scoring, score = verbs.TableScoring, verbs.score_table
     Sampling, sample = verbs.TableSampling, verbs.sample_rows
     Inspection, inspect = TableInspection, inspect_table
-    Embedding, embed = verbs.TableEmbedding, verbs.embed_rows
+    writes_page = False
 
     @classmethod
     def check_asked(cls, request: RunConfig, explicit_flags: frozenset[str]) -> None:
@@ -148,23 +140,18 @@ class TableTask(CodedTask["TableMADE"]):
                 "skip columns with --types NAME=skip, or reduce --components",
             )
 
-        try:
-            table = prepare_table(
-                source,
-                self.path / DATA,
-                types=_tables.parse_types(data.types),
-                header=data.has_header,
-                validation=self.config.sources["validation"],
-                validation_fraction=data.validation_fraction,
-                min_count=data.min_count,
-                seed=self.training.seed,
-                check=fits,
-                like=None if old is None else (old.schema, [asdict(column) for column in old.facts.columns]),
-            )
-        except ValueError:
-            if data.types or not (other_command := suggestion(source, data.has_header)):
-                raise
-            raise ValueError(other_command) from None
+        table = prepare_table(
+            source,
+            self.path / DATA,
+            types=_tables.parse_types(data.types),
+            header=data.has_header,
+            validation=self.config.sources["validation"],
+            validation_fraction=data.validation_fraction,
+            min_count=data.min_count,
+            seed=self.training.seed,
+            check=fits,
+            like=None if old is None else (old.schema, [asdict(column) for column in old.facts.columns]),
+        )
         if notice := _tables.TableFile(source, header=self.schema.header).left_out():
             print(notice, file=sys.stderr)
         return table.manifest
@@ -195,8 +182,6 @@ class TableTask(CodedTask["TableMADE"]):
         """Count the weights of the model of a schema, without biases."""
         options, heads, features = self.config.options, schema.heads(), self._features(schema)
         outputs = sum(column.outputs(options.components) for column in heads)
-        if self.has_code:
-            return int(options.hidden_size * (2 * features + outputs))
         widths = [features, *[options.hidden_size] * options.num_layers, outputs]
         past_hidden = features * outputs if options.direct and options.num_layers else 0
         return sum(a * b for a, b in pairwise(widths)) + past_hidden
@@ -236,16 +221,12 @@ class TableTask(CodedTask["TableMADE"]):
 
         return preview
 
-    def coded_rows(self) -> "tuple[Tensor, None]":
-        return torch.from_numpy(self.table().valid[:_LOOKED_AT].copy()), None
-
     def best(self, evaluation: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
-        width, held_out, bound = len(self.schema.kept), self.facts.rows.valid, "at most " * self.has_code
+        width, held_out = len(self.schema.kept), self.facts.rows.valid
         part = "" if evaluation.elements >= width * held_out else f"first {evaluation.elements // width:,} of the "
         nats = evaluation.nats_per_element * width
-        return {
-            "nats_per_row": nats
-        }, f"{bound}{nats:.4f} nats per row on the {part}held-out rows ({counted(width, 'column')})"
+        line = f"{nats:.4f} nats per row on the {part}held-out rows ({counted(width, 'column')})"
+        return {"nats_per_row": nats}, line
 
     def codec(self) -> FileCodec:
         from chainrule._app.tasks.table.compression import TableCodec
@@ -256,8 +237,6 @@ class TableTask(CodedTask["TableMADE"]):
     def basis(self) -> Basis:
         schema = sha256((self.path / DATA / "schema.json").read_bytes()).hexdigest()
         base_measure = f"{counted(len(self.schema.kept), 'column')} ({schema[:8]}), real ones by density"
-        if self.has_code:  # held-out rows are measured by the ELBO, of one draw
-            return Basis("column", base_measure, kind="bound", samples=1)
         return Basis("column", base_measure)
 
 
@@ -279,111 +258,3 @@ def _columns_table(columns: Sequence[FoundColumn]) -> list[str]:
 def _short(cell: str) -> str:
     """Shorten a real number to five digits for previews."""
     return f"{float(cell):.5g}" if len(cell) > 8 and re.fullmatch(r"-?[0-9]*\.?[0-9]+(e[-+]?[0-9]+)?", cell) else cell
-
-
-_LARGEST = 1 << 26  # bytes of a file that is looked at
-_MOST_ROWS, _MOST_CELLS = 1000, 1 << 18  # that are looked at
-_DATED = 0.9  # of the rows
-_FEWEST_DATES = 8
-_LONG_SERIES = 100  # rows that suit the default horizon of 24
-_WORDS = 3  # of an average text
-_OFTEN = 8  # rows that have the same label, on average
-
-
-def suggestion(path: str | Path, header: bool | None) -> str:
-    """Suggest the command of another task, if the rows of a table look like its data."""
-    if Path(path).stat().st_size > _LARGEST:
-        return ""
-    names, columns = _first_rows(path, header)
-    if (date := _dates(columns)) is not None and (target := _target(names, columns)) is not None:
-        return _suggested(path, "a series with dates", "forecast", _series_flags(path, target, header), names[date])
-    if (flags := _labelled(path, names, columns)) is not None:
-        text = next((name for name, cells in zip(names, columns, strict=True) if _is_prose(cells)), "")
-        return _suggested(path, "texts with labels", "classify", flags, text)
-    return ""
-
-
-def _suggested(path: str | Path, what: str, task: str, flags: Sequence[str], column: str) -> str:
-    command = " ".join(["chainrule train", quote(str(path)), f"--task {task}", *flags])
-    skip = f" (or, for a table of the other columns, {types_flag({column: 'skip'})})" if column else ""
-    return f"{path} looks like {what}: {command}{skip}"
-
-
-def _dates(columns: Sequence[Sequence[str]]) -> int | None:
-    """Find the first column of almost distinct dates."""
-    from chainrule.data._tables.cell_column import is_date_like
-
-    for index, cells in enumerate(columns):
-        fewest = max(_FEWEST_DATES, _DATED * len(cells))
-        if len(set(cells)) >= fewest and sum(map(is_date_like, cells)) >= _DATED * len(cells):
-            return index
-    return None
-
-
-def _target(names: Sequence[str], columns: Sequence[Sequence[str]]) -> str | None:
-    """Find the last numeric column."""
-    numeric = [name for name, cells in zip(names, columns, strict=True) if _is_numeric(cells)]
-    return numeric[-1] if numeric else None
-
-
-def _series_flags(path: str | Path, target: str, header: bool | None) -> list[str]:
-    found = header in (None, _tables.TableFile(path).header)
-    flags = [f"--target {quote(target)}", *([] if found else [f"--header {'yes' if header else 'no'}"])]
-    for fill in (False, True):
-        try:
-            rows = len(_series.read_series(path, target, header=header, fill=fill).values)
-        except ValueError:
-            continue
-        short = rows < _LONG_SERIES
-        return [*flags, *["--fill"] * fill, *[f"--horizon {max(rows // 6, 1)}"] * short]
-    return flags  # the task says what is wrong with the file
-
-
-def _labelled(path: str | Path, names: Sequence[str], columns: Sequence[Sequence[str]]) -> list[str] | None:
-    """Return the flags for a file of texts and labels; None for any other table."""
-    from chainrule.data._labelled import LabelledFile
-
-    texts = [name for name, cells in zip(names, columns, strict=True) if _is_prose(cells)]
-    labels = [name for name, cells in zip(names, columns, strict=True) if _are_labels(cells)]
-    columns_of: list[tuple[str | None, str | None]] = [(None, None)]
-    if len(texts) == len(labels) == 1:
-        columns_of.append((texts[0], labels[0]))
-    for text, label in columns_of:
-        try:
-            with closing(iter(LabelledFile(path, text_column=text, label_column=label))) as read:
-                rows = list(islice(read, _MOST_ROWS))
-        except ValueError:
-            continue
-        if _is_prose([row.text for row in rows]) and _are_labels([row.label for row in rows]):
-            return [f"--text-column {quote(text)}", f"--label-column {quote(label)}"] if text and label else []
-    return None
-
-
-def _first_rows(path: str | Path, header: bool | None) -> tuple[list[str], list[Sequence[str]]]:
-    """Read the column names and the first cells of a table; empty if it cannot be read."""
-    try:
-        file = _tables.TableFile(path, header=header)
-        with closing(file.rows()) as read:
-            most = min(_MOST_ROWS, _MOST_CELLS // len(file.names))
-            rows = [cells for _, cells in islice(read, most)]
-        return (file.names, list(zip(*rows, strict=True))) if rows else ([], [])
-    except ValueError:
-        return [], []
-
-
-def _is_numeric(cells: Sequence[str]) -> bool:
-    """Tell if all present cells are numbers, at least two of them distinct."""
-    from chainrule.data._tables.cell_column import MISSING, as_number
-
-    numbers = [as_number(cell) for cell in cells if cell not in MISSING]
-    return None not in numbers and len(set(numbers)) > 1
-
-
-def _is_prose(cells: Sequence[str]) -> bool:
-    """Tell if cells are texts of several words, most of them distinct."""
-    return sum(len(cell.split()) for cell in cells) >= _WORDS * len(cells) and 2 * len(set(cells)) > len(cells)
-
-
-def _are_labels(cells: Sequence[str]) -> bool:
-    """Tell if cells have few distinct values, each frequent."""
-    return 1 < len(set(cells)) <= len(cells) / _OFTEN
