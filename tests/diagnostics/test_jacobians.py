@@ -5,7 +5,7 @@ import torch
 from recurrences import KINDS, B, N, T, jacobians
 
 from chainrule.diagnostics import _backpropagation as module
-from chainrule.diagnostics._backpropagation import jacobian_norms, products_of_bounds, running_products
+from chainrule.diagnostics._backpropagation import jacobian_norms, running_products
 from chainrule.diagnostics._subject import replay, subject_of
 
 LENGTHS = torch.tensor([7, 4, 2, 1])
@@ -44,15 +44,15 @@ def test_small_states_are_exact(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_large_states_agree_with_their_matrices(kind, monkeypatch):
-    _, _, derivative = derivative_of(kind, 80, time=40)
-    lengths = torch.tensor([40, 40, 17, 2])
+    _, _, derivative = derivative_of(kind, 48, time=20)
+    lengths = torch.tensor([20, 20, 9, 2])
     monkeypatch.setattr(module, "EXACT", 1000)
     exact = jacobian_norms(derivative, generator())
     exact_products = running_products(derivative, exact, lengths, generator())
     monkeypatch.setattr(module, "EXACT", 1)
     monkeypatch.setattr(module, "WRITTEN_OUT", 0)
     found = jacobian_norms(derivative, generator())
-    torch.testing.assert_close(found, exact, rtol=1e-2, atol=0)  # 16 products of a space of 80 or 160
+    torch.testing.assert_close(found, exact, rtol=1e-2, atol=0)  # 16 products of a space of 48 or 96
     products = running_products(derivative, found, lengths, generator())
     torch.testing.assert_close(
         products, exact_products, rtol=0.15, atol=0
@@ -85,14 +85,3 @@ def test_products_over_a_thousand_steps_neither_vanish_to_nan_nor_overflow():
             0, 0
         ]
         assert torch.log(found) == pytest.approx(499 * torch.log(torch.tensor(alpha)).item(), rel=1e-5)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_products_stay_under_their_bounds(kind):
-    _, _, derivative = derivative_of(kind, 5)
-    bounds = products_of_bounds(derivative.bound(), LENGTHS)
-    assert (
-        running_products(derivative, jacobian_norms(derivative, generator()), LENGTHS, generator())
-        <= bounds * (1 + 1e-9)
-    ).all()
-    assert bounds[6, 0] == 1  # nothing lies between the last state and itself

@@ -340,8 +340,7 @@ def test_a_transformed_pass_makes_its_mask_where_its_queries_are():
     assert torch.vmap(lambda x: scaled_dot_product(x, x, x, causal=True))(x.unsqueeze(0)).is_meta
 
 
-@pytest.mark.parametrize("position", [None, "rotary", "alibi"])
-@pytest.mark.parametrize("window", [1, 2, 5, 40, 150])
+@pytest.mark.parametrize(("window", "position"), [(1, None), (2, "rotary"), (5, "alibi"), (40, "rotary")])
 def test_long_chunks_in_bands_are_the_masked_scores(monkeypatch, position, window):
     layer = attention(window, position)
     x = torch.randn(2, 6 * window + 3, SIZE, dtype=torch.float64, requires_grad=True)
@@ -361,11 +360,6 @@ def test_long_chunks_make_no_scores_of_all_pairs(monkeypatch):
     monkeypatch.setattr(causal_attention, "scaled_dot_product", None)
     layer, x = attention(window=4), torch.randn(2, 40, SIZE, dtype=torch.float64)
     torch.testing.assert_close(layer(x)[0][0], by_hand(layer, x[0]), rtol=0, atol=1e-12)
-
-
-def test_bands_have_second_derivatives():
-    layer, x = attention(window=2), torch.randn(1, 13, SIZE, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradgradcheck(lambda x: layer(x)[0][:, 3:6], x)
 
 
 @pytest.mark.parametrize("masked", [False, True])

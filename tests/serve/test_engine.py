@@ -168,18 +168,6 @@ def test_a_text_goes_on_from_the_state_of_a_token(kind, engines):
     assert [token.log_prob for token in forked] == pytest.approx([token.log_prob for token in again], abs=1e-5)
 
 
-def test_stop_strings_end_a_text_before_them(engines):
-    engine = engines()
-    whole = text(asyncio.run(drawn(engine, "the", seed=2, max_tokens=60)))
-    for stop in (whole[10:13], whole[0:2], whole[30]):
-        tokens = asyncio.run(drawn(engine, "the", seed=2, max_tokens=60, stop=("never there", stop)))
-        assert text(tokens) == whole[: whole.index(stop)]
-        assert tokens[-1].finish == "stop"
-    tokens = asyncio.run(drawn(engine, "the", seed=2, max_tokens=60, stop=(whole[-1] + "?",)))
-    assert text(tokens) == whole  # what might have become the stop string is not lost
-    assert tokens[-1].finish == "length"
-
-
 def test_the_end_of_a_line_ends_a_text_of_lines(engines):
     engine = engines("lines")
     tokens = asyncio.run(drawn(engine, "the", seed=0, max_tokens=5000))
