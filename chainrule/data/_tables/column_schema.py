@@ -8,13 +8,11 @@ from typing import Any
 import numpy as np
 
 from chainrule._typed_json import field_types, read_fields
-from chainrule.data._tables.cell_column import (
+from chainrule.data._tables.blocks import CellColumn, Flags, Floats
+from chainrule.data._tables.cell import (
     LARGEST,
     MISSING,
     MOST_DECIMALS,
-    CellColumn,
-    Flags,
-    Floats,
     as_integer,
     as_number,
     number_text,

@@ -18,7 +18,8 @@ from chainrule.data._atomic import Record
 from chainrule.data._batches import Batch, Batches, OneInEvery, Shuffled, check_fraction, in_order
 from chainrule.data._delimited import types_flag
 from chainrule.data._store import Store, StoreWriter
-from chainrule.data._tables.cell_column import MISSING, Block, CellColumn, Flags, Lines
+from chainrule.data._tables.blocks import Block, CellColumn, Flags, Lines
+from chainrule.data._tables.cell import MISSING
 from chainrule.data._tables.column_facts import (
     COLUMN_KINDS,
     DISTINCT,

@@ -57,7 +57,6 @@ _LISTED_COLUMNS, _PREVIEW_WIDTH = 24, 160  # columns that are all listed; charac
 _MOST_PASSES = 100.0
 _FEW_ROWS, _DROPOUT_OF_FEW = 20, 0.5  # rows a feature; dna of MADE's paper: 84.1 nats by 0.5, 86.8 by 0.1
 _LOOKED_AT = 1024  # held-out rows whose codes are
-_LARGE = 50 << 20  # bytes of a file that takes a minute to read without polars
 
 
 @dataclass(frozen=True)
@@ -134,12 +133,6 @@ class TableTask(CodedTask["TableMADE"]):
         from chainrule.data import prepare_table
 
         data, source = self.data, self.source
-        size = Path(source).stat().st_size if Path(source).is_file() else 0
-        if size > _LARGE and not _tables.reads_quickly():
-            print(
-                f"{source}: {size >> 20} MiB, read without polars, which is ten times faster: pip install polars",
-                file=sys.stderr,
-            )
 
         def fits(schema: "TableSchema") -> None:
             check_memory(
@@ -311,7 +304,7 @@ def _suggested(path: str | Path, what: str, task: str, flags: Sequence[str], col
 
 def _dates(columns: Sequence[Sequence[str]]) -> int | None:
     """Find the first column of almost distinct dates."""
-    from chainrule.data._tables.cell_column import is_date_like
+    from chainrule.data._tables.cell import is_date_like
 
     for index, cells in enumerate(columns):
         fewest = max(_FEWEST_DATES, _DATED * len(cells))
@@ -373,7 +366,7 @@ def _first_rows(path: str | Path, header: bool | None) -> tuple[list[str], list[
 
 def _is_numeric(cells: Sequence[str]) -> bool:
     """Tell if all present cells are numbers, at least two of them distinct."""
-    from chainrule.data._tables.cell_column import MISSING, as_number
+    from chainrule.data._tables.cell import MISSING, as_number
 
     numbers = [as_number(cell) for cell in cells if cell not in MISSING]
     return None not in numbers and len(set(numbers)) > 1
