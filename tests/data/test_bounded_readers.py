@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 import polars
@@ -152,21 +151,6 @@ def test_a_table_with_a_bad_row(tmp_path, monkeypatch):
         prepare_table(path, tmp_path / "table")
     assert caught.tb
     assert not open_files(path)
-
-
-def test_a_refused_table_leaves_nothing_to_the_garbage_collector(tmp_path, monkeypatch):
-    """The exception of reading ahead and the frame that waited for it kept each other, and all readers, alive."""
-    monkeypatch.setattr(table_file, "_WIDEST", 0)
-    path = tmp_path / "rows.csv"
-    path.write_text(f"{ROWS}1,2,3\n")
-    gc.disable()
-    try:
-        with suppress(ValueError):
-            prepare_table(path, tmp_path / "table")
-        left = [found for found in gc.get_objects() if type(found) is ValueError and str(path) in str(found)]
-    finally:
-        gc.enable()
-    assert not left
 
 
 def test_captions_with_a_bad_line(tmp_path):
