@@ -245,11 +245,7 @@ class Result:
         return frame.set_index(self.hints["index"]) if "index" in self.hints else frame
 
     def to_polars(self) -> Any:
-        """Return a polars DataFrame.
-
-        Raises:
-            ImportError: polars is not installed.
-        """
+        """Return a polars DataFrame."""
         import polars
 
         return polars.DataFrame(self.to_dict(), strict=False)

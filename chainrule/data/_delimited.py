@@ -20,7 +20,6 @@ GROUPING = ". '\N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}"  # between groups of
 DECIMAL_COMMA = re.compile(f"[+-]?[0-9]{{1,3}}(?:[{GROUPING}]?[0-9]{{3}})*,[0-9]+")  # 1.234,5
 MOST_COLUMNS = 1 << 12
 LARGEST_CELL = 1 << 22  # characters
-MOST_EMPTY = 1 << 20  # lines in a row: a small compressed file may hold nothing else
 _ROWS_TO_COMPARE = 20
 _BEGINNING = 1 << 16  # bytes that these rows are looked for in, and the rest of a line
 
@@ -41,7 +40,7 @@ class DelimitedFile:
     def lines(self) -> Generator[tuple[int, str], None, None]:
         """Yield the lines without their ends, with their numbers from 1, as soon as they are there."""
         with self.open() as file:
-            for number, text in self._decoded(file, 0):
+            for number, text in self._decoded(file):
                 if number == 1 and not text.endswith("\n"):  # the whole file: lines may end in a lone carriage return
                     yield from enumerate(text.removesuffix("\r").split("\r"), 1)
                     return
@@ -54,7 +53,7 @@ class DelimitedFile:
     def quoted_rows(self, delimiter: str, file: BinaryIO | None = None, before: int = 0) -> Generator[Row, None, None]:
         """Yield the stripped cells of each row, where double quotes may enclose a cell, with the row's last line."""
         with self.open() if file is None else file as raw:
-            lines = self._any_lines(raw, before) if file is not None else islice(self._any_lines(raw, 0), before, None)
+            lines = islice(self._any_lines(raw), before, None)
             reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=True, strict=True)
             ended, width = before, 0
             while True:
@@ -127,13 +126,8 @@ class DelimitedFile:
             )
         return cells
 
-    def _decoded(self, file: BinaryIO, before: int) -> Iterator[tuple[int, str]]:
-        last = before  # line that is not empty
-        for number, raw in raw_lines(file, self.name, before):
-            if not raw.isspace():
-                last = number
-            elif number - last > MOST_EMPTY:
-                raise ValueError(f"{self.name} line {number}: {MOST_EMPTY:,} empty lines in a row: remove them")
+    def _decoded(self, file: BinaryIO) -> Iterator[tuple[int, str]]:
+        for number, raw in raw_lines(file, self.name):
             try:
                 text = raw.decode()
             except UnicodeDecodeError:
@@ -147,9 +141,9 @@ class DelimitedFile:
                 raise ValueError(f"{self.name} line {number}: expected text, got a NUL byte: correct the file")
             yield number, text.removeprefix("\ufeff") if number == 1 else text
 
-    def _any_lines(self, file: BinaryIO, before: int) -> Iterator[str]:
+    def _any_lines(self, file: BinaryIO) -> Iterator[str]:
         r"""Lines with their ends, which may be a lone ``\r`` too."""
-        for _, text in self._decoded(file, before):
+        for _, text in self._decoded(file):
             if "\r" in text:
                 yield from io.StringIO(text, newline="")
             else:

@@ -184,10 +184,8 @@ def _records(path: str) -> Iterator[Mapping[str, Any]]:
 
 
 def _parquet_records(path: str) -> Iterator[Mapping[str, Any]]:
-    try:
-        import polars
-    except ImportError:
-        raise ImportError(f"{path}: reading Parquet needs polars, which is not installed: pip install polars") from None
+    import polars
+
     try:
         table = polars.scan_parquet(path)
         count = int(table.select(polars.len()).collect().item())

@@ -53,9 +53,9 @@ def read_lines(path: str | Path, *, strict: bool = True) -> Generator[tuple[int,
             offset += len(raw)
 
 
-def raw_lines(file: BinaryIO, name: str, before: int = 0) -> Iterator[tuple[int, bytes]]:
+def raw_lines(file: BinaryIO, name: str) -> Iterator[tuple[int, bytes]]:
     r"""Yield the lines of an open file with their ends, as soon as they are there, with their numbers."""
-    for number, raw in enumerate(iter(partial(file.readline, LONGEST_LINE + 1), b""), before + 1):
+    for number, raw in enumerate(iter(partial(file.readline, LONGEST_LINE + 1), b""), 1):
         if len(raw) > LONGEST_LINE:
             raise ValueError(f"{name} line {number}: expected at most {LONGEST_LINE >> 20} MiB, got more: break it up")
         yield number, raw

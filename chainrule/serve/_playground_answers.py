@@ -19,7 +19,7 @@ from chainrule._app.tasks.table.task import TableTask
 from chainrule._app.tasks.table.verbs import complete_block, nats_of
 from chainrule._app.tasks.translate.prediction import translator_of
 from chainrule.data._images import Reading
-from chainrule.data._tables.cell_column import MISSING
+from chainrule.data._tables.cell import MISSING
 from chainrule.data._tables.prepare import PartialRow
 from chainrule.metrics import quantiles_of_samples
 

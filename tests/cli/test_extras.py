@@ -17,7 +17,6 @@ NEEDED = [  # extra, module, the command that needs it
     ("plots", "matplotlib.figure", ["inspect", "RUN", "--out", "page.html"]),
     ("sound", "soundfile", ["train", "sounds"]),
     ("sound", "scipy.signal", ["train", "sounds", "--rate", 4000]),
-    ("tables", "polars", ["train", "rows.parquet"]),
     ("compress", "constriction", ["compress", "words.txt", "--run", "RUN"]),
     ("serve", "fastapi", ["serve", "RUN"]),
     ("serve", "uvicorn", ["serve", "RUN"]),
@@ -31,7 +30,6 @@ NEEDED = [  # extra, module, the command that needs it
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("words.txt").write_text("one word\tun mot\n" * 50)
-    Path("rows.parquet").write_bytes(b"PAR1")
     Path("images").mkdir()
     Path("images/one.png").write_bytes(b"\x89PNG")
     Path("sounds").mkdir()
@@ -60,7 +58,7 @@ def test_classifications_need_torchmetrics(monkeypatch):
         classification_scores(torch.zeros(2, 2), torch.zeros(2, dtype=torch.long), ["a", "b"])
 
 
-ELSEWHERE = {"export", "zstd"}  # tests/interchange, tests/cli/test_gather.py
+ELSEWHERE = {"export", "tables", "zstd"}  # tests/interchange, tests/test_inputs.py, tests/cli/test_gather.py
 
 
 def test_every_extra_of_users_is_tried_here():

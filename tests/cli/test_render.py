@@ -160,12 +160,6 @@ def test_endings_are_refused_that_are_not_those_expected(tmp_path):
     checked_out(None, ".png")
 
 
-def test_parquet_without_polars_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("chainrule._app.cli.render.find_spec", lambda name: None)
-    with pytest.raises(ValueError, match="pip install polars"):
-        checked_out(tmp_path / "x.parquet")
-
-
 def figures(**values):
     return list(figure_lines(Result([], [], summary=lambda: values)))
 

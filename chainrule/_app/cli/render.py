@@ -15,7 +15,6 @@ import math
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -156,8 +155,6 @@ def checked_out(out: Path | None, *suffixes: str, flag: str = "--out", json: boo
         raise FileNotFoundError(f"{flag} {out}: no directory {out.parent}: create it first")
     if json and name.endswith((*_TABULAR, ".npy", ".parquet")):
         raise ValueError(f"{flag} {out}: this format cannot hold JSON: leave out --json, or name the file .jsonl")
-    if name.endswith(".parquet") and find_spec("polars") is None:
-        raise ValueError(f"{flag} {out}: Parquet requires polars: pip install polars")
 
 
 def _write_media(result: Result, form: str, out: Path | None, *, json: bool) -> None:

@@ -14,7 +14,7 @@ from chainrule.data._atomic import Record
 from chainrule.data._series.frequency import CYCLES, DAY, Frequency, calendar_features, calendar_names
 from chainrule.data._series.series_file import SeriesFile, read_series
 from chainrule.data._store import Store, StoreWriter
-from chainrule.data._tables.cell_column import as_date, as_number
+from chainrule.data._tables.cell import as_date, as_number
 from chainrule.data._text import fingerprint
 from chainrule.models._series_window import SeriesScaling
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from chainrule.data._delimited import Row
 from chainrule.data._series.frequency import Frequency, clock, complete_dates, fill_in, on_one_clock, spread_out
-from chainrule.data._tables.cell_column import MISSING, as_date, as_number, is_date_like, is_odd_number, writes_months
+from chainrule.data._tables.cell import MISSING, as_date, as_number, is_date_like, is_odd_number, writes_months
 from chainrule.data._tables.table_file import TableFile
 
 MOST_CELLS = 1 << 24

@@ -6,7 +6,7 @@ from chainrule._lazy import attach
 
 if TYPE_CHECKING:
     from chainrule.data._delimited import parse_types as parse_types
-    from chainrule.data._tables.cell_column import named_zone as named_zone
+    from chainrule.data._tables.cell import named_zone as named_zone
     from chainrule.data._tables.column_facts import ColumnFacts as ColumnFacts
     from chainrule.data._tables.column_schema import OTHER as OTHER
     from chainrule.data._tables.column_schema import ColumnSchema as ColumnSchema
@@ -17,6 +17,5 @@ if TYPE_CHECKING:
     from chainrule.data._tables.prepare import table_batches as table_batches
     from chainrule.data._tables.prepare import table_evaluation as table_evaluation
     from chainrule.data._tables.table_file import TableFile as TableFile
-    from chainrule.data._tables.table_file import reads_quickly as reads_quickly
 
 __getattr__, __dir__ = attach(__name__)

@@ -10,12 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from chainrule.data._delimited import types_flag
-from chainrule.data._tables.cell_column import (
+from chainrule.data._tables.blocks import CellColumn, Floats
+from chainrule.data._tables.cell import (
     LARGEST,
     MISSING,
     MOST_DECIMALS,
-    CellColumn,
-    Floats,
     as_integer,
     as_number,
     decimals,

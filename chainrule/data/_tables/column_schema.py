@@ -8,13 +8,11 @@ from typing import Any
 import numpy as np
 
 from chainrule._typed_json import field_types, read_fields
-from chainrule.data._tables.cell_column import (
+from chainrule.data._tables.blocks import CellColumn, Flags, Floats
+from chainrule.data._tables.cell import (
     LARGEST,
     MISSING,
     MOST_DECIMALS,
-    CellColumn,
-    Flags,
-    Floats,
     as_integer,
     as_number,
     number_text,
@@ -142,11 +140,8 @@ class ColumnSchema:
                 raise self._error(f"expected an integer >= {self.numbers.low}, as in training, got {cell!r}")
         return number
 
-    def encode_cells(self, cells: CellColumn, checked: Flags | None = None) -> tuple[Floats, int | None]:
-        """Return the numbers of cells as `encode` gives them, and the index of the first refused cell or None.
-
-        `checked` (N,) marks training rows, from which the schema was made: the column takes those.
-        """
+    def encode_cells(self, cells: CellColumn) -> tuple[Floats, int | None]:
+        """Return the numbers of cells as `encode` gives them, and the index of the first refused cell or None."""
         if self.numbers is None:
             other = float(self._codes.get(OTHER, math.nan))
             missing = self._codes.get("")
@@ -155,13 +150,8 @@ class ColumnSchema:
             return values, _first(np.isnan(values))
         if self.dates is not None:
             cells = self.dates.integers(cells)
-        if checked is None:
-            values = cells.numbers(fraction=False).values
-            return values, _first(self._refused(cells, values))
-        values, rest = cells.floats(), cells.part(~checked)
-        values[~checked] = rest.numbers(fraction=False).values
-        bad = _first(self._refused(rest, values[~checked]))
-        return values, None if bad is None else int(np.flatnonzero(~checked)[bad])
+        values = cells.numbers(fraction=False).values
+        return values, _first(self._refused(cells, values))
 
     def _refused(self, cells: CellColumn, values: Floats) -> Flags:
         """Return which cells a numeric column does not take."""

@@ -7,7 +7,8 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from itertools import product
 
-from chainrule.data._tables.cell_column import MISSING, CellColumn, as_number
+from chainrule.data._tables.blocks import CellColumn
+from chainrule.data._tables.cell import MISSING, as_number
 
 _EPOCH, _TICK = datetime(1970, 1, 1), timedelta(microseconds=1)
 _DAY = 86_400_000_000

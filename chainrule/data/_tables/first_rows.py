@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import islice, pairwise
 
 from chainrule.data._delimited import DELIMITERS, DelimitedFile, Row, with_point
-from chainrule.data._tables.cell_column import MISSING, as_number, is_date_like, is_odd_number
+from chainrule.data._tables.cell import MISSING, as_number, is_date_like, is_odd_number
 
 HEADER = 2  # evidence that is enough where nothing else speaks for a header
 _HINT = re.compile(r'"?sep=(.|\\t)"?', re.IGNORECASE)  # Excel's

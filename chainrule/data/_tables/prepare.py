@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import compress
@@ -18,7 +17,8 @@ from chainrule.data._atomic import Record
 from chainrule.data._batches import Batch, Batches, OneInEvery, Shuffled, check_fraction, in_order
 from chainrule.data._delimited import types_flag
 from chainrule.data._store import Store, StoreWriter
-from chainrule.data._tables.cell_column import MISSING, Block, CellColumn, Flags, Lines
+from chainrule.data._tables.blocks import Block, Flags
+from chainrule.data._tables.cell import MISSING
 from chainrule.data._tables.column_facts import (
     COLUMN_KINDS,
     DISTINCT,
@@ -147,16 +147,13 @@ class TableSchema(Record):
             except ValueError as error:
                 raise ValueError(f"{path} line {line}, {error}") from None
 
-    def encode_block(
-        self, path: str | Path, block: Block, places: Sequence[int], pool: Executor, *, checked: Flags | None = None
-    ) -> Rows:
+    def encode_block(self, path: str | Path, block: Block, places: Sequence[int]) -> Rows:
         """Return the numbers of a block of rows, (N, D)."""
         rows = np.empty((len(block), len(places)), dtype="<f8")
         cells = [block.columns[index] for index in places]
-        encoded = pool.map(lambda column, own: column.encode_cells(own, checked), self.kept, cells)
         refused = []  # row and column of each cell that is
-        for number, (values, bad) in enumerate(encoded):
-            rows[:, number] = values
+        for number, (column, own) in enumerate(zip(self.kept, cells, strict=True)):
+            rows[:, number], bad = column.encode_cells(own)
             if bad is not None:
                 refused.append((bad, number))
         if refused:
@@ -273,18 +270,20 @@ def prepare_table(
     schema, columns = like or _fitted_schema(path, header, types or {}, min_count, fraction, seed)
     if check is not None:
         check(schema)
-    with StoreWriter(directory, _MANIFEST) as writer, ThreadPoolExecutor() as pool:
+    with StoreWriter(directory, _MANIFEST) as writer:
         schema.save(writer.path("schema.json"))
         train, valid = (writer.growing(f"{part}.rows", "f8", (len(schema.kept),)) for part in ("train", "valid"))
         file, places = schema.open(path)
-        for block, held_out in _shared_out(_ahead(file.blocks()), fraction, seed):
-            rows = schema.encode_block(path, block, places, pool, checked=~held_out if like is None else None)
-            train.append(rows[~held_out])
-            valid.append(rows[held_out])
+        with closing(file.blocks()) as blocks:
+            for block, held_out in _shared_out(blocks, fraction, seed):
+                rows = schema.encode_block(path, block, places)
+                train.append(rows[~held_out])
+                valid.append(rows[held_out])
         if validation is not None:
             file, places = schema.open(validation)
-            for block in _ahead(file.blocks()):
-                valid.append(schema.encode_block(validation, block, places, pool))
+            with closing(file.blocks()) as blocks:
+                for block in blocks:
+                    valid.append(schema.encode_block(validation, block, places))
         if not valid.rows:
             fewest = 1 if fraction is None else math.ceil(1 / fraction)
             raise ValueError(f"{validation or path}: expected at least {fewest} rows, to hold one out: give more rows")
@@ -331,15 +330,12 @@ def _counted(
     distinct = min(DISTINCT, max(_COUNTED // len(file.names), MOST_CATEGORIES + 1))
     facts = [ColumnFacts(name, str(file.path), distinct, formats.get(name)) for name in file.names]
     count = 0
-    with ThreadPoolExecutor() as pool:  # polars leaves Python's lock to others while it works
-        for block, held_out in _shared_out(_ahead(file.blocks()), fraction, seed):
+    with closing(file.blocks()) as blocks:
+        for block, held_out in _shared_out(blocks, fraction, seed):
             lines = block.lines[~held_out]
             count += len(lines)
-
-            def add(column: ColumnFacts, cells: CellColumn, lines: Lines = lines, out: Flags = held_out) -> None:
-                column.add(cells.part(~out) if out.any() else cells, lines)
-
-            list(pool.map(add, facts, block.columns))
+            for column, cells in zip(facts, block.columns, strict=True):
+                column.add(cells.part(~held_out), lines)
     return facts, count
 
 
@@ -359,18 +355,6 @@ def _shared_out(blocks: Iterable[Block], fraction: float | None, seed: int) -> I
     """Return each block, and which of its rows are held out; the same ones at each call."""
     draw = OneInEvery(fraction, seed)
     return ((block, draw.take(len(block))) for block in blocks)
-
-
-def _ahead(blocks: Generator[Block, None, None]) -> Iterator[Block]:
-    """Yield the same blocks, the next one being read while one is worked on."""
-    with closing(blocks), ThreadPoolExecutor(1) as reader:
-        following = reader.submit(next, blocks, None)
-        try:
-            while (block := following.result()) is not None:
-                following = reader.submit(next, blocks, None)
-                yield block
-        finally:
-            del following  # its exception refers to this frame: together they would wait for the garbage collector
 
 
 def table_batches(rows: Rows, batch_size: int, seed: int = 0, shard: tuple[int, int] = (0, 1)) -> Batches:

@@ -5,7 +5,6 @@ import gzip
 import io
 import json
 import shutil
-import sys
 
 import polars
 import pytest
@@ -180,13 +179,11 @@ def test_an_unseen_cell_that_is_known_is_completed(command, run, tmp_path):
     assert second["colour"] == "red"
 
 
-def test_a_sample_is_written_as_its_name_says(ok, refused, run, tmp_path, monkeypatch):
+def test_a_sample_is_written_as_its_name_says(ok, refused, run, tmp_path):
     ok("sample", run, "-n", 5, "--seed", 1, "--out", tmp_path / "rows.csv")
     ok("sample", run, "-n", 5, "--seed", 1, "--out", tmp_path / "rows.csv.gz")
     assert gzip.decompress((tmp_path / "rows.csv.gz").read_bytes()) == (tmp_path / "rows.csv").read_bytes()
     assert f"no directory {tmp_path / 'none'}" in refused("sample", run, "--out", tmp_path / "none" / "rows.csv")
-    monkeypatch.setitem(sys.modules, "polars", None)
-    assert "Parquet requires polars" in refused("sample", run, "--out", tmp_path / "rows.parquet")
 
 
 def test_parquet_holds_numbers(ok, run, tmp_path):
@@ -209,13 +206,6 @@ def test_too_many_columns_for_the_memory_are_refused_before_it_is_taken(refused,
     assert "600 columns make a model of" in message
     assert "GiB to train, more than the 1 GiB of this machine: skip columns with --types" in message
     assert not (tmp_path / "run").exists()
-
-
-def test_a_large_file_says_that_polars_would_be_faster(command, rows, tmp_path, monkeypatch):
-    monkeypatch.setattr(sys.modules["chainrule._app.tasks.table.task"], "_LARGE", 100)
-    monkeypatch.setattr("chainrule.data._tables.table_file.find_spec", lambda name: None)
-    outcome = command("train", rows, "--out", tmp_path / "run", "--steps", 1)
-    assert "read without polars, which is ten times faster: pip install polars" in outcome.err
 
 
 def test_a_few_rows_are_not_learnt_by_heart(planned, rows, tmp_path):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chainrule.data._series.frequency import Frequency, calendar_features, calendar_names, on_one_clock
-from chainrule.data._tables.cell_column import as_date, is_date_like
+from chainrule.data._tables.cell import as_date, is_date_like
 
 START = datetime(2023, 12, 29)  # a Friday
 

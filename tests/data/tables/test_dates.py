@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chainrule.data import prepare_table
-from chainrule.data._tables.cell_column import CellColumn
+from chainrule.data._tables.blocks import CellColumn
 from chainrule.data._tables.date_format import DateFormat
 
 DAY = 86_400_000_000

@@ -1,7 +1,6 @@
 """Tables with decimal commas and tables in Parquet are what CSV with points would be."""
 
 import random
-from importlib.util import find_spec
 
 import numpy as np
 import polars
@@ -13,9 +12,6 @@ from chainrule._app.tasks.table.compression import TableCodec
 from chainrule.data import prepare_series, prepare_table
 from chainrule.data._delimited import GROUPING, with_point
 from chainrule.data._tables import TableFile, table_file
-
-POLARS = pytest.mark.skipif(find_spec("polars") is None, reason="needs polars: pip install polars")
-READERS = ["exact", pytest.param("quick", marks=POLARS)]
 
 
 @given(st.integers(-(10**12), 10**12), st.integers(1, 6), st.sampled_from(["", *GROUPING]))
@@ -29,15 +25,16 @@ def test_other_cells_stay(cell):
     assert with_point(cell) == cell
 
 
-@pytest.fixture
+@pytest.fixture(params=["polars", "csv"])
 def reader(request, monkeypatch):
     """By which of the two readers."""
-    monkeypatch.setattr(table_file, "reads_quickly", lambda: request.param == "quick")
+    if request.param == "csv":
+        monkeypatch.setattr(table_file, "_WIDEST", 0)
 
 
-@pytest.mark.parametrize("reader", READERS, indirect=True)
+@pytest.mark.usefixtures("reader")
 @pytest.mark.parametrize("header", [True, False])
-def test_a_table_is_that_of_points(tmp_path, reader, header):
+def test_a_table_is_that_of_points(tmp_path, header):
     draw = random.Random(0)
     rows = [[f"{draw.gauss(0, 2000):.2f}", draw.choice(["red", "a b"]), f"{draw.random():.3f}"] for _ in range(300)]
     names = [["price", "kind", "share"]] * header

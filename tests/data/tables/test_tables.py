@@ -21,7 +21,7 @@ from chainrule.data._tables import (
     table_batches,
     table_evaluation,
 )
-from chainrule.data._tables.cell_column import Block, CellColumn
+from chainrule.data._tables.blocks import Block, CellColumn
 
 NAN = math.nan
 
@@ -238,7 +238,7 @@ def test_a_damaged_schema_is_refused(table, tmp_path):
 
 
 def test_memory_does_not_grow_with_the_rows(tmp_path, monkeypatch):
-    monkeypatch.setattr("chainrule.data._tables.quick_csv.STRETCH", 1 << 16)  # shorter than either file
+    monkeypatch.setattr("chainrule.data._tables.blocks.STRETCH", 1 << 16)  # shorter than either file
     prepare_table(csv_file(tmp_path, ["a,b", "1,2", "3,4"] * 9), tmp_path / "first")  # imports take memory too
     peaks = []
     for rows in (20_000, 80_000):

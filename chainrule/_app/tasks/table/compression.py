@@ -16,7 +16,7 @@ from chainrule._app.tasks.capabilities import EncodedFiles, FileCodec
 from chainrule.coding._batches import RowLayout, layout_rows
 from chainrule.coding._container import unpacked
 from chainrule.data._delimited import DECIMAL_COMMA, may_have_decimal_commas
-from chainrule.data._tables.cell_column import LARGEST, MISSING, MOST_DECIMALS, as_number, decimals, number_text
+from chainrule.data._tables.cell import LARGEST, MISSING, MOST_DECIMALS, as_number, decimals, number_text
 
 if TYPE_CHECKING:
     from chainrule.data._tables.column_schema import ColumnSchema

@@ -50,7 +50,6 @@ _SHOWN_ROWS = 3
 _LISTED_COLUMNS, _PREVIEW_WIDTH = 24, 160  # columns that are all listed; characters of a row drawn in training
 _MOST_PASSES = 100.0
 _FEW_ROWS, _DROPOUT_OF_FEW = 20, 0.5  # rows a feature; dna of MADE's paper: 84.1 nats by 0.5, 86.8 by 0.1
-_LARGE = 50 << 20  # bytes of a file that takes a minute to read without polars
 
 
 @dataclass(frozen=True)
@@ -126,12 +125,6 @@ class TableTask(Task["TableMADE"]):
         from chainrule.data import prepare_table
 
         data, source = self.data, self.source
-        size = Path(source).stat().st_size if Path(source).is_file() else 0
-        if size > _LARGE and not _tables.reads_quickly():
-            print(
-                f"{source}: {size >> 20} MiB, read without polars, which is ten times faster: pip install polars",
-                file=sys.stderr,
-            )
 
         def fits(schema: "TableSchema") -> None:
             check_memory(

@@ -1,17 +1,10 @@
-"""Cells of a table: their text as integer, number or word, one at a time or a block of a column at once."""
+"""One cell of a table: its text as integer, number, date or word."""
 
 import math
 import re
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from datetime import datetime
-from math import isinf, nan
-from typing import Any
 from zoneinfo import ZoneInfo
-
-import numpy as np
-import numpy.typing as npt
 
 from chainrule.data._delimited import DECIMAL_COMMA
 
@@ -95,109 +88,6 @@ def number_text(value: float, *, whole: bool, decimals: tuple[int, int] | None =
     spare = min(len(text) - len(text.rstrip("0")), most - fewest)
     text = text[: len(text) - spare].removesuffix(".")
     return text.removeprefix("-") if float(text) == 0 else text
-
-
-Floats = npt.NDArray[np.float64]
-Lines = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
-
-
-@dataclass(frozen=True)
-class NumberCells:
-    """The numbers of a column."""
-
-    values: Floats  # (N,), NaN where a cell is no finite number
-    word: int | None  # place of the first cell that is neither missing nor a number, if there is one
-    infinite: int | None  # place of the first infinity
-    fraction: int | None  # place of the first finite number that is not spelt as an integer
-
-
-class CellColumn:
-    """N cells, here a sequence of Python; `PolarsCells`, a column of polars, answers alike."""
-
-    def __init__(self, cells: Sequence[str]):
-        self._cells = cells
-
-    def __len__(self) -> int:
-        return len(self._cells)
-
-    def cell(self, index: int) -> str:
-        """Return the text of one cell."""
-        return self._cells[index]
-
-    def texts(self) -> Sequence[str]:
-        """Return the texts of all cells."""
-        return self._cells
-
-    def part(self, chosen: Flags | slice) -> "CellColumn":
-        """Cells of some rows."""
-        if isinstance(chosen, slice):
-            return CellColumn(self._cells[chosen])
-        return CellColumn([self._cells[index] for index in np.flatnonzero(chosen).tolist()])
-
-    def counts(self, among: Collection[str] | None = None) -> list[tuple[str, int]]:
-        """Return each different cell and how often it occurs, in the order in which they first occur."""
-        counted = Counter(self._cells).items()
-        return list(counted) if among is None else [(cell, count) for cell, count in counted if cell in among]
-
-    def numbers(self, *, fraction: bool = True) -> NumberCells:
-        """Return the cells as numbers; whether one of them is no integer is looked at only where `fraction` says so."""
-        by_cell = {cell: _look_at(cell) for cell in dict.fromkeys(self._cells)}
-        seen = [by_cell[cell] for cell in self._cells]
-        first: dict[str, int] = {}
-        for index, (_, kind) in enumerate(seen):
-            first.setdefault(kind, index)
-        values = np.array([value for value, _ in seen], dtype=np.float64)
-        return NumberCells(
-            values, first.get("word"), first.get("infinite"), first.get("fraction") if fraction else None
-        )
-
-    def floats(self) -> Floats:
-        """Return cells that are all finite numbers or missing as numbers, NaN where missing."""
-        return self.numbers().values
-
-    def missing(self) -> Flags:
-        """(N,) which cells say that there is nothing."""
-        return np.array([cell in MISSING for cell in self._cells], dtype=np.bool_)
-
-    def codes(self, codes: Mapping[str, int], other: float) -> Floats:
-        """(N,) the code of each cell, `other` for a cell without a code."""
-        return np.array([codes.get(cell, other) for cell in self._cells], dtype=np.float64)
-
-
-@dataclass(frozen=True)
-class Block:
-    """Some rows in succession."""
-
-    lines: Lines  # (N,) the number of the line where each row ends
-    columns: Sequence[CellColumn]  # of all cells, (D)
-
-    def __len__(self) -> int:
-        return len(self.lines)
-
-    def part(self, rows: slice) -> "Block":
-        """Some rows in succession; the block itself where these are all."""
-        if rows.indices(len(self)) == (0, len(self), 1):
-            return self
-        return Block(self.lines[rows], [column.part(rows) for column in self.columns])
-
-    @classmethod
-    def of_rows(cls, rows: Sequence[tuple[int, Sequence[str]]]) -> "Block":
-        """Rows with their lines; there is at least one row."""
-        lines, cells = zip(*rows, strict=True)
-        return cls(np.array(lines, dtype=np.int64), [CellColumn(column) for column in zip(*cells, strict=True)])
-
-
-def _look_at(cell: str) -> tuple[float, str]:
-    """Return the number of a cell, NaN where it has none, and its kind."""
-    if cell in MISSING:
-        return nan, "missing"
-    number: Any = as_number(cell)
-    if number is None:
-        return nan, "word"
-    if isinf(number):
-        return nan, "infinite"
-    return number, "fraction" if as_integer(cell) is None else "integer"
 
 
 _MONTH = re.compile(r"(\d{4})[-/](\d{1,2})")
