@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from torch import nn
 
+    from chainrule.training._validation import Findings, Observe
+
 
 REQUIRED = object()
 """The default of an argument that has none."""
@@ -318,3 +320,15 @@ def memory() -> int:
         if path.is_file() and (limit := path.read_text(encoding="utf-8").strip()).isdecimal():
             limits.append(int(limit))
     return min(limits, default=1 << 62)
+
+
+def share_of(name: str, description: str) -> "Observe":
+    """Observe the companion's weight in a `CalibratedMixture`."""
+
+    def share(trained: Any) -> "Findings":
+        from chainrule.training._validation import Findings
+
+        value = float(trained.share)
+        return Findings({f"share_of_{name}": value}, f"{description}: {value:.0%} of the mean")
+
+    return share

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from chainrule._base import TrainableModel
     from chainrule.training import Evaluation as Measurement
     from chainrule.training import GradientProbe, TrainingBatches, ValidationBatches, ValidationMetric
-    from chainrule.training._validation import Findings, Observe, OnValidation
+    from chainrule.training._validation import Observe, OnValidation
 
 
 class Recipe:
@@ -74,18 +74,6 @@ class Recipe:
         return ()
 
 
-def share_of(name: str, description: str) -> "Observe":
-    """Observe the companion's weight in a `CalibratedMixture`."""
-
-    def share(trained: Any) -> "Findings":
-        from chainrule.training._validation import Findings
-
-        value = float(trained.share)
-        return Findings({f"share_of_{name}": value}, f"{description}: {value:.0%} of the mean")
-
-    return share
-
-
 M = TypeVar("M", bound="TrainableModel")
 Shard = tuple[int, int]
 
@@ -109,6 +97,8 @@ class Task(Recipe, Checks, ABC, Generic[M]):
         dict[str, dict[str, Any]]
     ] = {}  # training defaults by model; learning rates by optimiser
     NEEDS: ClassVar[tuple[str, ...]] = ()  # optional packages required for training
+    PLANNED: ClassVar[tuple[str, ...]] = ()  # options of data and training that are open until the run is planned
+    WORDS: ClassVar[dict[str, str]] = {}  # words for models in the name of a run directory, if not theirs
     PREPARED: ClassVar[str] = ""  # file in the run directory that marks the data as prepared
     DEFAULT_NUMBER: ClassVar[int] = 1  # samples
     FILES: ClassVar[tuple[str, ...]] = ()  # file name endings of samples; empty for any
@@ -148,7 +138,7 @@ class Task(Recipe, Checks, ABC, Generic[M]):
         """Name the run directory if the user does not."""
         source = request.sources["source"]
         data = run_word(source).partition(".")[0] if source is not None else cls.name
-        return f"{data}-{request.model}"
+        return f"{data}-{cls.WORDS.get(request.model, request.model)}"
 
     @classmethod
     def check_asked(cls, request: RunConfig, explicit_flags: frozenset[str]) -> None:
@@ -159,7 +149,18 @@ class Task(Recipe, Checks, ABC, Generic[M]):
 
     @classmethod
     def check_config(cls, config: RunConfig) -> None:
-        """Raise ValueError for options that contradict each other."""
+        """Raise ValueError for options that contradict each other, or that a prepared run left open."""
+        if config.facts is None:
+            return
+        sections = (
+            (config.options, cls.MODELS[config.model].planned),
+            (config.training, cls.PLANNED),
+            (config.data, cls.PLANNED),
+        )
+        for section, names in sections:
+            for name in names:
+                if getattr(section, name, name) is None:
+                    raise ValueError(f"{name}: expected a value, got none")
 
     @classmethod
     def resolve_reading(cls, request: RunConfig) -> RunConfig:

@@ -108,6 +108,7 @@ class CaptionTask(Task["Captioner"]):
     MODELS: ClassVar[dict[str, Model]] = {"captioner": Model("Captioner")}
     BUDGET = "10m"
     SIZE_SCHEDULES: ClassVar[dict[str, SizeSchedule]] = dict.fromkeys(MODELS, _SIZES)
+    WORDS: ClassVar[dict[str, str]] = {"captioner": "caption"}
     NEEDS: ClassVar[tuple[str, ...]] = ("sacrebleu",)
     PREPARED = f"{DATA}/captions.json"
     NEXT = (
@@ -140,15 +141,9 @@ class CaptionTask(Task["Captioner"]):
         return [decode(row[:length]).strip() for row, length in rows]
 
     @classmethod
-    def run_name(cls, request: RunConfig) -> str:
-        source = request.sources["source"]
-        return f"{'images' if source is None else Path(source).stem}-caption"
-
-    @classmethod
     def check_asked(cls, request: RunConfig, explicit_flags: frozenset[str]) -> None:
+        super().check_asked(request, explicit_flags)
         sources = request.sources
-        if sources["source"] is None:
-            raise ValueError("DATA: expected images and their captions, got none")
         if sources["validation"] is not None and sources["validation_captions"] is None:
             raise ValueError("--validation: expected --validation-captions too: give both")
         weights = sources["backbone_weights"]

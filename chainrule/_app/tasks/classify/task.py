@@ -129,11 +129,6 @@ class ClassifyTask(Task["SequenceClassifier"]):
     Embedding, embed = labelling.LabelledEmbedding, labelling.embed_texts
 
     @classmethod
-    def check_config(cls, config: RunConfig) -> None:
-        if config.facts is not None and config.options.ngram_order is None:  # prepared: nothing is left open
-            raise ValueError("ngram_order: expected a value, got none")
-
-    @classmethod
     def resolve_reading(cls, request: RunConfig) -> RunConfig:
         """Choose the default n-gram order by level, and the embedding size by the vectors."""
         if request.sources.get("vectors") is not None and request.data.level != "word":

@@ -12,7 +12,6 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
-from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -22,10 +21,10 @@ from chainrule._app.tasks.display import counted, quoted, sparkline
 from chainrule._app.tasks.forecast import evaluation
 from chainrule._app.tasks.forecast.prediction import ForecastPrediction, draw_paths, predict_series, with_linear
 from chainrule._app.tasks.likelihood_record import Basis
-from chainrule._app.tasks.model import Model
+from chainrule._app.tasks.model import Model, share_of
 from chainrule._app.tasks.run_directory import DATA
 from chainrule._app.tasks.size_schedule import describe_passes, limit_passes, record_resolved, resolve_decay
-from chainrule._app.tasks.task import Shard, Source, Task, share_of
+from chainrule._app.tasks.task import Shard, Source, Task
 from chainrule._printing import one_line
 from chainrule.data import _series, _tables
 
@@ -114,21 +113,13 @@ class ForecastTask(Task["AutoregressiveModel"]):
     }
     BUDGET = "1m"
     PLAIN: ClassVar[dict[str, Any]] = {"num_members": 1, "linear": False}
+    WORDS: ClassVar[dict[str, str]] = dict.fromkeys(MODELS, "forecast")
     PREPARED = f"{DATA}/series.json"
     Prediction, predict = ForecastPrediction, predict_series
     plots = continues = True
     Evaluation, evaluate = evaluation.ForecastEvaluation, evaluation.evaluate_series
     Inspection, inspect = evaluation.ForecastInspection, evaluation.inspect_series
     writes_page = False
-
-    @classmethod
-    def run_name(cls, request: RunConfig) -> str:
-        return f"{Path(request.sources['source'] or 'series').name.partition('.')[0]}-forecast"
-
-    @classmethod
-    def check_config(cls, config: RunConfig) -> None:
-        if config.facts is not None and config.options.num_members is None:  # prepared: nothing is left open
-            raise ValueError("num_members: expected a value, got none")
 
     @cached_property
     def schema(self) -> "SeriesSchema":

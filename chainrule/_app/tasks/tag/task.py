@@ -104,6 +104,7 @@ class TagTask(Task["SequenceTagger"]):
         "transformer": Model(_MODEL, fixed={"cell": "transformer"}, hidden=("num_characters",), num_layers=2),
     }
     PLAIN: ClassVar[dict[str, Any]] = {"template_passes": 0.0}
+    PLANNED = ("template_passes",)
     PREPARED = f"{DATA}/corpus.json"
     NEXT = ("echo 'Time flies .' | chainrule tag {run} - --text", "chainrule evaluate {run} TEST")
     Prediction, predict = verbs.Tagging, verbs.tag_file
@@ -115,11 +116,6 @@ class TagTask(Task["SequenceTagger"]):
         encoder = request.options.character_encoder
         if "--affix-dropout" in explicit_flags and encoder != "cnn+affixes":
             raise ValueError(f"--affix-dropout requires --character-encoder cnn+affixes, got {encoder}")
-
-    @classmethod
-    def check_config(cls, config: RunConfig) -> None:
-        if config.facts is not None and config.training.template_passes is None:  # prepared: nothing is left open
-            raise ValueError("template_passes: expected a value, got none")
 
     @cached_property
     def vocabulary(self) -> "TaggedVocabulary":

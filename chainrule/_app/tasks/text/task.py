@@ -12,8 +12,9 @@ from chainrule._app.tasks.capabilities import CheckedRows, FileCodec
 from chainrule._app.tasks.config import Counts, Facts, Fingerprint, RunConfig, run_word
 from chainrule._app.tasks.display import counted, format_duration, format_passes, size_of
 from chainrule._app.tasks.likelihood_record import Basis, LikelihoodRecord
+from chainrule._app.tasks.model import share_of
 from chainrule._app.tasks.run_directory import CONFIG, DATA, VOCABULARY
-from chainrule._app.tasks.task import Shard, Source, Task, share_of
+from chainrule._app.tasks.task import Shard, Source, Task
 from chainrule._app.tasks.text.inspection import TextInspection, inspect_text
 from chainrule._app.tasks.text.options import DROPOUTS, MODELS, PLANNED, SIZE_SCHEDULES, TextData, TextTraining
 from chainrule._app.tasks.text.rows import TextScoring, score_text
@@ -82,6 +83,7 @@ class TextTask(Task["AutoregressiveModel"]):
     Training = TextTraining
     MODELS = MODELS
     SIZE_SCHEDULES = SIZE_SCHEDULES
+    PLANNED = (*PLANNED, "validation_fraction")
     PLAIN: ClassVar[dict[str, Any]] = {"num_members": 1, "ngram_order": 1, "kneser_ney_order": 0}
     FREE: ClassVar[frozenset[str]] = Task.FREE | {"watch_gradients", "watch_every"}
     PREPARED = f"{DATA}/corpus.json"
@@ -122,16 +124,10 @@ class TextTask(Task["AutoregressiveModel"]):
 
     @classmethod
     def check_config(cls, config: RunConfig) -> None:
+        super().check_config(config)
         order = config.training.kneser_ney_order
         if order == 1:
             raise ValueError("kneser_ney_order: expected 2 to 16 symbols, or 0 for no counts, got 1")
-        if config.facts is not None:  # prepared: nothing is left open any more
-            planned = [name for name in cls.MODELS[config.model].planned if hasattr(config.options, name)]
-            settled = {name: getattr(config.options, name) for name in planned}
-            settled |= {name: getattr(config.training, name) for name in PLANNED}
-            settled["validation_fraction"] = config.data.validation_fraction
-            if missing := [name for name, value in settled.items() if value is None]:
-                raise ValueError(f"{missing[0]}: expected a value, got none")
         if getattr(config.options, "position", None) == "learned" and not (config.facts and config.facts.imported):
             context, lines = config.options.context_length, config.data.reading == "lines"
             if not lines or config.training.line_length > context:

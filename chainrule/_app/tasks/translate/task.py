@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from math import log2
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from chainrule._app.heavy import pair_data
@@ -184,6 +183,7 @@ class TranslateTask(Task["TranslationModel"]):
         "transformer": TRANSFORMER_SIZES,
     }
     NEEDS: ClassVar[tuple[str, ...]] = ("sacrebleu",)
+    WORDS: ClassVar[dict[str, str]] = {"transformer": "translator"}
     PREPARED = f"{DATA}/pairs.json"
     NEXT = ("chainrule translate {run} FILE", "chainrule evaluate {run} --source FILE --target FILE")
     metric_name = "bleu"
@@ -212,12 +212,6 @@ class TranslateTask(Task["TranslationModel"]):
     def vocabularies(self) -> "tuple[Vocabulary, Vocabulary]":
         """The symbols of the source and of the target."""
         return pair_data.open_vocabularies(self.path / DATA)
-
-    @classmethod
-    def run_name(cls, request: RunConfig) -> str:
-        source = request.sources["source"]
-        kind = "translator" if request.model == "transformer" else request.model
-        return f"{'pairs' if source is None else Path(source).name.partition('.')[0]}-{kind}"
 
     @classmethod
     def check_asked(cls, request: RunConfig, explicit_flags: frozenset[str]) -> None:
