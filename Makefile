@@ -31,7 +31,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo "setup: installing the pinned dependencies into $(VENV); the first time takes a few minutes"
 	@rm -f $(LOG); began=$$(date +%s); \
 	  $(PIP) hatchling editables && \
-	  $(PIP) --no-build-isolation -e '.[bpe,tensorboard,plots,sound,tables,metrics,compress,serve,export,zstd,dev,docs]' && \
+	  $(PIP) --no-build-isolation -e '.[bpe,tensorboard,plots,sound,metrics,compress,serve,export,zstd,dev,docs]' && \
 	  awk -v seconds=$$(($$(date +%s) - began)) -v kilobytes=$$(du -sk $(VENV) | cut -f 1) '$(SUM)' $(LOG)
 	@touch $@
 

@@ -31,10 +31,8 @@ def is_frame(data: Any) -> bool:
     """
     if type(data).__module__.partition(".")[0] not in ("pandas", "polars", "pyarrow", "modin", "cudf", "narwhals"):
         return False
-    try:
-        import narwhals as nw
-    except ImportError:
-        raise ValueError("frames are read with narwhals, which is not installed: pip install narwhals") from None
+    import narwhals as nw
+
     if type(data).__module__.partition(".")[0] == "pandas" and getattr(data, "ndim", 0) == 2:
         _check_names(data)
     native = nw.from_native(data, allow_series=True, pass_through=True)
