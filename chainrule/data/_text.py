@@ -37,18 +37,23 @@ def read_text(path: str | Path, *, strict: bool = True) -> Generator[str, None, 
         FileNotFoundError: there is no such file.
     """
     with open_bytes(path) as file:
-        yield from decode_chunks(read_chunks(file), name=name_of(path), strict=strict)
+        chunks = read_chunks(file)
+        yield from decode_chunks(with_line_feeds(chunks) if strict else chunks, name=name_of(path), strict=strict)
 
 
 def read_lines(path: str | Path, *, strict: bool = True) -> Generator[tuple[int, str], None, None]:
     r"""Yield the lines of a file with their numbers from 1, without their ``\n``; `-` is standard input.
 
-    Only ``\n`` ends a line; a ``\r`` before it stays. Lines come as soon as they are there, so a growing log can be
-    piped in. Arguments and errors match `read_text`.
+    Only ``\n`` ends a line, or ``\r`` where a text has no ``\n``; a ``\r`` before it stays. Lines come as soon as they
+    are there, so a growing log can be piped in. Arguments and errors match `read_text`.
     """
     name, offset = name_of(path), 0
     with open_bytes(path) as file:
         for number, raw in raw_lines(file, name):
+            if strict and number == 1 and b"\n" not in raw:  # the whole file: lines may end in carriage returns alone
+                text = decode(raw, name=name, strict=strict, offset=0, line=1)
+                yield from enumerate(text.removesuffix("\r").split("\r"), 1)
+                return
             yield number, decode(raw.removesuffix(b"\n"), name=name, strict=strict, offset=offset, line=number)
             offset += len(raw)
 
@@ -119,6 +124,18 @@ def read_chunks(file: BinaryIO, length: int | None = None, size: int = CHUNK_BYT
     while left > 0 and (chunk := file.read(min(size, left))):
         yield chunk
         left -= len(chunk)
+
+
+def with_line_feeds(chunks: Iterable[bytes], beginning: bytes | None = None) -> Iterator[bytes]:
+    r"""Chunks of a text with line feeds for carriage returns, where these alone end the lines of its beginning.
+
+    >>> list(with_line_feeds([b"a\rb\r", b"c\r"])), list(with_line_feeds([b"a\r\nb", b"\rc"]))
+    ([b'a\nb\n', b'c\n'], [b'a\r\nb', b'\rc'])
+    """
+    for chunk in chunks:
+        beginning = chunk if beginning is None else beginning
+        old_ends = b"\r" in beginning[:-1] and b"\n" not in beginning
+        yield chunk.replace(b"\r", b"\n") if old_ends else chunk
 
 
 def decode_chunks(
@@ -274,8 +291,11 @@ class Part:
         self, *, strict: bool = True, stage: str = "", progress: Progress = no_progress
     ) -> Generator[str, None, None]:
         """Yield the text of this part in chunks; errors tell the place in the whole source."""
+        with self.source.open() as file:
+            beginning = file.read(CHUNK_BYTES)
+        chunks = self._bytes(stage, progress)
         yield from decode_chunks(
-            self._bytes(stage, progress),
+            with_line_feeds(chunks, beginning) if strict else chunks,
             name=self.source.label,
             strict=strict,
             offset=self.start,
@@ -304,8 +324,9 @@ def split_by_position(source: Source, validation_fraction: float, *, at_line_end
     """
     target = min(max(round(source.size * (1 - validation_fraction)), 1), source.size - 1)
     with source.mapped() as text:
-        after = text.find(b"\n", target - 1) + 1 or source.size
-        ends = [end for end in (text.rfind(b"\n", 0, target) + 1, after) if 0 < end < source.size]
+        mark = b"\r" if text.find(b"\n") < 0 else b"\n"
+        after = text.find(mark, target - 1) + 1 or source.size
+        ends = [end for end in (text.rfind(mark, 0, target) + 1, after) if 0 < end < source.size]
         cut = min(ends, key=lambda end: abs(end - target), default=0)
         if not at_line_end and (not cut or abs(cut - target) > (source.size - target) / 2):
             cut = _character_start(text, target)

@@ -21,7 +21,9 @@ def parts(raw: bytes, fraction: float, **options: bool) -> tuple[str, str]:
 @given(st.text(alphabet="aé科\n\r", min_size=2).map(str.encode), st.floats(0.01, 0.99))
 def test_the_parts_are_the_whole_and_neither_is_empty(raw, fraction):
     train, valid = parts(raw, fraction, at_line_end=False)
-    assert train + valid == raw.decode()
+    text = raw.decode()
+    old_ends = "\n" not in text and "\r" in text[:-1]  # lines that end in carriage returns
+    assert train + valid == (text.replace("\r", "\n") if old_ends else text)
     assert train
     assert valid
 

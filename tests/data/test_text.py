@@ -68,8 +68,8 @@ def test_lines_end_at_newlines_only_and_are_numbered(tmp_path):
     assert list(read_lines(path)) == [(1, "a\r"), (2, ""), (3, "b\u2028c\x0cd\r"), (4, "end")]
 
 
-@pytest.mark.parametrize("raw", ["é\nb\n", "\ufeffé\nb\n"])
-def test_lines_may_begin_with_a_byte_order_mark(tmp_path, raw):
+@pytest.mark.parametrize("raw", ["é\nb\n", "é\rb\r", "\ufeffé\nb\n", "\ufeffé\rb\r"])
+def test_lines_may_end_in_carriage_returns_and_begin_with_a_byte_order_mark(tmp_path, raw):
     path = tmp_path / "a.txt"
     path.write_bytes(raw.encode())
     assert "".join(read_text(path)) == "é\nb\n"

@@ -242,16 +242,17 @@ def test_line_ends_of_another_kind_are_noticed(command, runs, text_file, tmp_pat
     assert "lines end in" not in command("score", runs / kind, tmp_path / "lf.txt").out
 
 
-def test_a_byte_order_mark_changes_no_figure(command, runs, text_file, tmp_path):
+def test_a_byte_order_mark_and_old_line_ends_change_no_figure(command, runs, text_file, tmp_path):
     text = text_file.read_bytes()[:450]
     (tmp_path / "lf.txt").write_bytes(text)
     (tmp_path / "bom.txt").write_bytes(b"\xef\xbb\xbf" + text)
+    (tmp_path / "cr.txt").write_bytes(text.replace(b"\n", b"\r"))
     for kind in ("stream", "lines", "words"):
-        expected, other = (
+        expected, *others = (
             records(command("score", runs / kind, tmp_path / f"{name}.txt", "--per", "line", "--json"))
-            for name in ("lf", "bom")
+            for name in ("lf", "bom", "cr")
         )
-        assert other == expected
+        assert others == [expected, expected]
 
 
 def test_a_row_fits_on_a_line_of_a_terminal_and_is_whole_elsewhere(command, runs, tmp_path, monkeypatch):
