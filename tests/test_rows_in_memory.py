@@ -30,7 +30,7 @@ def test_each_text_has_its_label(classifier, texts):
     assert answer["index"] == [0, 1, 2]
     assert answer["text"] == ["good film", "", "bad\nfilm, twice"]
     assert classifier.embed(texts)["index"] == [0, 1, 2]
-    assert classifier.inspect(texts).findings["texts"] == 3
+    assert classifier.inspect(texts).findings["read"]["texts"] == 3
 
 
 def test_columns_of_labelled_frames_may_have_any_names(classifier):

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from chainrule._modes import wide
 from chainrule.diagnostics._panels import INK, MUTED, new_figure
 from chainrule.models._image_classifier import ConvNet, ImageClassifier
-from chainrule.models._vision_transformer import SwinTransformer, TokenTransformer
+from chainrule.models._vision_transformer import SwinBlock, SwinTransformer, TokenTransformer
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -174,3 +174,52 @@ def rollout(attention: list[Tensor], pooling: Tensor) -> Tensor:
     for weights in reversed(attention):
         read = (read + read @ weights.mean(1)) / 2
     return read.squeeze(1)
+
+
+def half_share(maps: Tensor) -> Tensor:
+    """Return the smallest share of cells that holds half of each map (B, rows, columns), (B,); small if focused."""
+    sorted_shares = maps.flatten(1).sort(1, descending=True).values.cumsum(1)
+    return ((sorted_shares < 0.5 - 1e-6).sum(1) + 1) / sorted_shares.shape[1]
+
+
+def attention_distance(model: nn.Module, images: Tensor) -> list[list[float]]:
+    r"""Measure the attention distance of each block and head, pixels (Dosovitskiy et al. 2021, appendix D.7).
+
+    .. math:: d_h = \operatorname{mean}_{x, i} \sum_j \alpha_{hij} \, \lVert p_i - p_j \rVert
+
+    over images x and patches i with centres p; class tokens are ignored, and models without attention give [].
+
+    >>> from chainrule.models import VisionTransformer
+    >>> model = VisionTransformer((1, 8, 8), 2, levels=2, model_size=8, num_layers=2, num_heads=2)
+    >>> [len(heads) for heads in attention_distance(model, torch.zeros(3, 1, 8, 8))]
+    [2, 2]
+    """
+    match model:
+        case TokenTransformer():
+            height, width = model.grid()
+            away = _away(height, width, model.image_shape[1] / height)
+            patches = height * width  # the last ones: a class token precedes them
+            return [_mean(weights[:, :, -patches:, -patches:], away) for weights in model.attended(images)]
+        case SwinTransformer():
+            h, distances = model.patches(model.scaled(images)).permute(0, 2, 3, 1), []
+            for layer in model.stages:
+                if isinstance(layer, SwinBlock):
+                    side, pixels = layer.mixer.window, model.image_shape[1] / h.shape[1]
+                    weights = layer.mixer.attended(layer.norm1(h)).flatten(0, 1)
+                    distances.append(_mean(weights, _away(side, side, pixels)))
+                h = layer(h)
+            return distances
+    return []
+
+
+def _away(height: int, width: int, pixels: float) -> Tensor:
+    """Return the distances between the cells of a grid, row by row, (T, T)."""
+    rows, columns = torch.meshgrid(torch.arange(height, device="cpu"), torch.arange(width, device="cpu"), indexing="ij")
+    centres = torch.stack([rows.flatten(), columns.flatten()], 1).float() * pixels
+    return torch.cdist(centres, centres)
+
+
+def _mean(weights: Tensor, away: Tensor) -> list[float]:
+    """Average distances by renormalised weights (B, H, T, T), for each head."""
+    shares = weights / weights.sum(-1, keepdim=True)
+    return [float(distance) for distance in (shares.detach().cpu() * away).sum(-1).mean((0, 2))]

@@ -19,7 +19,7 @@ def labelled_image(place: int, given: str = "cat", right: str = "cat", channels:
 def classifier_report(**shown) -> str:
     """Three wrong answers, two right ones."""
     given = {
-        "accuracy": "5 of 8.", "method": GRAD_CAM,
+        "findings": ["5 of 8.", "Half of it."], "method": GRAD_CAM, "distances": [[1.0, 3.0], [2.5, 4.5]],
         "wrong": [labelled_image(place, right="<dog>", channels=3) for place in range(3)],
         "right": [labelled_image(place) for place in (7, 8)],
     }  # fmt: skip

@@ -17,10 +17,13 @@ def test_the_page_says_what_was_answered_and_escapes_names():
     assert "<dog>" not in page
     assert "<held-out>" not in page
     assert page.count('<img class="pixels" src="data:image/png;base64,') == 2 * (3 + 2)
+    assert "<td>2</td><td>3.5</td><td>2.5, 4.5</td>" in page
 
 
-def test_a_page_without_mistakes_says_so():
-    assert "None of the images that were read." in classifier_report(wrong=[])
+def test_a_page_without_mistakes_or_attention_says_so():
+    page = classifier_report(wrong=[], distances=[])
+    assert "None of the images that were read." in page
+    assert "This model has no attention" in page
 
 
 def test_heat_is_where_the_classifier_looked_and_the_rest_is_the_image_in_grey():

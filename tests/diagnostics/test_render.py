@@ -4,11 +4,12 @@ import math
 
 import numpy as np
 import pytest
+import torch
 from jinja2 import UndefinedError
 from markupsafe import Markup
 
 from chainrule._app.pages.attention_page import attention_page
-from chainrule._app.pages.image_page import image_sections
+from chainrule._app.pages.image_page import MaskImage, image_sections
 from chainrule._app.pages.page import Page, Part, Table, Text
 from chainrule._app.tasks.classify.labelling import LabelledAnswer
 from chainrule.data._labelled import LabelledText
@@ -17,8 +18,10 @@ NASTY = "<script>\x1b[31m"
 
 
 def image() -> str:
+    layers = tuple(f"{NASTY}{place}" for place in range(5))
+    mask = MaskImage(layers, "A", torch.tensor([[1.0, 0.5, 0.0]]), torch.eye(2, dtype=torch.bool))
     pixels = np.zeros((4, 6, 3), np.uint8)
-    return str(Page(NASTY, NASTY, image_sections([NASTY, NASTY], pixels, pixels, NASTY), NASTY))
+    return str(Page(NASTY, NASTY, image_sections([NASTY, NASTY], pixels, pixels, NASTY, [mask], NASTY), NASTY))
 
 
 def attention() -> str:
@@ -40,9 +43,11 @@ def test_a_page_escapes_everything_and_lets_nothing_in(page):
     assert page() == html
 
 
-def test_the_page_of_an_image_model_has_two_pictures_and_a_legend():
+def test_the_page_of_an_image_model_names_the_first_layers_and_the_last():
     html = image()
-    assert html.count("<img") == 2
+    assert "0, &lt;script&gt;" in html
+    assert "… &lt;script&gt;" in html
+    assert html.count("<img") == 3
     assert html.count('class="swatch"') == 6
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from chainrule.diagnostics import saliency_maps
-from chainrule.diagnostics._attention_maps import rollout, saliency_method
+from chainrule.diagnostics._attention_maps import half_share, rollout, saliency_method
 from chainrule.models import CompactTransformer, ConvNet, SwinTransformer, VisionTransformer
 
 SIDE, LIGHT = 16, 255
@@ -131,6 +131,10 @@ def test_every_place_is_pooled_alike_without_a_class_token():
     model = VisionTransformer((1, 8, 8), 2, model_size=8, num_layers=1, num_heads=2, pooling="mean").eval()
     assert model.pooling_weights(torch.zeros(2, 1, 8, 8)).tolist() == [[0.25] * 4] * 2
     assert saliency_maps(model, torch.zeros(2, 1, 8, 8), torch.tensor([0, 1])).shape == (2, 2, 2)
+
+
+def test_half_of_a_map_is_on_its_greatest_places():
+    assert half_share(torch.tensor([[[0.1, 0.2], [0.3, 0.4]]])).tolist() == [0.5]
 
 
 def test_a_model_of_another_kind_is_refused():

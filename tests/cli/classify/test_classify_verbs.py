@@ -210,21 +210,17 @@ def test_a_classifier_keeps_the_rules_of_a_model_of_labels(ok: Callable, run: Pa
     assert [line.split()[1] for line in outcome.out.splitlines()[1:]] == ["pass"] * 7
 
 
-def test_inspection_shows_parts_and_texts(command, run, files, tmp_path):
+def test_inspection_shows_parts_certainty_and_attention(command, run, files, tmp_path):
     page = tmp_path / "page.html"
-    figures = json.loads(command("inspect", run, files / "test.tsv", "--out", page, "--json").out)
-    assert figures["texts"] == 12
+    figures = json.loads(command("inspect", run, files / "test.tsv", "--out", page, "--top", 2, "--json").out)
+    assert figures["read"]["texts"] == sum(row["texts"] for row in figures["labels"].values()) == 12
     assert sum(figures["parameters"].values()) == sum(w.numel() for w in ClassifyTask.open(run).model().parameters())
+    assert 0 < figures["attention"]["spread"] <= 1
+    assert len(figures["attention"]["words"]) == 2
     assert page.read_text(encoding="utf-8").count("<b>") == 12
     shown = command("inspect", run, "--out", page).out
     assert "8 held-out texts" in shown
     assert f"page: {page}" in shown
-
-
-def test_a_classifier_without_attention_has_nothing_to_show(ok, refused, files, tmp_path):
-    sizes = ("--hidden-size", 4, "--embedding-size", 6, "--steps", 1, "--pooling", "mean")
-    ok("train", files / "train.tsv", "--task", "classify", *sizes, "--out", tmp_path / "run")
-    assert "pools by mean, without attention" in refused("inspect", tmp_path / "run")
 
 
 @pytest.mark.parametrize(("level", "order"), [("word", 2), ("char", 6), ("byte", 6)])

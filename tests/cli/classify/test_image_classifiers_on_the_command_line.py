@@ -55,6 +55,8 @@ def test_images_with_labels_become_a_classifier_that_every_verb_takes(command, o
     assert [len(inspected[kind]) for kind in ("wrong", "right")] == [2, min(2, round(30 * inspected["accuracy"]))]
     assert all(image["given"] != image["true"] for image in inspected["wrong"])
     assert (run / "report.html").read_text().count("<img") == 2 * (len(inspected["wrong"]) + len(inspected["right"]))
+    assert len(inspected["attention"]) == {"cnn": 0, "vit": 1, "cct": 1, "swin": 2}[model]
+    assert all(distance >= 0 for heads in inspected["attention"] for distance in heads)
     assert "10 labels: 0, 1, 2" in command("info", run).out
 
 

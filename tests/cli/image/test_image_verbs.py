@@ -139,10 +139,10 @@ def test_scores_are_those_of_the_model_most_surprising_first(command, run, archi
 def test_the_inside_is_shown_and_written(command, ok, run, tmp_path):
     page = tmp_path / "page.html"
     outcome = ok("inspect", run, "--pixel", "4,3", "--out", page)
-    for shown in ("Pixel in row 4, column 3: it follows 31 elements", "Blind spot: none"):
+    for shown in ("Pixel in row 4, column 3: it follows 31 elements", "Blind spot: none", "mask: type A, 1×3, 1 layer"):
         assert shown in outcome.out
     content = page.read_text()
-    assert content.count('src="data:image/png') == 2
+    assert content.count('src="data:image/png') == 5
     assert "http" not in content.replace("http-equiv", "")
     facts = json.loads(command("inspect", run, "--out", page, "--json").out)
     assert (facts["pixel"], facts["blind_spot"], facts["as_declared"]) == ([3, 3], 0, True)

@@ -1,5 +1,6 @@
-"""Inside a trained classifier of images: where it looked."""
+"""Inside a trained classifier of images: where it looked, and how far attention reaches."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,13 +18,15 @@ if TYPE_CHECKING:
     from chainrule._app.tasks.classify.image_task import ClassifyImagesTask
     from chainrule.models import ImageClassifier
 
+_DISTANCE_ROWS = 64  # whose attention is averaged
+
 
 @dataclass(frozen=True)
 class ImageClassifierInspection(CheckedOptions):
-    """Look inside a trained image classifier: where it looked for right and wrong answers.
+    """Look inside a trained image classifier: where it looked for right and wrong answers, and how far it attends.
 
-    Maps use attention rollout for vit and cct, Grad-CAM for cnn and swin. Writes a page (HTML, one file, needs no
-    network).
+    Maps use attention rollout for vit and cct, Grad-CAM for cnn and swin. The attention distance in pixels is weighted
+    by attention. Writes a page (HTML, one file, needs no network).
     """
 
     rows: int = within(1000, 1, 4096)
@@ -40,7 +43,7 @@ def inspect_classifier(
 
     from chainrule._app.pages.image_page import classifier_sections
     from chainrule._app.pages.page import Page, parts_section
-    from chainrule.diagnostics._attention_maps import saliency_method
+    from chainrule.diagnostics._attention_maps import attention_distance, saliency_method
     from chainrule.diagnostics._parts import parts_of, parts_table
 
     images, model = run.images(), run.model()
@@ -52,20 +55,23 @@ def inspect_classifier(
     wrong = [row for row, _, _ in surest_mistakes(log_probs, true, options.examples)]
     right = is_right.nonzero()[: options.examples, 0].tolist()
     mistakes, answers = (_images(run, model, pixels, log_probs, true, rows) for rows in (wrong, right))
+    with torch.no_grad():
+        distances = attention_distance(model, pixels[:_DISTANCE_ROWS])
     parts, count = parts_of(model), int(is_right.sum())
     described = f"{run.config.model} with {counted(sum(parts.values()), 'parameter')}"
     accuracy = f"{count:,} of the first {len(true):,} held-out images have the right label, {count / len(true):.1%}."
     method = saliency_method(model)
-    sections = classifier_sections(accuracy, method, mistakes, answers)
+    sharpness = [_sharpness(kind, examples) for kind, examples in (("wrong", mistakes), ("right", answers)) if examples]
+    sections = classifier_sections([accuracy, *sharpness], method, distances, mistakes, answers)
     command = inspect_again(run, rows=options.rows, examples=options.examples)
     lead = f"{described}; {run.facts.name}"
     content = Page(f"Inside {run.path}", lead, [*sections, parts_section(parts)], command)
     figures = {
         "parameters": parts, "accuracy": count / len(true), "images": len(true), "method": method,
-        "wrong": [_values(image) for image in mistakes],
+        "attention": distances, "wrong": [_values(image) for image in mistakes],
         "right": [_values(image) for image in answers],
     }  # fmt: skip
-    lines = [*parts_table(parts), accuracy, f"maps: {method}"]
+    lines = [*parts_table(parts), accuracy, f"maps: {method}", *sharpness]
     return page_report(run, content, figures, lines, about=described)
 
 
@@ -96,6 +102,14 @@ def _images(
         )
         for row, image, looked in zip(rows, levels, saliency_maps(model, pixels[rows], predicted[rows]), strict=True)
     ]
+
+
+def _sharpness(kind: str, images: "Sequence[LabelledImage]") -> str:
+    """Describe the share of a map's area that holds half of its weight."""
+    from chainrule.diagnostics._attention_maps import half_share
+
+    share = half_share(torch.stack([image.looked for image in images])).mean()
+    return f"Half of a map's weight lies on {share:.0%} of its area, averaged over the {kind} answers below."
 
 
 def _values(image: "LabelledImage") -> dict[str, object]:

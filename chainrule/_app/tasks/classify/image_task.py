@@ -16,10 +16,12 @@ from chainrule._app.heavy import modes, np, torch
 from chainrule._app.results import Column, Result
 from chainrule._app.tasks.classify.image_inspection import ImageClassifierInspection, inspect_classifier
 from chainrule._app.tasks.classify.labelling import (
+    figure_notes,
     label_cells,
     label_columns,
-    label_evaluation,
+    label_figures,
     label_metric,
+    surest_mistakes,
 )
 from chainrule._app.tasks.config import CheckedOptions, OptimisationOptions, RunConfig, within
 from chainrule._app.tasks.display import counted, measured_part
@@ -235,14 +237,24 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"]):
         return Basis("label", f"{counted(len(self.classes), 'label')}", given="the image")
 
     def evaluate(self, data: str | None, options: ImageLabelEvaluation, *, device: str) -> Result:
+        from chainrule.metrics import classification_scores
+
         if data is None:
             raise ValueError("DATA: expected labelled images, got none")
         source = self.source_of(data, labelled=True, skip_bad=False)
         assert source.labels is not None
         true = torch.from_numpy(source.labels.among(self.classes, source.label))
         log_probs = torch.stack([row for _, row in self._labelled(data, device, skip_bad=False)])
-        places = [{"image": source.called(row)} for row in range(len(true))]
-        return label_evaluation(self, log_probs, true, self.classes, "image", options.errors, places)
+        figures = {"images": len(true)} | label_figures(
+            classification_scores(log_probs, true, self.classes), "image", self.classes
+        )
+        figures["errors"] = [
+            {"image": source.called(row), "true": self.classes[int(true[row])], "given": self.classes[predicted],
+             "probability": share}
+            for row, predicted, share in surest_mistakes(log_probs, true, options.errors)
+        ]  # fmt: skip
+        notes = figure_notes(figures)
+        return Result([], [], summary=lambda: figures, about={"measured": self.basis}, notes=lambda: notes)
 
     def embed(self, data: str, options: ImageClassifierEmbedding, *, device: str) -> Result:
         model = self.model(device)

@@ -1,10 +1,10 @@
 """Label and embed texts with a trained classifier, evaluate it in training and after it, and look inside it."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from math import exp
+from math import exp, log
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from cyclopts import Parameter
@@ -13,7 +13,6 @@ from chainrule._app.heavy import modes, np, torch
 from chainrule._app.results import Column, Report, Result
 from chainrule._app.tasks.config import CheckedOptions, within
 from chainrule._app.tasks.display import counted, shortened
-from chainrule._app.tasks.output import page_report
 from chainrule._blocks import in_blocks
 from chainrule.data import _labelled
 
@@ -21,10 +20,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from chainrule._app.tasks.classify.task import ClassifyTask
-    from chainrule._app.tasks.task import Task
     from chainrule._base import TrainableModel
     from chainrule.data import Batch
     from chainrule.data._labelled import LabelledText
+    from chainrule.metrics._tagging import ClassificationScores
     from chainrule.models import SequenceClassifier
     from chainrule.training import MetricValue, ValidationMetric
     from chainrule.training._validation import Rows
@@ -180,6 +179,8 @@ class LabelEvaluation(CheckedOptions):
 
 
 def evaluate_labels(run: "ClassifyTask", data: str | None, options: LabelEvaluation, *, device: str) -> Result:
+    from chainrule.metrics import classification_scores
+
     if data is None:
         raise ValueError("DATA: expected a file of texts and labels, got none")
     names, limit = run.labels.names, run.data.max_length
@@ -188,38 +189,25 @@ def evaluate_labels(run: "ClassifyTask", data: str | None, options: LabelEvaluat
         raise ValueError(f"{data}: expected at least one row below the header, got none")
     part = _labelled.encoded_part(rows, run.symbols, run.labels, data)
     log_probs = label_log_probs(run.model(device), _labelled.labelled_evaluation(part.texts, part.labels, ROWS, limit))
-    facts = _labelled.part_facts(part, limit)
-    counts = {name: facts[name] for name in ("empty", "cut")}
-    places, texts = [{"line": row.line} for row in rows], [{"text": row.text} for row in rows]
     true = torch.from_numpy(part.labels)
-    return label_evaluation(run, log_probs, true, names, "text", options.errors, places, texts, **counts)
+    scores, facts = classification_scores(log_probs, true, names), _labelled.part_facts(part, limit)
+    figures = {
+        "texts": scores.count,
+        "empty": facts["empty"],
+        "cut": facts["cut"],
+        **label_figures(scores, "text", names),
+    }
+    figures["errors"] = [
+        {"line": rows[row].line, "true": rows[row].label, "given": names[predicted], "probability": share,
+         "text": rows[row].text}
+        for row, predicted, share in surest_mistakes(log_probs, true, options.errors)
+    ]  # fmt: skip
+    return Result([], [], summary=lambda: figures, about={"measured": run.basis}, notes=lambda: figure_notes(figures))
 
 
-def label_evaluation(
-    run: "Task[Any]",
-    log_probs: "Tensor",
-    true: "Tensor",
-    names: Sequence[str],
-    unit: str,
-    mistakes: int,
-    places: Sequence[dict[str, Any]],
-    contents: Sequence[dict[str, Any]] | None = None,
-    **counts: int,
-) -> Result:
-    """Compare log p of the labels of N rows, (N, K), with the true ones.
-
-    Args:
-        unit: name of a row.
-        mistakes: number of the most confident ones to list.
-        places, contents: what to list before the labels of a row, and after them.
-        counts: further figures.
-    """
-    from chainrule.metrics import classification_scores
-
-    scores = classification_scores(log_probs, true, names)
-    figures: dict[str, Any] = {
-        f"{unit}s": scores.count,
-        **counts,
+def label_figures(scores: "ClassificationScores", unit: str, names: Sequence[str]) -> dict[str, Any]:
+    """Return overall and per-label figures and the confusion matrix; `unit` names a row."""
+    figures = {
         "accuracy": scores.accuracy,
         "macro_f1": scores.macro_f1,
         f"nats_per_{unit}": scores.nats,
@@ -229,25 +217,26 @@ def label_evaluation(
             for name, (precision, recall, f1, count) in scores.by_label.items()
         },
     }
-    notes = list[str]()
     if len(names) <= _MATRIX:
-        matrix = zip(names, scores.confusion, strict=True)
-        figures["confusion"] = {name: dict(zip(names, row, strict=True)) for name, row in matrix}
-        notes.append("confusion: a row for each true label, a column for each predicted one")
-    figures["errors"] = [
-        places[row]
-        | {"true": names[int(true[row])], "given": names[predicted], "probability": share}
-        | (contents[row] if contents else {})
-        for row, predicted, share in surest_mistakes(log_probs, true, mistakes)
-    ]
-    return Result([], [], summary=lambda: figures, about={"measured": run.basis}, notes=lambda: notes)
+        rows = zip(names, scores.confusion, strict=True)
+        figures["confusion"] = {true: dict(zip(names, row, strict=True)) for true, row in rows}
+    return figures
+
+
+def figure_notes(figures: dict[str, Any]) -> list[str]:
+    """Explain how to read the figures."""
+    return ["confusion: a row for each true label, a column for each predicted one"] if "confusion" in figures else []
+
+
+_SEEN = 3  # times that a word must be read, so that its mean share says something
 
 
 @dataclass(frozen=True)
 class ClassifierInspection(TextColumn):
-    """Write a page of texts with each word shaded by its share of the attention (HTML, one file, needs no network).
+    """Look inside a trained classifier: its parts, its confidence, and its attention.
 
-    Also prints the size of the model's parts. Reads held-out texts or DATA.
+    The entropy of the attention tells over how much of a text it spreads; a word's share is relative to an even share.
+    If the model pools by attention, writes a page of texts with shaded words. Reads held-out texts or DATA.
 
     Args:
         data: Texts to read; held-out texts by default; - is standard input.
@@ -256,29 +245,93 @@ class ClassifierInspection(TextColumn):
 
     rows: int = within(256, 1, 1 << 16)
     """Maximum number of texts to read."""
+    top: int = within(12, 1, 1000)
+    """Number of words with the largest share of attention to show."""
 
 
 def inspect_classifier(run: "ClassifyTask", data: str | None, options: ClassifierInspection, *, seed: int) -> Report:
-    from chainrule._app.pages.attention_page import attention_page
-    from chainrule.diagnostics._parts import parts_of, parts_table
+    from chainrule.diagnostics._parts import parts_of
 
-    model, pooling = run.model(), run.config.options.pooling
-    if model.attention is None:
-        raise ValueError(f"inspect: the run pools by {pooling}, without attention: train with --pooling attention")
+    model = run.model()
     if data is None:
         texts = run.texts()
-        held_out = zip(texts.valid.lines.tolist(), texts.valid_texts, strict=True)
+        lines, source = texts.valid.lines.tolist(), "held-out texts"
+        held_out = zip(lines, texts.valid_texts, strict=True)
         rows = [_labelled.LabelledText(line, text, "") for line, text in islice(held_out, options.rows)]
-        source = counted(len(rows), "held-out text")
     else:
         rows = list(islice(run.file(data, text_column=options.text_column, labelled=False), options.rows))
-        source = f"{counted(len(rows), 'text')} of {run.source_names.get(data, data)}"
-    if not rows:
+        source = f"texts of {run.source_names.get(data, data)}"
+    read = list(answers(run, model, rows))
+    if not read:
         raise ValueError(f"{data}: expected at least one text, got none")
-    parts = parts_of(model)
-    lead = f"{run.recipe} with {counted(sum(parts.values()), 'parameter')}; {source}"
-    page = attention_page(list(answers(run, model, rows)), run.labels.names, lead)
-    return page_report(run, page, {"parameters": parts, "texts": len(rows)}, parts_table(parts))
+    names = run.labels.names
+    figures: dict[str, Any] = {
+        "run": str(run.path),
+        "model": run.config.model,
+        "recipe": run.recipe,
+        "pooling": run.config.options.pooling,
+        "parameters": parts_of(model),
+        "read": {"source": source, "texts": len(read), "elements": sum(len(answer.tokens) for answer in read)},
+        **_certainty(read, names),
+        "attention": None,
+    }
+    page = ""
+    if model.attention is not None:
+        from chainrule._app.pages.attention_page import attention_page
+
+        page = str(attention_page(read, names, f"{run.path}: {source}"))
+        figures["attention"] = _attention(read, options.top)
+    return Report(figures, tuple(_lines(figures)), page)
+
+
+def _certainty(read: Sequence[LabelledAnswer], names: tuple[str, ...]) -> dict[str, Any]:
+    """Average the probability of the predicted label: over all texts, and by label."""
+    probabilities: dict[str, list[float]] = {name: [] for name in names}
+    for answer in read:
+        probabilities[names[answer.best]].append(exp(answer.log_probs[answer.best]))
+    return {
+        "certainty": sum(map(sum, probabilities.values())) / len(read),
+        "labels": {
+            name: {"texts": len(shares), "certainty": sum(shares) / len(shares) if shares else None}
+            for name, shares in probabilities.items()
+        },
+    }
+
+
+def _attention(read: Sequence[LabelledAnswer], top: int) -> dict[str, Any]:
+    """Measure how widely attention spreads, and list the words with the largest shares, relative to an even share."""
+    spread, shares = [], defaultdict[str, list[float]](list)
+    for answer in read:
+        weights, size = answer.attention or [], len(answer.tokens)
+        if size > 1:
+            spread.append(exp(-sum(weight * log(weight) for weight in weights if weight > 0)) / size)
+            for token, weight in zip(answer.tokens, weights, strict=True):
+                shares[token].append(weight * size)
+    means = {token: sum(values) / len(values) for token, values in shares.items() if len(values) >= _SEEN}
+    chosen = sorted(means, key=lambda token: (-means[token], token))[:top]
+    return {
+        "spread": sum(spread) / len(spread) if spread else None,
+        "words": [{"word": token, "share": means[token], "seen": len(shares[token])} for token in chosen],
+    }
+
+
+def _lines(figures: dict[str, Any]) -> Iterator[str]:
+    parts, read, attention = figures["parameters"], figures["read"], figures["attention"]
+    yield f"{figures['run']}: {figures['recipe']} with {counted(sum(parts.values()), 'parameter')}"
+    yield "parts      " + ", ".join(f"{name} {count:,}" for name, count in parts.items())
+    yield f"read       {read['texts']:,} {read['source']}, {counted(read['elements'], 'element')}"
+    yield f"certainty  {figures['certainty']:.2%} on average, the probability of the predicted label"
+    for name, row in figures["labels"].items():
+        sure = "" if row["certainty"] is None else f", {row['certainty']:.2%}"
+        yield f"  {name}: {counted(row['texts'], 'text')}{sure}"
+    if attention is None:
+        yield f"attention  none: the model pools by {figures['pooling']}; train with --pooling attention to learn it"
+        return
+    if attention["spread"] is not None:
+        yield f"attention  spreads over {attention['spread']:.1%} of a text on average; 100% is even"
+    if attention["words"]:
+        yield f"words with the largest shares, relative to an even share (read at least {_SEEN} times):"
+        yield "  " + ", ".join(f"{word['word']} {word['share']:.2f}" for word in attention["words"])
 
 
 ROWS = 128  # of a batch that is only read

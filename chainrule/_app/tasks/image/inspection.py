@@ -1,4 +1,4 @@
-"""Inside a trained image model: the pixels that a pixel depends on, and where the nats are."""
+"""Inside a trained image model: its masks, the pixels that a pixel depends on, and where the nats are."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -23,10 +23,10 @@ _ELEMENTS = 1 << 16  # of the images whose surprise is drawn
 
 @dataclass(frozen=True)
 class ImageInspection(CheckedOptions):
-    """Look inside a trained image model: the pixels that a pixel depends on, its blind spot, and where the nats are.
+    """Look inside a trained image model: its masks, the pixels that a pixel depends on, and its blind spot.
 
-    Derivatives on held-out images show which pixels influence a pixel. Prints the findings, and writes a page (HTML,
-    one file, needs no network).
+    Derivatives on held-out images show which pixels influence a pixel; the masks show which may. Prints the findings,
+    and writes a page (HTML, one file, needs no network).
 
     For a model with a code, shows how much of the code is in use, and remedies if it collapsed; reconstructions and
     their errors; images along each active dimension; a map of the codes, coloured by label.
@@ -45,22 +45,31 @@ def inspect_images(run: "ImageTask", data: str | None, options: ImageInspection,
         from chainrule._app.tasks.image.codes import inspect_codes
 
         return inspect_codes(run, options, seed=seed)
-    from chainrule._app.pages.image_page import field_image, image_sections
+    from chainrule._app.pages.image_page import field_image, image_sections, mask_images
     from chainrule._app.pages.page import Page
     from chainrule.diagnostics import receptive_field
 
     rows = options.rows
     row, column = _pixel(options.pixel, run.shape)
-    model, batch = run.model(), run.held_out_batch(rows)
+    model, masks = run.model(), mask_images(run.new_model(0))
+    batch = run.held_out_batch(rows)
     field = receptive_field(model, (run.shape[0] - 1, row, column), batch.x, batch.context)
     surprise, words = _surprise(run, model)
     drawn, parameters = field_image(field), sum(weight.numel() for weight in model.parameters())
     lead = f"{run.config.model} with {counted(parameters, 'parameter')}; {run.facts.name}, {run.reduction}"
     command = inspect_again(run, pixel=options.pixel, rows=rows)
-    sentences = findings(field, rows)
-    sections = image_sections(sentences, drawn, surprise, words)
-    figures = {"pixel": [row, column], **field.summary()}
-    return page_report(run, Page(f"Inside {run.path}", lead, sections, command), figures, sentences)
+    sentences, unmasked = findings(field, rows), _unmasked(model)
+    sections = image_sections(sentences, drawn, surprise, words, masks, unmasked)
+    drawn_masks = [
+        {"type": mask.mask_type, "kernel": list(mask.taps.shape), "layers": list(mask.layers)} for mask in masks
+    ]
+    figures = {"pixel": [row, column], **field.summary(), "masks": drawn_masks}
+    lines = [*sentences]
+    for mask in masks:
+        last = f" ... {mask.layers[-1]}" if len(mask.layers) > 1 else ""
+        lines.append(f"mask: {mask.title}: {mask.layers[0]}{last}")
+    lines += [unmasked] if unmasked else []
+    return page_report(run, Page(f"Inside {run.path}", lead, sections, command), figures, lines)
 
 
 def findings(field: "ReceptiveField", rows: int) -> list[str]:
@@ -112,6 +121,26 @@ def bright(numbers: "Tensor") -> "Pixels":
     scale = max(1, -(-280 // numbers.shape[1]))
     drawn = (np.asarray(numbers / numbers.max().clamp_min(1e-12)) * 255).round().clip(0, 255).astype(np.uint8)
     return drawn.repeat(scale, 0).repeat(scale, 1)
+
+
+def _unmasked(model: "ImageModel") -> str:
+    """Explain how layers without a mask keep the order."""
+    from torch import nn
+
+    from chainrule.layers import MaskedConv2d, MultiHeadAttention
+
+    plain = [
+        name for name, layer in model.named_modules() if isinstance(layer, nn.Conv2d) and max(layer.kernel_size) > 1
+    ]
+    masked = [name for name, layer in model.named_modules() if isinstance(layer, MaskedConv2d)]
+    if any(isinstance(layer, MultiHeadAttention) for layer in model.modules()):
+        return "No masked layer: causal attention lets each element read only earlier elements."
+    if not plain:
+        return "" if masked else "This model has no masks: its layers are shifted instead."
+    return (
+        f"No mask: {counted(len(plain), 'convolution')} ({plain[0]}, ...) read the shifted image, so that "
+        "their kernels cover no later pixel."
+    )
 
 
 def _pixel(text: str | None, shape: tuple[int, int, int]) -> tuple[int, int]:
