@@ -240,11 +240,8 @@ def codes(studio: Studio) -> None:
     pictures, labels = mnist(studio.data, "t10k")
     ways = []
     for start, end in ((7, 1), (0, 6), (4, 9)):
-        ends = np.stack([pictures[labels == label][3] for label in (start, end)])
-        first, last = torch.from_numpy(run.embed(ends).to_numpy())
-        between = run.model.from_codes(torch.lerp(first, last, torch.linspace(0, 1, 8).unsqueeze(1)))
-        drawn = (255 * between[:, 0].detach().numpy()).round().astype(np.uint8)  # the expected pixels, of two levels
-        ways.append(np.concatenate([ends[:1], drawn, ends[1:]]))
+        first, second = (file(studio, pictures[labels == label][3], f"{label}.digit") for label in (start, end))
+        ways.append(run.interpolate(first, second, count=8))
     new = run.sample(20, seed=0, mean=True)
     keep(stacked([tiled(np.concatenate(ways), 10), tiled(new, 10)]), "codes")
 

@@ -42,7 +42,7 @@ WRONG = {
     "no rows": pandas.DataFrame({"a": []}),
     "no items": np.zeros((0, 3)),
 }
-READING = ("score", "tag", "classify", "translate", "caption", "forecast", "embed", "compress",
+READING = ("score", "tag", "classify", "translate", "caption", "forecast", "embed", "reconstruct", "compress",
            "decompress", "evaluate", "inspect")  # fmt: skip
 
 
@@ -78,7 +78,8 @@ def test_arguments_of_a_wrong_type_are_refused(runs, tmp_path, kind):
         "prompt": lambda: text.sample(prompt=value),
         "temperature": lambda: text.sample(temperature=[value]),
         "where": lambda: table.sample(where=value),
-        "complete": lambda: table.sample(complete=value),
+        "first": lambda: runs["images"].interpolate(value, PIXELS[0]),
+        "last": lambda: runs["images"].interpolate(PIXELS[0], value),
         "quantiles": lambda: runs["forecast"].forecast(DATA["forecast"][0], quantiles=value),
         "labels": lambda: runs["classify"].evaluate(DATA["classify"][0], labels=value),
         "types": lambda: chainrule.fit(ROWS, types=value, steps=1),
@@ -94,7 +95,7 @@ def test_arguments_of_a_wrong_type_are_refused(runs, tmp_path, kind):
     for name, ask in asked.items():
         refused(ask, (name, "--" + name))
     refused(lambda: text.score(["hello"], device=value), "device")
-    refused(lambda: runs["images"].embed(PIXELS[:2], device=value), "device")
+    refused(lambda: runs["images"].reconstruct(PIXELS[:2], device=value), "device")
     refused(lambda: runs["forecast"].forecast(DATA["forecast"][0], device=value), "device")
     if kind != "whole":
         refused(lambda: text.sample(value), "n:")

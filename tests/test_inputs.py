@@ -119,8 +119,10 @@ def test_labels_of_images_may_be_words():
 
 def test_codes_of_images_are_decoded():
     run = chainrule.fit(IMAGES, model="vae", **ONE)
-    codes = torch.from_numpy(run.embed(IMAGES[:3]).to_numpy())
-    assert run.model.from_codes(codes).shape == (3, 1, 6, 6)
+    assert run.reconstruct(IMAGES[:3]).shape == (3, 6, 6)
+    between = run.interpolate(IMAGES[0], IMAGES[1], count=4)
+    assert between.shape == (6, 6, 6)
+    assert (between[[0, -1]] == IMAGES[:2]).all()
 
 
 def test_captions_of_images_in_memory():

@@ -108,7 +108,10 @@ class Run:
         seed, device = seed_of(seed), device_name(device)
         with keyword_errors(), inputs_of(self._task) as inputs:
             chosen = chosen_options(run.Sampling, options, inputs)
-        return (piece for (piece,) in run.pieces(chosen, seed=seed, device=device).stream())
+        pieces = run.pieces(chosen, seed=seed, device=device)
+        if pieces is None:
+            raise ValueError(f"stream: a run of {self._task.config.model} draws no text in pieces; use sample")
+        return (piece for (piece,) in pieces.stream())
 
     def score(self, data: Any, *, device: str = "auto", **options: Any) -> Result:
         """Score data: nats and bits, exact under the model, or a bound that says so.
@@ -185,6 +188,35 @@ class Run:
     def embed(self, data: Any, *, device: str = "auto", **options: Any) -> Result:
         """Embed inputs as vectors, one row per input; `Result.to_numpy` gives them as an array (N, D)."""
         return self._answer("embed", data, options, texts=True, device=device_name(device))
+
+    def reconstruct(self, data: Any, *, seed: int = 0, device: str = "auto", **options: Any) -> Any:
+        """Encode images and decode their codes: an array with one reconstruction per image.
+
+        Args:
+            data: a path, or images in memory.
+            seed: of a decoder that draws.
+            device: auto, cpu, cuda or mps.
+            **options: of `chainrule reconstruct RUN --help`; `count` of a path's images, 32 by default.
+        """
+        counted = {} if isinstance(data, str | Path) or not hasattr(data, "__len__") else {"count": len(data)}
+        seed, device = seed_of(seed), device_name(device)
+        pairs = self._answer("reconstruct", data, counted | options, seed=seed, device=device)
+        return self._native(pairs.with_rows(list(pairs.rows())[1::2]))
+
+    def interpolate(self, first: Any, last: Any, *, seed: int = 0, device: str = "auto", **options: Any) -> Any:
+        """Decode the codes between two images: an array that begins and ends with the two images.
+
+        Args:
+            first, last: an image each: a path of an image file, or an array (H, W) or (H, W, 3) of 8 bits.
+            seed: of a decoder that draws.
+            device: auto, cpu, cuda or mps.
+            **options: of `chainrule interpolate RUN --help`.
+        """
+        run, seed, device = self._able("interpolate"), seed_of(seed), device_name(device)
+        with keyword_errors(), inputs_of(self._task) as inputs:
+            ends = (inputs.file(first, "first"), inputs.file(last, "last"))
+            chosen = chosen_options(run.Interpolation, options, inputs)
+            return self._native(run.interpolate(ends, chosen, seed=seed, device=device))
 
     def compress(self, data: bytes, *, verify: bool = True, portable: bool = False) -> bytes:
         """Write bytes in about −log₂ p bits under the model, as `chainrule compress --run` does: a .chain file.

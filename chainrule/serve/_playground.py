@@ -143,7 +143,7 @@ def playground_router(state: ServerState) -> APIRouter:
         if body.run not in state.runs:
             raise HTTPException(404, f"there is no run {body.run!r}")
         run = state.runs[body.run]
-        if view_of(run) not in views:
+        if view_of(run, has_engine=body.run in state.engines) not in views:
             raise HTTPException(400, f"a run of the task {run.task} cannot do this")
         return run
 
@@ -157,7 +157,7 @@ def playground_router(state: ServerState) -> APIRouter:
 
     @router.get("/playground/runs")
     async def list_runs() -> Any:
-        listing = [await state.call(about, name, run) for name, run in state.runs.items()]
+        listing = [await state.call(about, name, run, name in state.engines) for name, run in state.runs.items()]
         return {"runs": finite(listing)}
 
     @router.post("/playground/text")
@@ -213,6 +213,13 @@ def playground_router(state: ServerState) -> APIRouter:
     async def encode_example(body: NumberBody) -> Any:
         return await answer(latent.encode_example, run_of(body, "latent"), body.number)
 
+    @router.post("/playground/encode-text")
+    async def encode_text(body: AnswerBody) -> Any:
+        run = run_of(body, "latent")
+        if run.task != "text":
+            raise HTTPException(400, f"a run of the task {run.task} cannot do this")
+        return await answer(latent.encode_text, run, body.text)
+
     @router.post("/playground/sound")
     async def sound(body: SoundBody) -> StreamingResponse:
         run = run_of(body, "sound")
@@ -258,16 +265,16 @@ def playground_router(state: ServerState) -> APIRouter:
     return router
 
 
-def view_of(run: Run) -> str:
+def view_of(run: Run, *, has_engine: bool) -> str:
     """Return the view of a run in the playground; empty if it has no view."""
     if getattr(run._task, "has_code", False):
         return "latent"
-    return "" if run.task == "music" else run.task
+    return "" if run.task == "music" or (run.task == "text" and not has_engine) else run.task
 
 
-def about(name: str, run: Run) -> dict[str, Any]:
+def about(name: str, run: Run, has_engine: bool) -> dict[str, Any]:
     """Describe a run for the page: its view, the facts that the view needs, and its best figure."""
-    best, view = run._task.held_out(), view_of(run)
+    best, view = run._task.held_out(), view_of(run, has_engine=has_engine)
     return {
         "name": name,
         "task": run.task,
@@ -285,7 +292,7 @@ def _facts(view: str, run: Run) -> dict[str, Any]:
         case "image":
             return images.about_images(run)
         case "latent":
-            return images.about_images(run) | latent.about_latent(run)
+            return (images.about_images(run) if run.task == "image" else {}) | latent.about_latent(run)
         case "sound":
             return sounds.about_sounds(run)
         case "table":

@@ -1,7 +1,7 @@
 """Answers of the playground: rows of tables with gaps, tags, labels, translations, captions and forecasts."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -66,11 +66,15 @@ def complete_row(run: Run, cells: Mapping[str, str], n: int, seed: int) -> dict[
     rows, effective = complete_block(cast(Any, run.model), task.schema, [row] * n, _PARTICLES, generator)
     schema_columns = task.schema.kept
     missing = [index for index, is_known in enumerate(row.known) if not is_known]
+    return summarised(schema_columns, rows, missing) | {"n": n, "effective": effective and min(effective)}
+
+
+def summarised(columns: Sequence[Any], rows: Sequence[Sequence[str]], which: Iterable[int]) -> dict[str, Any]:
+    """Return the distribution of some columns over drawn rows, and the first of the rows."""
+    names = [column.name for column in columns]
     return {
-        "columns": [_distribution(schema_columns[index], [row[index] for row in rows]) for index in missing],
-        "rows": [dict(zip([column.name for column in schema_columns], row, strict=True)) for row in rows[:8]],
-        "n": n,
-        "effective": effective and min(effective),
+        "columns": [_distribution(columns[index], [row[index] for row in rows]) for index in which],
+        "rows": [dict(zip(names, row, strict=True)) for row in rows[:8]],
     }
 
 

@@ -1,4 +1,4 @@
-"""Latent spaces of the playground: codes of images, moved by sliders and decoded."""
+"""Latent spaces of the playground: codes of images, lines and rows, moved by sliders and decoded."""
 
 from base64 import b64encode
 from collections.abc import Sequence
@@ -11,43 +11,47 @@ from torch import Tensor
 
 from chainrule._app.run import Run
 from chainrule._app.tasks.image.codes import shown
+from chainrule._app.tasks.table.inspection import decoded_draws
+from chainrule._app.tasks.text.codes import decoded_lines, text_of
 from chainrule._modes import device_of
+from chainrule.serve._playground_answers import summarised
 from chainrule.serve._playground_images import example_image
 
 _SLIDERS = 12  # latent dimensions that can be moved
 _REACH = 3.0  # standard deviations of the prior
-_EXAMPLES = 64  # held-out images to begin from
-_MEASURED = 256  # held-out images whose codes tell which dimensions are in use
+_EXAMPLES = 64  # held-out rows to begin from
+_DRAWS = 200  # of a row
 
 
 @dataclass(frozen=True)
 class _Latent:
-    """The dimensions that can be moved: their numbers and ranges; a central code; codes of held-out images."""
+    """The dimensions that can be moved: their numbers and ranges; a central code; held-out rows with their codes."""
 
     dimensions: list[int]
     low: list[float]
     high: list[float]
     centre: "Tensor"
+    rows: "Tensor"
     codes: "Tensor"
 
 
 @lru_cache(maxsize=16)
 def _latent(run: Run) -> _Latent:
-    """Return the dimensions that the model uses, most used first; all of them where no held-out images tell."""
+    """Return the dimensions that the model uses, most used first; all of them where no held-out rows tell."""
     from chainrule._latent import LatentModel
     from chainrule.diagnostics import active_units
 
     model: Any = run.model
     task: Any = run._task
-    images = task.held_out_batch(_MEASURED).x if task.is_prepared() else torch.empty(0)
-    use = active_units(model, images) if len(images) > 1 else None
+    rows, lengths = task.coded_rows() if task.is_prepared() else (torch.empty(0), None)
+    use = active_units(model, rows, lengths=lengths) if len(rows) > 1 else None
     codes = torch.empty(0, model.latent_size) if use is None else use.codes
     dimensions = (use.ranked if use else [])[:_SLIDERS] or list(range(min(model.latent_size, _SLIDERS)))
     low, high, centre = [-_REACH] * len(dimensions), [_REACH] * len(dimensions), torch.zeros(model.latent_size)
     if use is not None and not isinstance(model, LatentModel):
         ends = torch.tensor([0.01, 0.99], dtype=codes.dtype)
         (low, high), centre = codes[:, dimensions].quantile(ends, dim=0).tolist(), codes.mean(0)
-    return _Latent(dimensions, low, high, centre, codes[:_EXAMPLES])
+    return _Latent(dimensions, low, high, centre, rows[:_EXAMPLES], codes[:_EXAMPLES])
 
 
 def about_latent(run: Run) -> dict[str, Any]:
@@ -63,21 +67,48 @@ def about_latent(run: Run) -> dict[str, Any]:
 
 
 def decode(run: Run, code: Sequence[float], seed: int) -> dict[str, Any]:
-    """Return the image of a code: `pixels` of 8 bits, (C, H, W) in base64."""
+    """Return what a code decodes to.
+
+    Returns:
+        `pixels` of 8 bits, (C, H, W) in base64; the likeliest `text`, symbol by symbol; or of draws of a row the
+        distribution of each of its `columns`, and the first `rows`.
+    """
     model: Any = run.model
     task: Any = run._task
     if len(code) != model.latent_size:
         raise ValueError(f"code: expected {model.latent_size} numbers, got {len(code)}")
     z = torch.tensor([code]).to(next(model.parameters()))
     generator = torch.Generator(device_of(model)).manual_seed(seed)
-    with torch.no_grad():
-        drawn = model.from_codes(z, generator=generator)
-    return {"pixels": b64encode(shown(task, drawn)[0].tobytes()).decode()}
+    match run.task:
+        case "image":
+            with torch.no_grad():
+                drawn = model.from_codes(z, generator=generator)
+            return {"pixels": b64encode(shown(task, drawn)[0].tobytes()).decode()}
+        case "text":
+            return {"text": decoded_lines(task, model, z)[0]}
+    drawn = decoded_draws(task, model, z, _DRAWS, generator)[:, 0]
+    columns, rows = task.schema.kept, [*task.schema.decode(drawn.cpu().numpy())]
+    return summarised(columns, rows, range(len(columns)))
 
 
 def encode_example(run: Run, number: int) -> dict[str, Any]:
-    """Return a held-out image with its code."""
+    """Return the code of a held-out row, and the row itself: an image, a `text`, or a `row`."""
     latent = _latent(run)
+    task: Any = run._task
     if not 0 <= number < len(latent.codes):
         raise ValueError(f"number: expected a whole number from 0 to {len(latent.codes) - 1}, got {number}")
-    return example_image(run, number) | {"code": latent.codes[number].tolist()}
+    own: dict[str, Any]
+    match run.task:
+        case "image":
+            own = example_image(run, number)
+        case "text":
+            own = {"text": text_of(task, latent.rows[number].tolist())[0]}
+        case _:
+            (cells,) = task.schema.decode(latent.rows[number : number + 1].numpy())
+            own = {"row": dict(zip([column.name for column in task.schema.kept], cells, strict=True))}
+    return own | {"code": latent.codes[number].tolist()}
+
+
+def encode_text(run: Run, text: str) -> dict[str, Any]:
+    """Return the code of a line."""
+    return {"code": run.embed([text])["code"][0].tolist()}

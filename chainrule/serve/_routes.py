@@ -138,6 +138,7 @@ def finite(value: Any) -> Any:
 
 _STREAMED = "stream"  # which is what /v1/completions does
 _HELD_OUT = ("evaluate", "inspect")  # which take held-out data where none are given
+_ONE = ("first", "last")  # arguments that are one item of data
 
 
 def runs_router(state: ServerState) -> APIRouter:
@@ -210,7 +211,7 @@ def _body(run: Run, verb: str) -> type[BaseModel]:
         if argument.annotation is bytes:
             definitions[name] = (str, ...)
         elif argument.annotation is Any:
-            kind = list[Any]
+            kind = Any if name in _ONE else list[Any]
             definitions[name] = (kind | None, None) if verb in _HELD_OUT else (kind, ...)
         else:
             definitions[name] = (argument.annotation, argument.default)
@@ -253,7 +254,7 @@ def _answer(run: Run, verb: str, body: BaseModel, limits: Limits) -> Any:
             raise ValueError(f"seed: expected 0 to {MOST_SEED}, got {value}")
         if name == "property" and value not in PROPERTIES:  # a regular expression may take for ever
             raise ValueError(f"property: expected one of {', '.join(PROPERTIES)}, got {value!r:.60}")
-        if name in files:
+        if name in files or name in _ONE:
             values[name] = item_of(run.task, value, name)
         elif name in arguments and arguments[name].annotation is bytes:
             values[name] = bytes_of(value, name)

@@ -9,6 +9,7 @@ from threading import Thread
 from typing import Any, TypeVar
 
 from chainrule._app.run import Run
+from chainrule._base import AutoregressiveModel
 from chainrule.serve._engine import Engine
 from chainrule.serve._guard import Busy, Limits
 
@@ -20,7 +21,11 @@ class ServerState:
 
     def __init__(self, runs: Mapping[str, Run], limits: Limits):
         self.runs, self.limits, self.paths = dict(runs), limits, [run.path for run in runs.values()]
-        self.engines = {name: Engine(run, limits) for name, run in self.runs.items() if run.task == "text"}
+        self.engines = {
+            name: Engine(run, limits)
+            for name, run in self.runs.items()
+            if run.task == "text" and isinstance(run.model, AutoregressiveModel)
+        }
         self.waiting = 0
         self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
         # A daemon, unlike the threads of an executor: a long call does not keep the server from ending.

@@ -2,13 +2,18 @@
 
 import json
 import math
+import re
+import wave
+from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from chainrule._app.tasks import open_run
 from chainrule.coding._batches import write_batches
+from chainrule.coding._container import read_container
 
 pytestmark = pytest.mark.usefixtures("without_lzma")
 
@@ -100,3 +105,72 @@ def test_a_column_without_a_grid_of_decimals_is_compressed_without_its_model(ok,
     ok("train", file, "--steps", 2, "--hidden-size", 8, "--out", tmp_path / "run")
     outcome = ok("compress", file, "--run", tmp_path / "run")
     assert "cannot express it" in outcome.out
+
+
+@pytest.fixture(params=["labels", "no labels"])
+def sounds(request, ok, tmp_path):
+    """A folder of sounds, not all of which are like those of the run, and the run."""
+    folder, random = tmp_path / "sounds", np.random.default_rng(0)
+    for number, (label, width, channels) in enumerate(
+        [("low", 2, 1)] * 4 + [("high", 2, 1)] * 4 + [("high", 1, 1), ("low", 2, 2)]
+    ):
+        (folder / label).mkdir(parents=True, exist_ok=True)
+        with wave.open(str(folder / label / f"{number}.wav"), "wb") as file:
+            file.setnchannels(channels)
+            file.setsampwidth(width)
+            file.setframerate(8000)
+            quiet = random.normal(0, 300, 300 + 10 * number) if width == 2 else random.integers(0, 256, 20)
+            file.writeframes(quiet.astype("<i2" if width == 2 else "u1").tobytes())
+    tiny = ("--channels", 4, "--blocks", 1, "--layers-per-block", 2, "--skip-channels", 4, "--steps", 2)
+    options = ("--labels", "folders" if request.param == "labels" else "none")
+    ok("train", folder, *tiny, *options, "--out", tmp_path / "run")
+    (folder / "notes.txt").write_text("how they were made")
+    return folder, tmp_path / "run"
+
+
+def contents(folder):
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_sounds_come_back_from_levels_and_what_is_finer(sounds, ok, tmp_path):
+    folder, run = sounds
+    outcome = ok("compress", folder, "--run", run)
+    assert "bits per sample are finer than the model's levels" in outcome.out
+    ok("decompress", f"{folder}.chain", "--run", run, "--out", tmp_path / "back")
+    assert contents(tmp_path / "back") == contents(folder)
+
+    opened = open_run(run)
+    model, expressed = opened.model(), opened.codec().express(contents(folder))
+    (batch,) = expressed.laid.batches
+    log_prob = model.log_prob(batch.x, batch.context, torch.from_numpy(batch.lengths)).detach()
+    bits = -float(log_prob.sum()) / math.log(2)
+    assert bits < 8 * sum(map(len, write_batches(model, expressed.laid))) < 1.005 * bits + 8 * 64
+    levels = opened.levels.encode(np.arange(-32768, 32768) / 32768)
+    sounds = [opened.levels.encode(part) for part in read_sounds(folder)]
+    even = sum(float(np.log2(np.bincount(levels)[part]).sum()) for part in sounds) / expressed.elements
+    finer = re.search(r"([\d.]+) bits per sample are finer", outcome.out)
+    assert float(finer[1]) == pytest.approx(even, rel=0.02)
+    assert expressed.elements == sum(map(len, sounds)) + 20  # of 8 bits, none of which is finer
+
+
+def read_sounds(folder):
+    """The amplitudes of the files of one channel and 16 bits."""
+    for path in folder.rglob("*.wav"):
+        with wave.open(str(path)) as file:
+            if (file.getsampwidth(), file.getnchannels()) == (2, 1):
+                yield np.frombuffer(file.readframes(-1), "<i2") / 32768
+
+
+def test_what_is_left_of_damaged_sounds_has_their_lengths(sounds, ok, tmp_path):
+    folder, run = sounds
+    ok("compress", folder, "--run", run)
+    chain = Path(f"{folder}.chain")
+    whole = chain.read_bytes()
+    for place in (-3, -len(read_container(whole).parts[1]) - 40):  # in the levels, and beside them
+        damaged = bytearray(whole)
+        damaged[place] ^= 1
+        chain.write_bytes(damaged)
+        back = tmp_path / f"back{place}"
+        ok("decompress", chain, "--run", run, "--out", back, "--salvage")
+        sizes = {name: len(content) for name, content in contents(folder).items()}
+        assert {name: len(content) for name, content in contents(back).items()} == sizes

@@ -98,3 +98,44 @@ def test_features_at_an_element_are_of_those_before_it(make):
     before, after = model.features(x), model.features(changed)
     torch.testing.assert_close(before[:, :4], after[:, :4])
     assert not torch.allclose(before[:, 4:], after[:, 4:])
+
+
+def test_lines_go_through_a_code(command, ok, refused, runs, text_file, tmp_path):
+    lines = text_file.read_text(encoding="utf-8").splitlines(keepends=True)[:20]
+    out, text_file = tmp_path / "coded", tmp_path / "lines.txt"
+    text_file.write_text("".join(lines), encoding="utf-8")
+    sizes = ("--latent-size", 3, "--hidden-size", 12, "--embedding-size", 8, "--max-length", 40)
+    more = ("--steps", 4, "--batch-size", 8, "--validate-every", 2, "--validation-fraction", 0.2)
+    assert "--reading" in refused("train", text_file, "--model", "sentence-vae", "--reading", "stream", "--out", out)
+    outcome = ok("train", text_file, "--model", "sentence-vae", "--out", out, *sizes, *more)
+    assert "at most" in outcome.out
+    scored = command("score", out, text_file, "--samples", 3)
+    assert "nats per line at most" in scored.out
+    assert "measured: bound, K = 3; nats per symbol" in scored.out
+    by_line = command("score", out, text_file, "--per", "line", "--json")
+    rows, figures = [json.loads(line) for line in by_line.out.splitlines()], json.loads(by_line.err)
+    assert len(rows) == figures["lines"] == 20
+    assert figures["measured"]["samples"] == 100
+    assert figures["nats_at_most"] == pytest.approx(sum(row["nats_at_most"] for row in rows))
+    ranked = [json.loads(line) for line in command("score", out, text_file, "--sort", "--json").out.splitlines()]
+    assert [row["excess"] for row in ranked] == sorted((row["excess"] for row in rows), reverse=True)
+    texts = load(out).score(["line 3", "all is well"], samples=3)
+    assert texts["text"] == ["line 3", "all is well"]
+    assert all(texts["nats_at_most"])
+    assert "--adapt" in refused("score", out, text_file, "--adapt")
+    assert command("sample", out, "-n", 2, "--seed", 1).out == command("sample", out, "-n", 2, "--seed", 1).out
+    assert "--prompt" in refused("sample", out, "--prompt", "line")
+    assert len(command("embed", out, text_file).out.splitlines()) == 21
+    found = json.loads(command("inspect", out, "--json").out)
+    assert len(found["kl"]) == 3
+    validations = [record for record in TextTask.open(out).metrics() if record["event"] == "validation"]
+    assert [record["step"] for record in validations] == [2, 4]
+    assert all(0 <= record["active_units"] <= 3 and record["kl"] >= 0 for record in validations)
+    page = (out / "report.html").read_text(encoding="utf-8")
+    nats = found["position_nats"]["own_code"]
+    assert page.count('<div class="strip-row">') == len(found["active"])
+    assert all(f"<td>{nats_there:.3f}</td>" in page for nats_there in nats)
+    assert "<td>line 20" in page or "<td>line 19" in page  # held-out lines
+    ok("check", out)
+    assert "--per" in refused("score", out, text_file, "--per", "element")
+    assert "exact" in refused("score", runs / "lines", text_file, "--samples", 3)

@@ -166,6 +166,19 @@ def test_what_cannot_be_is_refused_in_one_line(refused, made, pieces, tmp_path):
     assert "too little" in refused("train", tmp_path / "short", "--out", tmp_path / "x")
 
 
+def test_inspect_tells_how_much_of_the_past_is_used(command, made, pieces):
+    figures = json.loads(command("inspect", made, pieces / "19.mid", "--frames", 5, "--seed", 1, "--json").out)
+    assert [row["quarters"] for row in figures["past"]] == [0, 1, 4]
+    roll = torch.from_numpy(scale(19, 49)).float()
+    ends = np.random.default_rng(1).permutation(49 - 16)[:5] + 17
+    model = MusicTask.open(made).model()
+    for row in figures["past"]:
+        x = torch.stack([roll[end - 1 - 4 * row["quarters"] : end] for end in ends])
+        expected = -model(x).log_prob(x)[:, -1].mean().item()
+        assert row["nats_per_frame"] == pytest.approx(expected, rel=1e-5)
+    assert "from  4 quarter notes before" in command("inspect", made).out
+
+
 def test_info_and_check_know_music(command, made):
     shown = command("info", made).out
     for part in ("rnn-made", "nats per frame", "read as music: 18 pieces", "91 quarter notes a minute", "--resume"):

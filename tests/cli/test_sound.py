@@ -181,6 +181,18 @@ def test_what_cannot_be_is_refused_in_one_line(refused, made, clips, tmp_path):
     assert "--resume" in refused("train", "--resume", "--out", plain, "--channels", 5)
 
 
+def test_inspect_tells_how_far_back_it_listens(command, refused, made, clips, tmp_path):
+    figures = json.loads(command("inspect", made / "labelled", "--json").out)
+    assert figures["receptive_field"] == figures["reached"] == 8
+    assert figures["as_declared"]
+    assert figures["influence"][8:] == [0.0] * (figures["read"] - 9)
+    assert "reads the run's held-out sounds" in refused("inspect", made / "labelled", clips / "low_2.wav")
+    assert "--out" in refused("inspect", made / "plain", "--out", tmp_path / "page.html")  # there is no page
+    shown = command("inspect", made / "plain").out
+    assert "receptive field   8 samples, 1.0 ms (by the architecture)" in shown
+    assert "dilations 1 2 4, 2 taps" in shown
+
+
 def test_info_and_check_know_sounds(command, ok, made):
     shown = command("info", made / "labelled").out
     for part in ("wavenet", "bits per sample", "8,000 Hz", "2 labels: high, low", "--resume"):

@@ -80,7 +80,7 @@ def test_images_of_a_classifier_are_large_enough_on_a_phone(tmp_path):
 
 
 def test_the_tables_of_a_page_about_a_code_fit_on_a_phone(tmp_path):
-    assert measured(code_report(), 360, tmp_path)["images"] == 1 + 4
+    assert measured(code_report(), 360, tmp_path)["images"] == 1
 
 
 @pytest.mark.parametrize("width", [360, 1280])

@@ -89,6 +89,7 @@ SUBJECTS = {
         subject(
             "music", "roll.mid", "{data}/roll.mid --hidden-size 4 --steps 2",
             "score {run} {data}/roll.mid", "sample {run} --seconds 1 --prompt {data}/roll.mid --out {run}/../new.mid",
+            "inspect {run} {data}/roll.mid --frames 2",
         ),
         subject(
             "tag", "words.conllu",

@@ -14,10 +14,12 @@ from PIL import Image
 from chainrule._app.tasks import compression
 from chainrule._app.tasks.compression import compress_data, decompress_data
 from chainrule._app.tasks.image.compression import ImageCodec
+from chainrule._app.tasks.sound.compression import SoundCodec
 from chainrule._app.tasks.text.compression import TextCodec
 from chainrule.coding import DamagedError
 from chainrule.coding._container import read_container, unpacked, write_container
-from chainrule.data import CharVocabulary
+from chainrule.coding._range_coder import read_even
+from chainrule.data import CharVocabulary, MuLawLevels
 from chainrule.data._images.source import Reduction
 from chainrule.models import RecurrentLM
 
@@ -71,7 +73,10 @@ def test_a_small_file_of_a_huge_image_is_refused_in_one_line(kind):
         images().express({"x.png": content, "y.png": image()})
 
 
-def test_empty_files_are_no_images():
+def test_empty_files_are_no_sounds_and_no_images():
+    codec = SoundCodec(MuLawLevels(256), 8000, [], lambda name: "")
+    with pytest.raises(ValueError, match="no wav files of one channel"):
+        codec.express({"a.wav": b"", "b.wav": b""})
     file = io.BytesIO()
     np.save(file, np.zeros((0, 2, 2, 3), np.uint8))
     with pytest.raises(ValueError, match="expected whole images"):
@@ -156,3 +161,10 @@ def test_a_layout_larger_than_the_files_is_not_laid_out(written, wrong, monkeypa
     header = found.header | {"layout": found.header["layout"] | wrong}
     with pytest.raises(DamagedError, match="its layout does not match its files"):
         decompress_data(again(header, found.parts), "a", run)
+
+
+def test_even_choices_that_no_one_wrote_are_damage():
+    """constriction notices this one."""
+    generator = np.random.default_rng(16)
+    with pytest.raises(DamagedError, match="not what was written"):
+        read_even(generator.bytes(400), generator.integers(2, 70_001, 500))

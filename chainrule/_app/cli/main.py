@@ -243,7 +243,7 @@ OPTION_SYNONYMS = {
 def suggestion(word: str, choices: Iterable[str], synonyms: Mapping[str, tuple[str, ...]]) -> str:
     """Suggest the nearest valid words for an unknown one, as a question; empty if none is near.
 
-    >>> suggestion("generate", ["sample", "inspect"], VERB_SYNONYMS)
+    >>> suggestion("generate", ["sample", "interpolate"], VERB_SYNONYMS)
     ' Did you mean sample?'
     >>> suggestion("--hlep", ["--steps", "--help"], {})
     ' Did you mean --help?'

@@ -171,7 +171,7 @@ def with_types(body: Verb, types: dict[str, Any], **defaults: Any) -> Verb:
     return function
 
 
-_INPUTS = frozenset(("data", "file"))
+_INPUTS = frozenset(("data", "file", "first", "last"))
 
 
 def open_run(task: type[Task[Any]], arguments: dict[str, Any], stack: ExitStack) -> None:

@@ -1,4 +1,4 @@
-"""Verbs that ask a trained model: sample, score, evaluate, embed, inspect, predict.
+"""Verbs that ask a trained model: sample, score, evaluate, embed, inspect, reconstruct, interpolate, predict.
 
 Each is the same for every task that has its method; the first line of its docstring is its line in the list of verbs.
 A verb calls the run's method of its name and shows the result.
@@ -44,10 +44,11 @@ def sample(
     if not 1 <= count <= _MOST:
         raise ValueError(f"-n: expected a whole number from 1 to {_MOST}, got {count}")
     chosen = randbelow(1 << 31) if seed is None else seed
-    if not hasattr(run, "pieces") or count > 1 or json or out is not None:
+    in_pieces = hasattr(run, "pieces") and count == 1 and not json and out is None
+    pieces = run.pieces(options, seed=chosen, device=device) if in_pieces else None
+    if pieces is None:
         show(run.sample(count, options, seed=chosen, device=device), json=json, out=out)
         return
-    pieces = run.pieces(options, seed=chosen, device=device)
     for (piece,) in pieces.stream():
         sys.stdout.write(piece)
         sys.stdout.flush()
@@ -103,7 +104,7 @@ def evaluate(
 def embed(
     run: Any, data: Input, /, *, options: Any, out: Path | None = None, json: Switch = False, device: Device = "auto"
 ) -> None:
-    """Embed inputs as vectors: codes of images, the state of a model after reading a text.
+    """Embed inputs as vectors: codes of images and table rows, the state of a model after reading a text.
 
     Args:
         data: The data.
@@ -140,6 +141,56 @@ def inspect(
     if out is not None and not report.page:
         raise ValueError(f"--out {out}: this inspection writes no page: leave it out")
     show_report(report, page, json=json)
+
+
+@verb_for("reconstruct")
+def reconstruct(
+    run: Any,
+    data: Input,
+    /,
+    *,
+    options: Any,
+    out: Path | None = None,
+    seed: Seed = 0,
+    device: Device = "auto",
+    json: Switch = False,
+) -> None:
+    """Show images next to their reconstructions from their codes.
+
+    Args:
+        data: The data.
+        out: The file to write.
+        seed: Seed of a decoder that draws.
+        json: Print what was written as one JSON object.
+    """
+    checked_out(out, ".png")
+    show(run.reconstruct(data, options, seed=seed, device=device), json=json, out=out)
+
+
+@verb_for("interpolate")
+def interpolate(
+    run: Any,
+    first: str,
+    last: str,
+    /,
+    *,
+    options: Any,
+    out: Path | None = None,
+    seed: Seed = 0,
+    device: Device = "auto",
+    json: Switch = False,
+) -> None:
+    """Interpolate between two images: decode the codes on the line between theirs.
+
+    Args:
+        first: First image.
+        last: Last image.
+        out: The file to write.
+        seed: Seed of a decoder that draws.
+        json: Print what was written as one JSON object.
+    """
+    checked_out(out, ".png")
+    show(run.interpolate((first, last), options, seed=seed, device=device), json=json, out=out)
 
 
 @verb_for("predict")

@@ -1,6 +1,7 @@
-"""The report of `chainrule inspect` on a model of images with a code."""
+"""The report of `chainrule inspect` on a model with a code, of images, of rows of a table or of sentences."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 from markupsafe import Markup
@@ -29,6 +30,9 @@ _SIDE = 640.0  # units of the map's longer side
 _MARGIN = 12.0
 
 
+Exhibit = Pixels | Table
+
+
 def principal_plane(points: Tensor) -> tuple[Tensor, tuple[float, float]]:
     """Project points (N, L) on their first two principal components, (N, 2); also return their shares of the variance.
 
@@ -44,34 +48,44 @@ def principal_plane(points: Tensor) -> tuple[Tensor, tuple[float, float]]:
     return (centred @ (directions * signs).t()).float() + 0.0, (shares[0], shares[1])
 
 
+class Labels(NamedTuple):
+    """Label of each input, and the name of the labels."""
+
+    each: Sequence[str]
+    name: str
+
+
 def code_sections(
     use: LatentUse,
-    pairs: Pixels,
-    error: tuple[str, Pixels],
-    traversals: tuple[str, Mapping[int, Pixels]],
-    labels: Sequence[str] | None,
+    noun: str,
+    pairs: tuple[str, Exhibit],
+    error: tuple[str, Exhibit],
+    traversals: tuple[str, Mapping[int, Exhibit]],
+    labels: Labels | None,
 ) -> list[Content]:
-    """Build the sections; `error` and `traversals` come with words, `labels` has one of each image."""
-    rebuilt: list[Content] = [
-        "Held-out images, each with its reconstruction to the right.",
-        Picture(pairs, "images next to their reconstructions"),
+    rebuilt = [
+        pairs[0],
+        _exhibit(pairs[1], "images next to their reconstructions"),
         Markup("<h3>Where they are wrong</h3>"),
-        error[0],
-        Picture(error[1], "mean squared error of each pixel"),
     ]
+    wrong = [error[0], _exhibit(error[1], "mean squared error of each pixel")]
     strips = [
-        Group("strip-row", [Text(f"dimension {index}"), Picture(strip, f"images along dimension {index}")])
+        Group("strip-row", [Text(f"dimension {index}"), _exhibit(strip, f"images along dimension {index}")])
         for index, strip in traversals[1].items()
     ]
     return [
-        Section("How much of the code is in use", list(_use(use)), "use"),
-        Section("Reconstructions", rebuilt, "reconstructions"),
+        Section("How much of the code is in use", list(_use(use, noun)), "use"),
+        Section("Reconstructions", [*rebuilt, *wrong], "reconstructions"),
         Section("Along each active dimension", [traversals[0], *strips], "traversals"),
-        Section("A map of the codes", list(_map(use, labels)), "map"),
+        Section("A map of the codes", list(_map(use, noun, labels)), "map"),
     ]
 
 
-def _use(use: LatentUse) -> Iterator[Content]:
+def _exhibit(exhibit: Exhibit, description: str) -> Content:
+    return exhibit if isinstance(exhibit, Table) else Picture(exhibit, description)
+
+
+def _use(use: LatentUse, noun: str) -> Iterator[Content]:
     yield Text(str(use), "verdict")
     if use.remedies:
         yield "Remedies, in the order in which to try them:"
@@ -79,10 +93,10 @@ def _use(use: LatentUse) -> Iterator[Content]:
     information = (
         ""
         if use.kl is None
-        else " Its KL divergence is the information that it gives the decoder, in nats per image on average."
+        else (f" Its KL divergence is the information that it gives the decoder, in nats per {noun} on average.")
     )
     yield (
-        "A dimension is active where the mean of its code varies from image to image by more than 0.01 "
+        f"A dimension is active where the mean of its code varies from {noun} to {noun} by more than 0.01 "
         f"(Burda et al. 2016).{information}"
     )
     weight = use.variances if use.kl is None else use.kl
@@ -105,14 +119,16 @@ def _use(use: LatentUse) -> Iterator[Content]:
         yield Text(f"{len(weight) - len(dimensions)} more dimensions, each with less.")
 
 
-def _map(use: LatentUse, labels: Sequence[str] | None) -> Iterator[Content]:
+def _map(use: LatentUse, noun: str, labels: Labels | None) -> Iterator[Content]:
     plane, shares = principal_plane(use.codes)
-    each = [""] * len(plane) if labels is None else labels
-    colours = _colours(labels or ())
+    each = [""] * len(plane) if labels is None else labels.each
+    colours = {} if labels is None else _colours(labels.each)
     points, height = _points(plane)
-    how = "Colours are uniform, as the images have no labels." if labels is None else "Colours show the labels."
+    how = "Colours are uniform, as the inputs have no labels."
+    if labels is not None:
+        how = f"Colours show the {labels.name}."
     yield (
-        f"The codes of the images on their first two principal components, which hold {100 * shares[0]:.0f}% (across) "
+        f"The codes of the {noun}s on their first two principal components, which hold {100 * shares[0]:.0f}% (across) "
         f"and {100 * shares[1]:.0f}% (up) of their variance; both axes in one scale. {how}"
     )
     dots = [

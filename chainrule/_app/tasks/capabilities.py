@@ -2,10 +2,12 @@
 
     score(data, options, *, device)             -> Result, a row per row, line or file, ranked by surprise
     sample(n, options, *, seed, device)         -> Result, n rows
-    pieces(options, *, seed, device)            -> Result, one text in pieces, a row each
+    pieces(options, *, seed, device)            -> Result, one text in pieces, a row each; None where it has none
     predict([data, ...], options, *, device)    -> Result, a row per input; the verb has the name of the task
     evaluate(data, options, *, device)          -> Result, whose summary has all figures
     embed(data, options, *, device)             -> Result: the columns input, label if known, and code
+    reconstruct(data, options, *, seed, device) -> Result, images and their reconstructions, alternating
+    interpolate(ends, options, *, seed, device) -> Result, the images between two, including the ends
     inspect(data, options, *, seed)             -> Report
     codec()                                     -> FileCodec, for `chainrule compress`
 
@@ -128,6 +130,8 @@ OPTIONS = {
     "predict": "Prediction",
     "evaluate": "Evaluation",
     "embed": "Embedding",
+    "reconstruct": "Reconstruction",
+    "interpolate": "Interpolation",
     "inspect": "Inspection",
 }
 """The attribute of a task with the dataclass of a method's options."""

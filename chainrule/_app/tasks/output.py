@@ -99,7 +99,7 @@ def write_images(result: Result, out: Path | None) -> list[tuple[Path, str]]:
     if len(images) == 1:
         content = images[0, 0] if images.shape[1] == 1 else images[0].transpose(1, 2, 0)
     else:
-        content = grid(images)
+        content = grid(images, result.hints.get("columns"))
     write_bytes(file, png(content))
     return [(file, counted(len(images), "image"))] * len(images)
 

@@ -92,6 +92,7 @@ class Task(Recipe, Checks, ABC, Generic[M]):
     APPLE: ClassVar[bool] = False  # auto uses Apple GPUs
     NEEDS_FLOAT64: ClassVar[bool] = False  # the model needs float64, which Apple GPUs lack
     FREE: ClassVar[frozenset[str]] = frozenset({"patience", "device", "track", "samples"})
+    CODED: ClassVar[tuple[str, ...]] = ()  # models with a latent code
     SIZE_SCHEDULES: ClassVar[dict[str, SizeSchedule]] = {}  # sizes of models that have several
     DEFAULT_TRAINING: ClassVar[
         dict[str, dict[str, Any]]
@@ -113,6 +114,10 @@ class Task(Recipe, Checks, ABC, Generic[M]):
         self.path = path
         self.config = config
         self.source_names: dict[str, str] = {}  # of temporary files, as the user named the data in them
+
+    @property
+    def has_code(self) -> bool:
+        return self.config.model in self.CODED
 
     @property
     def data(self) -> Any:

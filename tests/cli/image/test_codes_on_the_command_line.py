@@ -87,7 +87,7 @@ def test_an_autoencoder_has_an_error_and_no_nats(command, refused, runs, archive
     assert "no likelihood" in refused("score", runs / "autoencoder", archive, "--samples", 3)
 
 
-def test_images_are_drawn_from_codes(command, ok, runs, tmp_path):
+def test_images_are_drawn_rebuilt_and_joined(command, ok, runs, archive, tmp_path):
     sheet = tmp_path / "grid.png"
     for model in ("vae", "pixel-vae", "hierarchical-vae"):
         ok("sample", runs / model, "-n", 4, "--seed", 1, "--out", sheet)
@@ -97,6 +97,22 @@ def test_images_are_drawn_from_codes(command, ok, runs, tmp_path):
         assert np.array_equal(opened(sheet), drawn)
     ok("sample", runs / "vae", "-n", 4, "--mean", "--out", sheet)
     assert len(np.unique(opened(sheet))) > 3  # expected images are grey
+    for model in SMALL:
+        done = ok("reconstruct", runs / model, archive, "--count", 6, "--out", tmp_path / "pairs.png", "--json")
+        assert json.loads(done.err)["images"] == 6
+        kinds = [json.loads(line)["kind"] for line in done.out.splitlines()]
+        assert kinds == ["image", "reconstruction"] * 6
+        assert opened(tmp_path / "pairs.png").shape == (2 * (6 * 8 + 2) + 2, 8 * (7 * 8 + 2) + 2)
+    for name, rows in (("a", 2), ("b", 4)):
+        image = np.zeros((6, 7), np.uint8)
+        image[:rows] = 255
+        Image.fromarray(image).save(tmp_path / f"{name}.png")
+    ends = tmp_path / "a.png", tmp_path / "b.png"
+    ok("interpolate", runs / "vae", *ends, "--count", 5, "--out", tmp_path / "row.png")
+    row = opened(tmp_path / "row.png")
+    assert row.shape == (6 * 8 + 2 + 2, 7 * (7 * 8 + 2) + 2)
+    assert row[2:50, 2:58].mean() == pytest.approx(255 * 2 / 6)  # begins with the image itself
+    assert row[2:50, -58:-2].mean() == pytest.approx(255 * 4 / 6)
 
 
 def test_codes_separate_what_differs(ok, runs, archive, tmp_path):
@@ -150,26 +166,22 @@ def test_bad_input_is_one_line(ok, refused, runs, archive, tmp_path):
     assert "--latent-size" in refused("train", archive, "--model", "vae", "--latent-size", 0, "--out", tmp_path / "x")
 
     np.savez(tmp_path / "large.npz", images=np.zeros((3, 9, 9), np.uint8))
-    for verb in ("score", "embed"):
+    for verb in ("score", "reconstruct", "embed"):
         assert "6×7" in refused(verb, runs / "vae", tmp_path / "large.npz")
     Image.fromarray(np.zeros((9, 9), np.uint8)).save(tmp_path / "large.png")
     image = tmp_path / "large.png"
-    assert "6×7" in refused("embed", runs / "vae", image)  # one file is a collection of one
+    assert "6×7" in refused("interpolate", runs / "vae", image, image)
+    assert "6×7" in refused("reconstruct", runs / "vae", image)  # one file is a collection of one
+    assert "no such" in refused("interpolate", runs / "vae", tmp_path / "none.png", image).lower()
+    assert ".png" in refused("reconstruct", runs / "vae", archive, "--out", tmp_path / "x.txt")
 
     assert "--label" in refused("sample", runs / "vae", "--label", "1")
     for model in SMALL:
         assert "no exact likelihood" in refused("compress", image, "--run", runs / model)
     exact = tmp_path / "exact"
     small = ("--bits", 1, "--steps", 1, "--channels", 4, "--layers", 1)
-    ok("train", archive, "--no-labels", "--out", exact, *small)
-    assert "has no code" in refused("embed", exact, archive)
+    ok("train", archive, "--out", exact, *small)
+    for verb in ("embed", "reconstruct"):
+        assert "has no code" in refused(verb, exact, archive)
+    assert "has no code" in refused("interpolate", exact, image, image)
     assert "exact" in refused("score", exact, archive, "--samples", 3)
-
-
-def test_a_bound_and_an_exact_figure_are_ranked(command, ok, runs, archive, tmp_path):
-    small = ("--no-labels", "--bits", 1, "--steps", 1, "--channels", 4, "--layers", 1)
-    ok("train", archive, "--out", tmp_path / "exact", *small)
-    outcome = command("compare", tmp_path / "exact", runs / "vae", "--data", archive, "--json")
-    table = [json.loads(line) for line in outcome.out.splitlines()]
-    assert {record["likelihood"]["kind"] for record in table} == {"exact", "bound"}
-    assert [record["rank"] for record in table] == [1, 2]

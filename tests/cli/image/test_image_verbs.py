@@ -297,3 +297,4 @@ def test_archives_and_single_files_are_cut_and_converted_as_in_training(command,
     assert one["squared_error"] == pytest.approx(json.loads(whole.out.splitlines()[0])["squared_error"], rel=1e-4)
     for data in (packed, images / "0.png"):
         ok("embed", run, data)
+        ok("reconstruct", run, data, "--out", tmp_path / "back.png")

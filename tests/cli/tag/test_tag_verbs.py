@@ -153,6 +153,21 @@ def test_a_tagger_keeps_the_rules_of_a_model_of_labels(ok, names_run):
     assert all(rules.values())
 
 
+def test_inspection_shows_parts_certainty_and_neighbours(command, refused, run, names_run, files, typed, tmp_path):
+    figures = json.loads(command("inspect", names_run, "--top", 3, "--json").out)
+    assert sum(figures["parameters"].values()) == sum(w.numel() for w in TagTask.open(names_run).model().parameters())
+    assert 0.9 < figures["certainty"] <= 1
+    assert sum(row["words"] for row in figures["tags"].values()) == figures["read"]["words"]
+    assert len(figures["least_sure"]) == len(figures["neighbours"]["favoured"]) == 3
+    assert figures["neighbours"]["forbidden"] == 1  # I-P after O
+    typed("miring badness\n".replace(" ", "\n"))
+    shown = command("inspect", run, "-").out
+    assert "1 sentences of standard input, 2 words" in shown
+    assert "least sure of:" in shown
+    assert "favoured" in shown
+    assert "--out" in refused("inspect", run, "--out", tmp_path / "page.html")
+
+
 def test_another_column_and_a_file_of_columns(ok, files, tmp_path, typed):
     arguments = ("train", files / "train.conllu", "--column", "xpos", "--head", "softmax", "--character-encoder", "cnn")
     ok(*arguments, "--out", tmp_path / "run", "--steps", 2, *SMALL)

@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from shlex import quote
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from chainrule._app.tasks.capabilities import CheckedRows, FileCodec
+from chainrule._app.tasks.codes import CodedTask
 from chainrule._app.tasks.config import OptimisationOptions, within
 from chainrule._app.tasks.display import quoted
-from chainrule._app.tasks.image import codes, inspection, verbs
+from chainrule._app.tasks.image import codes, verbs
 from chainrule._app.tasks.image.image_data import ImageData, ImageDataTask
 from chainrule._app.tasks.likelihood_record import Basis, LikelihoodRecord
 from chainrule._app.tasks.model import Model
@@ -25,12 +26,13 @@ from chainrule.data import _images
 from chainrule.data._atomic import write_bytes
 
 if TYPE_CHECKING:
-    from chainrule._latent import CodeModel
+    from torch import Tensor
+
     from chainrule.data import Batch
     from chainrule.models import ImageModel
     from chainrule.training import Evaluation as Measurement
     from chainrule.training import TrainingBatches, ValidationBatches
-    from chainrule.training._validation import Observe, OnValidation
+    from chainrule.training._validation import OnValidation
 
 SAMPLES = "samples.png"
 # Elements of the images that are scored together: the features of more no longer stay in a processor's cache, where
@@ -56,7 +58,7 @@ class ImageTraining(OptimisationOptions):
     """Peak learning rate; by default 0.01 for a model with a code, 0.003 with AdamW."""
 
 
-class ImageTask(ImageDataTask["ImageModel"]):
+class ImageTask(CodedTask["ImageModel"], ImageDataTask["ImageModel"]):
     name = "image"
     help = "Train a model of images: exact likelihoods, samples and completions, or a latent code and bounds."
     SOURCES: ClassVar[dict[str, Source]] = {
@@ -86,7 +88,7 @@ class ImageTask(ImageDataTask["ImageModel"]):
         "hierarchical-vae": Model("HierarchicalVAE", hidden=("levels",)),
         "autoencoder": Model("Autoencoder", hidden=("levels",)),
     }
-    CODED: ClassVar[tuple[str, ...]] = ("vae", "pixel-vae", "hierarchical-vae", "autoencoder")  # they know no labels
+    CODED = ("vae", "pixel-vae", "hierarchical-vae", "autoencoder")  # they know no labels
     BUDGET = "10m"
     SIZE_SCHEDULES: ClassVar[dict[str, SizeSchedule]] = {
         "gated-pixelcnn": SizeSchedule(
@@ -111,22 +113,10 @@ class ImageTask(ImageDataTask["ImageModel"]):
     Sampling, sample = verbs.ImageSampling, verbs.sample_images
     FILES = (".png",)
     DEFAULT_NUMBER = 16
-    Inspection, inspect = inspection.ImageInspection, inspection.inspect_images
-    Embedding, embed = verbs.ImageEmbedding, verbs.embed_images
-
-    @property
-    def has_code(self) -> bool:
-        return self.config.model in self.CODED
-
-    def code_model(self, device: str, verb: str) -> Any:
-        """Return the trained model of a run with a latent code."""
-        if not self.has_code:
-            coded = ", ".join(self.CODED)
-            raise ValueError(f"{verb}: a run of {self.config.model} has no code: expected one of {coded}")
-        return self.model(device)
-
-    def lacking(self) -> tuple[str, ...]:
-        return () if self.has_code else ("embed",)
+    Inspection, inspect = codes.ImageInspection, codes.inspect_images
+    Embedding, embed = codes.ImageEmbedding, codes.embed_images
+    Reconstruction, reconstruct = codes.ImageReconstruction, codes.reconstruct_images
+    Interpolation, interpolate = codes.ImageInterpolation, codes.interpolate_images
 
     @property
     def conditions(self) -> tuple[str, ...] | None:
@@ -185,10 +175,8 @@ class ImageTask(ImageDataTask["ImageModel"]):
 
         return preview
 
-    def observe(self) -> "Observe | None":
-        if not self.has_code:
-            return None
-        return lambda model: codes.code_findings(cast("CodeModel", model), self.held_out_batch(_MEASURED).x)
+    def coded_rows(self) -> "tuple[Tensor, None]":
+        return self.held_out_batch(_MEASURED).x, None
 
     def best(self, evaluation: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
         read = evaluation.elements // self.dimensions
@@ -207,7 +195,7 @@ class ImageTask(ImageDataTask["ImageModel"]):
 
     def next_steps(self) -> Sequence[str]:
         path, source = quoted(self.path), quote(self.source)
-        first = f"embed {path} {source}" if self.has_code else f"sample {path} -n 16 --out grid.png"
+        first = f"reconstruct {path} {source}" if self.has_code else f"sample {path} -n 16 --out grid.png"
         return [f"chainrule {first}", f"chainrule score {path} {source} --top 10", f"chainrule inspect {path}"]
 
     def codec(self) -> FileCodec:

@@ -1,4 +1,4 @@
-"""Read images that a user names, score and embed them with a trained model, and draw new ones."""
+"""Read images that a user names, score them with a trained model, and draw new ones."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from chainrule._app.heavy import modes, np, torch
 from chainrule._app.results import Column, Result
+from chainrule._app.tasks.codes import MOST_SAMPLES, BoundMeter, refuse_samples
 from chainrule._app.tasks.config import CheckedOptions, within
 from chainrule._app.tasks.display import Switch
-from chainrule._app.tasks.image.codes import BoundMeter, draw_codes
 from chainrule._app.tasks.image.image_data import ImageFiles
 from chainrule._app.tasks.likelihood_record import Tally
 from chainrule._app.tasks.output import channels_last
@@ -81,7 +81,7 @@ class ImageScoring(CheckedOptions, ImageFiles):
         data: A folder, an npz, npy or idx file, as for training.
     """
 
-    samples: int | None = within(None, 1, 1 << 20)
+    samples: int | None = within(None, 1, MOST_SAMPLES)
     """K, the codes drawn (twice) for the bound of a variational autoencoder; 100 by default. More tighten it."""
 
 
@@ -89,11 +89,9 @@ def score_images(run: "ImageTask", data: str, options: ImageScoring, *, device: 
     """Score images by their likelihood, by a bound, or by the reconstruction error."""
     from chainrule._latent import LatentModel
 
-    if options.samples is not None and not run.has_code:
-        raise ValueError(
-            f"--samples: the likelihood of a {run.config.model} is exact and needs no samples: leave it out"
-        )
-    if options.samples is not None and run.config.model == "autoencoder":
+    if not run.has_code:
+        refuse_samples(options.samples, run.config.model)
+    if run.config.model == "autoencoder" and options.samples is not None:
         raise ValueError("--samples: an autoencoder has no likelihood to bound: leave it out")
     source, basis = source_of(run, data, skip_bad=options.skip_bad), run.basis
     if is_binary_already(run, source):
@@ -204,6 +202,8 @@ def _result(run: "ImageTask", images: "Pixels", labels: list[str] | None, seed: 
 
 
 def _sample_codes(run: "ImageTask", n: int, options: ImageSampling, seed: int, device: str) -> "Pixels":
+    from chainrule._app.tasks.image.codes import draw_codes
+
     others = {
         "--label": options.label is not None,
         "--complete": options.complete is not None,
@@ -270,25 +270,3 @@ class Sampler:
             for rows in torch.arange(n).split(_TOGETHER)
         ]  # fmt: skip
         return self._shown(torch.cat(drawn))
-
-
-@dataclass(frozen=True)
-class ImageEmbedding(ImageFiles):
-    """Embed images: the mean of the code of each, or the code itself of an autoencoder.
-
-    Args:
-        data: A folder, an npz, npy or idx file, as for training.
-    """
-
-
-def embed_images(run: "ImageTask", data: str, options: ImageEmbedding, *, device: str) -> Result:
-    model = run.code_model(device, "embed")
-    model_device = modes.device_of(model)
-
-    def rows() -> Iterator[Sequence[Any]]:
-        for images in named_images(run, source_of(run, data, skip_bad=options.skip_bad)):
-            with torch.no_grad():
-                codes = model.codes(images.x.to(model_device)).float().cpu().numpy()
-            yield from zip(images.names, images.labels, codes, strict=True)
-
-    return Result([Column("input"), Column("label"), Column("code", heading="z")], rows(), main="code", form="csv")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from chainrule._app.heavy import modes, music_data, np, torch
-from chainrule._app.results import Column, Result
+from chainrule._app.results import Column, Report, Result
 from chainrule._app.tasks.config import (
     CheckedOptions,
     Counts,
@@ -218,6 +218,47 @@ def _surprise(model: "RNNMADE", roll: "Tensor") -> Any:
     return np.concatenate(nats)
 
 
+_QUARTERS = (0, 1, 4, 16, 32)  # of the past
+
+
+@dataclass(frozen=True)
+class MusicInspection(CheckedOptions):
+    """Measure how much of the past a trained model of music uses.
+
+    Predicts frames of held-out pieces, or of DATA, from more and more quarter notes before them, and prints the nats
+    per frame.
+
+    Args:
+        data: A folder or archive of MIDI files, or one file; held-out pieces by default.
+    """
+
+    frames: int = within(256, 1, 1 << 16)
+    """Number of frames to predict."""
+
+
+def inspect_music(run: "MusicTask", data: str | None, options: MusicInspection, *, seed: int) -> Report:
+    model, valid = run.model(), run.music["valid"]
+    rolls = (
+        map(valid.roll, range(len(valid.lengths))) if data is None else _rolls(run, music_data.MidiFiles(data).files)
+    )
+    pieces = list(rolls)
+    quarters = [number for number in _QUARTERS if number * run.rate < max(map(len, pieces))]
+    longest = quarters[-1] * run.rate
+    pieces = [piece for piece in pieces if len(piece) > longest]
+    ends = [(piece, end) for piece in range(len(pieces)) for end in range(longest + 1, len(pieces[piece]) + 1)]
+    chosen = np.random.default_rng(seed).permutation(len(ends))[: options.frames]
+    x = torch.from_numpy(np.stack([pieces[ends[i][0]][ends[i][1] - longest - 1 : ends[i][1]] for i in chosen])).float()
+    past = []
+    for number in quarters:
+        rows = x[:, -1 - number * run.rate :].split(_TOGETHER)
+        with torch.no_grad():
+            nats = -torch.cat([model(row).log_prob(row)[:, -1] for row in rows]).mean()
+        past.append({"quarters": number, "nats_per_frame": float(nats)})
+    lines = [f"{run.path}: {run.recipe}, {counted(len(x), 'frame')} of {counted(len(pieces), 'piece')}"]
+    lines += [f"from {row['quarters']:>2} quarter notes before  {row['nats_per_frame']:>8.4f} nats" for row in past]
+    return Report({"run": str(run.path), "frames": len(x), "past": past}, tuple(lines))
+
+
 class MusicTask(Task["RNNMADE"]):
     name = "music"
     help = "Train an RNN-MADE on MIDI files, read as frames of the 88 keys of a piano."
@@ -239,6 +280,8 @@ class MusicTask(Task["RNNMADE"]):
     Scoring, score = MusicScoring, score_music
     Sampling, sample = MusicSampling, sample_music
     FILES = (".mid", ".midi")
+    Inspection, inspect = MusicInspection, inspect_music
+    writes_page = False
     CHECKED = (2, 6)
 
     @cached_property

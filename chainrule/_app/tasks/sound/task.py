@@ -12,6 +12,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from chainrule._app.heavy import modes, torch
+from chainrule._app.tasks.capabilities import FileCodec
 from chainrule._app.tasks.config import (
     Counts,
     Facts,
@@ -128,6 +129,8 @@ class SoundTask(Task["WaveNet"]):
     Scoring, score = verbs.SoundScoring, verbs.score_sounds
     Sampling, sample = verbs.SoundSampling, verbs.sample_sounds
     FILES = (".wav",)
+    Inspection, inspect = verbs.SoundInspection, verbs.inspect_sounds
+    writes_page = False
     CHECKED = (3, 24)
 
     @property
@@ -252,6 +255,11 @@ class SoundTask(Task["WaveNet"]):
         facts = self.facts
         condition = "the label" if self.labels else ""
         return Basis("sample", f"{facts.levels:,} {facts.law} levels at {self.rate:,} Hz", given=condition)
+
+    def codec(self) -> FileCodec:
+        from chainrule._app.tasks.sound.compression import SoundCodec
+
+        return SoundCodec(self.levels, self.rate, self.labels, self.labelling)
 
 
 def _found(facts: SoundFacts) -> Iterable[str]:

@@ -1,16 +1,16 @@
-"""Draw and score sounds with a trained model."""
+"""Draw, score, embed and inspect sounds with a trained model."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chainrule._app.heavy import modes, np, torch
-from chainrule._app.results import Column, Result
+from chainrule._app.results import Column, Report, Result
 from chainrule._app.tasks.config import CheckedOptions, within
-from chainrule._app.tasks.display import Switch
+from chainrule._app.tasks.display import Switch, counted
 from chainrule._app.tasks.likelihood_record import Tally
 from chainrule.data import _sounds
 from chainrule.data._members import read_each
@@ -183,3 +183,75 @@ def _score(run: "SoundTask", model: "WaveNet", file: "SoundFile", label: str | N
         "bits_per_sample": float(nats.mean() / math.log(2)),
         "most_at": float((means.argmax() + width / 2) / run.rate),
     }
+
+
+_SHARES = (0.5, 0.9, 0.99)
+
+
+@dataclass(frozen=True)
+class SoundInspection(CheckedOptions):
+    """Measure how far back a trained model of sounds listens, by its architecture and by its derivatives.
+
+    Takes the derivatives of one conditional with respect to every earlier sample, on held-out sounds: they show how far
+    back the receptive field reaches, and within how many samples half, 90% and 99% of the squared influence lie.
+
+    Args:
+        json: Print one JSON object, with the influence of every sample, nearest first.
+    """
+
+    rows: int = within(4, 1, 4096)
+    """Number of clips to read."""
+
+
+def inspect_sounds(run: "SoundTask", data: str | None, options: SoundInspection, *, seed: int) -> Report:
+    """Inspect a run at the last of a few samples of each clip, past the receptive field if they are long enough."""
+    from chainrule.diagnostics import receptive_field
+
+    if data is not None:
+        raise ValueError(f"inspect reads the run's held-out sounds, got {data}: leave it out")
+
+    model = run.model()
+    seen = model.receptive_field
+    clips, context = _held_out(run, options.rows, seen + 8)
+    time = min(map(len, clips))
+    field = receptive_field(model, time - 1, torch.stack([clip[-time:] for clip in clips]), context, seed=seed)
+    influence = field.influence[: time - 1].flip(0)
+    reached = int(influence.nonzero().max()) + 1 if bool((influence > 0).any()) else 0
+    shares = influence.square().cumsum(0) / influence.square().sum()
+    figures = {
+        "run": str(run.path),
+        "rate": run.rate,
+        "receptive_field": seen,
+        "read": time,
+        "reached": reached,
+        "as_declared": bool(field.summary()["as_declared"]),
+        "within": {str(share): int((shares < share).sum()) + 1 for share in _SHARES},
+        "influence": influence.tolist(),
+    }
+    return Report(figures, tuple(_lines(run, figures)))
+
+
+def _held_out(run: "SoundTask", rows: int, most: int) -> "tuple[list[Tensor], Tensor | None]":
+    """Return the ends of the longest clips, and their labels."""
+    sounds = run.sounds()
+    starts, stops = sounds.valid.line_bounds(torch.arange(sounds.valid.line_count).numpy())
+    chosen = torch.from_numpy(stops - starts).argsort(descending=True, stable=True)[:rows]
+    clips = [
+        torch.from_numpy(sounds.valid.slice(max(starts[row], stops[row] - most), stops[row])) for row in chosen.tolist()
+    ]
+    return clips, None if sounds.valid_labels is None else torch.from_numpy(sounds.valid_labels)[chosen]
+
+
+def _lines(run: "SoundTask", figures: dict[str, Any]) -> Iterable[str]:
+    options = run.config.options
+
+    def in_time(samples: int) -> str:
+        return f"{counted(samples, 'sample')}, {1000 * samples / run.rate:.1f} ms"
+
+    dilations = " ".join(str(2**index) for index in range(options.layers_per_block))
+    short = "" if figures["read"] > figures["receptive_field"] else f", of {figures['read'] - 1:,} available"
+    yield f"layers            {options.blocks} × dilations {dilations}, {options.kernel_size} taps"
+    yield f"receptive field   {in_time(figures['receptive_field'])} (by the architecture)"
+    yield f"by derivatives    {in_time(figures['reached'])}{short}"
+    for share in _SHARES:
+        yield f"{share:>4.0%} of influence  {in_time(figures['within'][str(share)])}"

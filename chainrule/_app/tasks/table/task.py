@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from chainrule._app.heavy import modes, torch
 from chainrule._app.tasks.capabilities import FileCodec
+from chainrule._app.tasks.codes import CodedTask
 from chainrule._app.tasks.config import (
     Facts,
     Fingerprint,
@@ -34,10 +35,12 @@ from chainrule._app.tasks.run_directory import DATA
 from chainrule._app.tasks.size_schedule import describe_passes, limit_passes
 from chainrule._app.tasks.table import verbs
 from chainrule._app.tasks.table.inspection import TableInspection, inspect_table
-from chainrule._app.tasks.task import Shard, Source, Task
+from chainrule._app.tasks.task import Shard, Source
 from chainrule.data import _tables
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from chainrule.data._tables import Table, TableSchema
     from chainrule.models import TableMADE
     from chainrule.training import Evaluation as Measurement
@@ -49,6 +52,7 @@ _SHOWN_ROWS = 3
 _LISTED_COLUMNS, _PREVIEW_WIDTH = 24, 160  # columns that are all listed; characters of a row drawn in training
 _MOST_PASSES = 100.0
 _FEW_ROWS, _DROPOUT_OF_FEW = 20, 0.5  # rows a feature; dna of MADE's paper: 84.1 nats by 0.5, 86.8 by 0.1
+_LOOKED_AT = 1024  # held-out rows whose codes are
 
 
 @dataclass(frozen=True)
@@ -86,9 +90,9 @@ class TableFacts(Facts):
     columns: list[FoundColumn]
 
 
-class TableTask(Task["TableMADE"]):
+class TableTask(CodedTask["TableMADE"]):
     name = "table"
-    help = "Train a MADE on the rows of a table of mixed columns."
+    help = "Train a model of the rows of a table of mixed columns: a MADE, or a variational autoencoder."
     SOURCES: ClassVar[dict[str, Source]] = {
         "source": Source(
             "A table: .csv, .csv.gz, .tsv or .parquet. With --level or --reading it is read as text.", needed="a table"
@@ -99,14 +103,15 @@ class TableTask(Task["TableMADE"]):
     Facts = TableFacts
     Training = TableTraining
     NEEDS_FLOAT64 = True
-    MODELS: ClassVar[dict[str, Model]] = {"made": Model("TableMADE")}
+    MODELS: ClassVar[dict[str, Model]] = {"made": Model("TableMADE"), "vae": Model("TableVAE")}
+    CODED = ("vae",)
     BUDGET = "1m"
     PREPARED = f"{DATA}/table.json"
     NEXT = ("chainrule sample {run} -n 16 --out sampled.csv", "chainrule score {run} {source} --sort")
     Scoring, score = verbs.TableScoring, verbs.score_table
     Sampling, sample = verbs.TableSampling, verbs.sample_rows
     Inspection, inspect = TableInspection, inspect_table
-    writes_page = False
+    Embedding, embed = verbs.TableEmbedding, verbs.embed_rows
 
     @classmethod
     def check_asked(cls, request: RunConfig, explicit_flags: frozenset[str]) -> None:
@@ -174,6 +179,8 @@ class TableTask(Task["TableMADE"]):
         """Count the weights of the model of a schema, without biases."""
         options, heads, features = self.config.options, schema.heads(), self._features(schema)
         outputs = sum(column.outputs(options.components) for column in heads)
+        if self.has_code:
+            return int(options.hidden_size * (2 * features + outputs))
         widths = [features, *[options.hidden_size] * options.num_layers, outputs]
         past_hidden = features * outputs if options.direct and options.num_layers else 0
         return sum(a * b for a, b in pairwise(widths)) + past_hidden
@@ -213,12 +220,16 @@ class TableTask(Task["TableMADE"]):
 
         return preview
 
+    def coded_rows(self) -> "tuple[Tensor, None]":
+        return torch.from_numpy(self.table().valid[:_LOOKED_AT].copy()), None
+
     def best(self, evaluation: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
-        width, held_out = len(self.schema.kept), self.facts.rows.valid
+        width, held_out, bound = len(self.schema.kept), self.facts.rows.valid, "at most " * self.has_code
         part = "" if evaluation.elements >= width * held_out else f"first {evaluation.elements // width:,} of the "
         nats = evaluation.nats_per_element * width
-        line = f"{nats:.4f} nats per row on the {part}held-out rows ({counted(width, 'column')})"
-        return {"nats_per_row": nats}, line
+        return {
+            "nats_per_row": nats
+        }, f"{bound}{nats:.4f} nats per row on the {part}held-out rows ({counted(width, 'column')})"
 
     def codec(self) -> FileCodec:
         from chainrule._app.tasks.table.compression import TableCodec
@@ -229,6 +240,8 @@ class TableTask(Task["TableMADE"]):
     def basis(self) -> Basis:
         schema = sha256((self.path / DATA / "schema.json").read_bytes()).hexdigest()
         base_measure = f"{counted(len(self.schema.kept), 'column')} ({schema[:8]}), real ones by density"
+        if self.has_code:  # held-out rows are measured by the ELBO, of one draw
+            return Basis("column", base_measure, kind="bound", samples=1)
         return Basis("column", base_measure)
 
 

@@ -109,6 +109,8 @@ class TagTask(Task["SequenceTagger"]):
     NEXT = ("echo 'Time flies .' | chainrule tag {run} - --text", "chainrule evaluate {run} TEST")
     Prediction, predict = verbs.Tagging, verbs.tag_file
     Evaluation, evaluate = verbs.TagEvaluation, verbs.evaluate_tags
+    Inspection, inspect = verbs.TagInspection, verbs.inspect_tagger
+    writes_page = False
 
     @classmethod
     def check_asked(cls, request: RunConfig, explicit_flags: frozenset[str]) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from chainrule.data import Vocabulary
     from chainrule.data._vocabulary import Beginning, Ids
     from chainrule.state import State
+
+    Line = tuple[int, str, Ids]
 
 
 @dataclass(frozen=True)
@@ -47,35 +49,50 @@ class TextSampling(CheckedOptions):
 
 
 def sample_text(run: "TextTask", n: int, options: TextSampling, *, seed: int, device: str) -> Result:
+    if run.has_code:
+        from chainrule._app.tasks.text.codes import sample_sentences
+
+        return sample_sentences(run, n, options, seed=seed, device=device)
     prompted = _prompted(run, options, device)
 
     def rows() -> Iterator[Sequence[Any]]:
         for text, elements in prompted.sampler.texts(n, prompted.beginning, options.length, seed):
             yield prompted.prompt, prompted.prompt + text, elements
 
+    return texts_result(rows(), seed, prompted.notice)
+
+
+def texts_result(
+    rows: Iterator[Sequence[Any]], seed: int, notice: str = "", *, form: Literal["texts", "lines"] = "texts"
+) -> Result:
+    """Build the result of sampling: prompt, text including it, and number of symbols drawn."""
     columns = [Column("prompt", shown=False), Column("text"), Column("elements", shown=False)]
-    return Result(columns, rows(), about={"seed": seed}, notes=lambda: prompted.notices, main="text", form="texts")
+    notes = (notice,) if notice else ()
+    return Result(columns, rows, about={"seed": seed}, notes=lambda: notes, main="text", form=form)
 
 
-def text_pieces(run: "TextTask", options: TextSampling, *, seed: int, device: str) -> Result:
-    """Draw one text in pieces, the prompt first."""
+def text_pieces(run: "TextTask", options: TextSampling, *, seed: int, device: str) -> Result | None:
+    """Draw one text in pieces, the prompt first; None if a whole line is drawn at once."""
+    if run.has_code:
+        return None
     prompted = _prompted(run, options, device)
 
     def rows() -> Iterator[Sequence[Any]]:
         yield (prompted.prompt,)
         yield from ((piece,) for piece in prompted.sampler.stream(prompted.beginning, options.length, seed))
 
-    return Result([Column("text")], rows(), about={"seed": seed}, notes=lambda: prompted.notices)
+    notes = (prompted.notice,) if prompted.notice else ()
+    return Result([Column("text")], rows(), about={"seed": seed}, notes=lambda: notes)
 
 
 @dataclass(frozen=True)
 class _Prompted:
-    """Sampler, the prompt as shown and as the model reads it, and notices about the difference."""
+    """Sampler, the prompt as shown and as the model reads it, and a notice about the difference."""
 
     sampler: "Sampler"
     prompt: str
     beginning: "Beginning"
-    notices: list[str]
+    notice: str
 
 
 def _prompted(run: "TextTask", options: TextSampling, device: str) -> _Prompted:
@@ -88,7 +105,7 @@ def _prompted(run: "TextTask", options: TextSampling, device: str) -> _Prompted:
     beginning, notice = fitting_prompt(model, beginning, options.length)
     ends = vocabulary.eos if run.data.reading == "lines" else None
     sampler = Sampler(model, vocabulary, eos=ends, **filters)
-    return _Prompted(sampler, prompt, beginning, [notice] if notice else [])
+    return _Prompted(sampler, prompt, beginning, notice)
 
 
 def begin_prompt(vocabulary: "Vocabulary", prompt: str) -> "tuple[Beginning, str]":
@@ -291,8 +308,9 @@ _LONGEST = 1 << 16  # symbols of a line, and of the lines that are read together
 class TextEmbedding:
     """Embed the lines of a text: print the number of each, and the features that predict its next symbol.
 
-    A recurrent model gives the state of its top layer after the line, a Transformer the features of its last block.
-    Features of averaged models are concatenated. Every line is read from the initial state.
+    A recurrent model gives the state of its top layer after the line, a Transformer the features of its last block, a
+    model with a code the mean of its posterior. Features of averaged models are concatenated. Every line is read from
+    the initial state.
 
     Args:
         data: The text, - for standard input.
@@ -301,41 +319,47 @@ class TextEmbedding:
 
 def embed_lines(run: "TextTask", data: str | Sequence[str], options: TextEmbedding, *, device: str) -> Result:
     model: Any = run.model(device)
+    if not run.has_code and not hasattr(model, "features"):
+        raise ValueError(f"embed: a {run.config.model} has neither features nor a code")
     model_device = next(model.parameters()).device
 
     def rows() -> Iterator[Sequence[Any]]:
-        for lines, x, lengths in _batched_lines(run, data):
+        for lines, x, lengths in batched_lines(run, data, ends=run.has_code):
             with torch.no_grad():
-                # The features at an element are of those before it: at one past the end, of the whole line.
-                h = model.features(torch.nn.functional.pad(x, (0, 1)).to(model_device))
-                h = h[torch.arange(len(lines)), lengths.to(model_device)]
-            for line, numbers in zip(lines, h.float().cpu().numpy(), strict=True):
+                if run.has_code:
+                    h = model.codes(x.to(model_device), lengths=lengths.to(model_device))
+                else:  # the features at an element are of those before it: at one past the end, of the whole line
+                    h = model.features(torch.nn.functional.pad(x, (0, 1)).to(model_device))
+                    h = h[torch.arange(len(lines)), lengths.to(model_device)]
+            for (line, _, _), numbers in zip(lines, h.float().cpu().numpy(), strict=True):
                 yield str(line) if isinstance(data, str) else data[line - 1], numbers
 
     return Result([Column("input"), Column("code", heading="z")], rows(), main="code", form="csv")
 
 
-def _batched_lines(run: "TextTask", data: str | Sequence[str]) -> "Iterator[tuple[list[int], Tensor, Tensor]]":
-    """Yield the numbers of lines, and their symbols as padded batches (B, T) with lengths (B,)."""
+def batched_lines(
+    run: "TextTask", data: str | Sequence[str], *, ends: bool
+) -> "Iterator[tuple[list[Line], Tensor, Tensor]]":
+    """Yield lines with numbers and symbols, as padded batches (B, T) with lengths (B,)."""
     from chainrule._app.tasks.text.scoring import read_pieces, whole_lines
     from chainrule.data._batches import SMALL_BATCH, padded
 
-    def batch(rows: "list[tuple[int, Ids]]") -> "tuple[list[int], Tensor, Tensor]":
-        lengths = torch.tensor([len(ids) for _, ids in rows])
-        return [line for line, _ in rows], padded([ids for _, ids in rows], int(lengths.max())), lengths
+    def batch(rows: "list[Line]") -> "tuple[list[Line], Tensor, Tensor]":
+        lengths = torch.tensor([len(ids) for _, _, ids in rows])
+        return rows, padded([ids for _, _, ids in rows], int(lengths.max())), lengths
 
-    rows: list[tuple[int, Ids]] = []
+    rows: list[Line] = []
     longest = held = 0
     strict = run.data.level != "byte"
     for line, text in _texts(run, data) if not isinstance(data, str) else whole_lines(read_pieces(data, strict=strict)):
-        ids = run.vocabulary.encode(text.removesuffix("\n"))
+        ids = run.vocabulary.encode(text if ends else text.removesuffix("\n"))
         if len(ids) > _LONGEST:
             raise ValueError(f"line {line}: expected at most {_LONGEST:,} symbols, got {len(ids):,}: divide the line")
         size = (len(rows) + 1) * max(longest, len(ids))
         if rows and (size > _LONGEST or size > max(2 * (held + len(ids)), SMALL_BATCH)):
             yield batch(rows)
             rows, longest, held = [], 0, 0
-        rows.append((line, ids))
+        rows.append((line, text, ids))
         longest, held = max(longest, len(ids)), held + len(ids)
     if not rows:
         raise ValueError(f"{data if isinstance(data, str) else 'data'}: expected at least one input, got none")
