@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from chainrule._app.results import Report, Result
     from chainrule._app.run import Run
     from chainrule._app.tasks import open_run
+    from chainrule._app.tasks.table.comparison import compare_tables
     from chainrule._base import AutoregressiveModel, LikelihoodModel
     from chainrule._executor import Executor
     from chainrule._latent import LatentModel
@@ -33,6 +34,7 @@ __all__ = [
     "Run",
     "__version__",
     "coding",
+    "compare_tables",
     "data",
     "decoding",
     "diagnostics",
