@@ -3,6 +3,7 @@ import torch
 
 from chainrule.layers._multi_head_attention import WindowAttention
 from chainrule.models import CompactTransformer, ConvNet, SwinTransformer, VisionTransformer
+from chainrule.testing import check_model
 
 SMALL = {
     "cnn": lambda **options: ConvNet((1, 8, 8), 3, 4, channels=4, stages=2, **options),
@@ -27,17 +28,10 @@ def images(count=5):
     return torch.randint(4, (count, 1, 8, 8), generator=torch.Generator().manual_seed(1))
 
 
-def test_labels_have_a_distribution(model):
-    found = model(images())
-    torch.testing.assert_close(found.probs.sum(1), torch.ones(5, dtype=torch.float64))
-    total = sum(model.log_prob(torch.full((5,), label), images()).exp() for label in range(3))
-    torch.testing.assert_close(total, torch.ones(5, dtype=torch.float64))
-
-
-def test_rows_of_a_batch_do_not_influence_each_other(model):
-    whole = model(images()).logits
-    alone = torch.cat([model(image.unsqueeze(0)).logits for image in images()])
-    torch.testing.assert_close(whole, alone, rtol=0, atol=1e-12)
+def test_a_class_token_keeps_the_contract():
+    """The other models are in tests/test_contract.py."""
+    report = check_model(SMALL["vit-token"](), torch.arange(3), images(3))
+    assert report.ok, str(report)
 
 
 def test_every_pixel_can_influence_the_label(model):
@@ -45,12 +39,6 @@ def test_every_pixel_can_influence_the_label(model):
     logits = model.output(model.features(model.scaled(x)))[0]
     gradients = [torch.autograd.grad(logits[label], x, retain_graph=True)[0] for label in range(3)]
     assert (torch.stack(gradients).abs().amax(0) > 0).all()
-
-
-def test_every_weight_gets_a_gradient(model):
-    model.train()
-    (-model.training_objective(torch.tensor([0, 1, 2, 0, 1]), images())).mean().backward()
-    assert [name for name, weight in model.named_parameters() if weight.grad is None or not weight.grad.any()] == []
 
 
 @pytest.mark.parametrize("name", SMALL)

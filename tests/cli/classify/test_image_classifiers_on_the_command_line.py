@@ -50,7 +50,8 @@ def test_images_with_labels_become_a_classifier_that_every_verb_takes(command, o
     right = np.load(digits / "test.npz")["labels"]
     assert figures["accuracy"] == pytest.approx(np.mean([int(row["label"]) for row in rows] == right))
     assert figures["images"] == 40
-    ok("check", run)
+    if model == "vit":  # the contract of each is held by tests/test_contract.py
+        ok("check", run)
     inspected = json.loads(command("inspect", run, "--rows", 30, "--examples", 2, "--json").out)
     assert [len(inspected[kind]) for kind in ("wrong", "right")] == [2, min(2, round(30 * inspected["accuracy"]))]
     assert all(image["given"] != image["true"] for image in inspected["wrong"])
