@@ -28,6 +28,7 @@ class CodedBatch:
 
     x: Tensor | None  # (B, T), or in the layout of the model's `forward`; `None` to decode
     lengths: npt.NDArray[np.int64] | None = None  # (B,) elements of each row, 0 for an absent row
+    context: Context = None  # context of the rows
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,7 @@ def _code(model: AutoregressiveModel, coder: RangeCoder, layout: RowLayout, prog
                 layout.rows,
                 layout.length,
                 None if batch.x is None else model.to_sequence(batch.x),
+                batch.context,
                 lengths=batch.lengths,
                 **settings,
             )

@@ -190,7 +190,7 @@ def _with_run(
     threads = 1 if products < _SHARED else min(usable_threads(), MOST_THREADS)
     marks = {"machine": PORTABLE if portable else machine(model), "threads": threads}
     with _computing(codec.ready(model, expressed.layout), marks) as ready:
-        arithmetic = arithmetic_digest(ready, rows.rows, rows.length)
+        arithmetic = arithmetic_digest(ready, rows.rows, rows.length, rows.batches[0].context)
         parts = [expressed.side, *write_batches(ready, rows, progress(expressed.elements, "writing"))]
     expected = data if expressed.instead is None else expressed.instead
     header = header | {
@@ -246,7 +246,10 @@ def _restored(
     if len(parts) != 1 + coded_rows.coders or max(coded_rows.rows, coded_rows.length, len(coded_rows.batches)) > most:
         raise other
     with _computing(codec.ready(model, layout), header) as ready:
-        if arithmetic_digest(ready, coded_rows.rows, coded_rows.length) != header["arithmetic"]:
+        if (
+            arithmetic_digest(ready, coded_rows.rows, coded_rows.length, coded_rows.batches[0].context)
+            != header["arithmetic"]
+        ):
             raise DamagedError(f"{name}: compressed on a processor that rounds differently: decompress it there")
         size = math.prod((len(coded_rows.batches), coded_rows.rows, coded_rows.length))
         elements = read_batches(ready, coded_rows, parts[1:], progress(layout.get("symbols", size), "reading"))

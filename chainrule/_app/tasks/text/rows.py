@@ -13,7 +13,7 @@ from chainrule._app.results import Column, Form, Result
 from chainrule._app.tasks.codes import MOST_SAMPLES, refuse_samples
 from chainrule._app.tasks.config import CheckedOptions, within
 from chainrule._app.tasks.display import Switch
-from chainrule._app.tasks.likelihood_record import Tally
+from chainrule._app.tasks.likelihood_record import Basis, Tally
 from chainrule.data._text import name_of, open_bytes
 
 if TYPE_CHECKING:
@@ -116,14 +116,11 @@ class _Scorer:
                 if columns:
                     yield [values[column.name] for column in columns]
 
-        named = "data" if in_memory else self.data
-        return total.result(
+        return total.scored(
             columns,
             rows(),
-            basis=self.run.basis,
-            unit="line",
-            empty=f"{named}: expected at least one symbol to score, got an empty text",
-            main="",
+            self.run.basis,
+            self.data,
             summary=lambda: total.symbol_figures() | total.text_figures(),
             notes=lambda: _line_end_notes(self.run, self.data) if isinstance(self.data, str) else (),
             rank=BY[self.options.by] if columns else "",
@@ -189,9 +186,15 @@ class Row(Tally):
     def values(self, expected: float) -> dict[str, Any]:
         """Return the figures of a row, its excess over `expected` nats per element, and its text."""
         text = self.text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-        # Standardised by the root of the length, so that rows of unequal length compare.
-        excess = (self.nats - self.elements * expected) / math.sqrt(self.elements) if self.elements else None
+        excess = surprise(self.nats, self.elements, expected) if self.elements else None
         return self.symbol_figures() | self.text_figures() | {"excess": excess, "text": text}
+
+    def scored(
+        self, columns: Sequence[Column], rows: Iterable[Sequence[Any]], basis: Basis, data: Any, **others: Any
+    ) -> Result:
+        """Build the result of scoring a file, or texts in memory; `rows` call `read`."""
+        empty = f"{data if isinstance(data, str) else 'data'}: expected at least one symbol to score, got an empty text"
+        return self.result(columns, rows, basis=basis, unit="line", empty=empty, main="", **others)
 
 
 BY: dict[By, str] = {"excess": "excess", "bits": "bits_per_element", "nats": "nats"}
@@ -223,10 +226,15 @@ def expected_nats(run: "TextTask") -> float:
     return min((record["nats_per_element"] for record in run.metrics("validation")), default=0.0)
 
 
+def surprise(nats: float, elements: int, expected: float) -> float:
+    """Standardise the excess nats of a row by the root of its length, so that rows of unequal length compare."""
+    return (nats - elements * expected) / math.sqrt(elements)
+
+
 def _rows(scored: "Iterable[Scored]", vocabulary: "Vocabulary", per: Per, *, keep_empty: bool) -> Iterator[Row]:
     if per == "element":
         for piece in scored:
-            size = _size_of_text(piece.text)  # counted with the first element of its piece
+            size = size_of_text(piece.text)  # counted with the first element of its piece
             for symbol, nats in zip(piece.ids.tolist(), piece.nats.tolist(), strict=True):
                 row = Row(line=piece.line, text=vocabulary.token(symbol))
                 row.read(nats, 1, int(symbol == vocabulary.unknown), size)
@@ -237,7 +245,7 @@ def _rows(scored: "Iterable[Scored]", vocabulary: "Vocabulary", per: Per, *, kee
         row, texts = Row(line=line), list[str]()
         for piece in pieces:
             unknown = 0 if vocabulary.unknown is None else int((piece.ids == vocabulary.unknown).sum())
-            row.read(float(piece.nats.sum()), len(piece.ids), unknown, _size_of_text(piece.text))
+            row.read(float(piece.nats.sum()), len(piece.ids), unknown, size_of_text(piece.text))
             if per == "line":
                 texts.append(piece.text)
         row.text = "".join(texts).removesuffix("\n")
@@ -245,7 +253,7 @@ def _rows(scored: "Iterable[Scored]", vocabulary: "Vocabulary", per: Per, *, kee
             yield row
 
 
-def _size_of_text(text: str) -> tuple[int, int]:
+def size_of_text(text: str) -> tuple[int, int]:
     """Count characters and bytes; invalid UTF-8 counts as its original bytes."""
     if text.isascii():
         return len(text), len(text)
