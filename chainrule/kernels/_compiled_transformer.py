@@ -210,6 +210,7 @@ class _Cache:
     numbers: Array
     end: int  # slots filled; each sequence ends there
     count: Array  # (B,) elements read
+    shared: bool  # whether states look at it
     scores: Array  # (C,), scratch
     scratch: list[Array]  # and x
 
@@ -270,17 +271,20 @@ class Blocks:
         for part, own in zip(parts, numbers, strict=True):
             own[:, :, :, :held] = part
         scratch = [np.empty((rows, width), kind) for width in self._widths]
-        return _Cache(numbers, held, blocks[0]["count"].numpy().copy(), np.empty(held + _ROOM, kind), scratch)
+        count = blocks[0]["count"].numpy().copy()
+        return _Cache(numbers, held, count, False, np.empty(held + _ROOM, kind), scratch)
 
     def _make_room(self, cache: _Cache) -> None:
-        if cache.end == cache.numbers.shape[4]:
-            held = min(self._window - 1, cache.end)
-            *shape, _, size = cache.numbers.shape
-            numbers, cache.scores = (
-                np.empty(wide, cache.scores.dtype) for wide in ((*shape, held + _ROOM, size), held + _ROOM)
-            )
-            numbers[..., :held, :] = cache.numbers[..., cache.end - held :, :]
-            cache.numbers, cache.end = numbers, held
+        old, end = cache.numbers, cache.end
+        if end < old.shape[4]:
+            return
+        cache.end = held = min(self._window - 1, end)
+        *shape, slots, size = old.shape
+        if cache.shared or slots < held + _ROOM:
+            slots, cache.shared = held + _ROOM, False
+            cache.numbers, cache.scores = np.empty((*shape, slots, size), old.dtype), np.empty(slots, old.dtype)
+        for own, before in zip(cache.numbers.reshape(-1, slots, size), old.reshape(-1, end, size), strict=True):
+            own[:held] = before[end - held :]
 
     def _placed(self, count: Array) -> tuple[Array, Array]:
         """Return vectors (B, D) and turns (B, d) of the positions of the next elements."""
@@ -307,5 +311,5 @@ class Blocks:
         pairs = zip(keys.unbind(), values.unbind(), strict=True)
         blocks = tuple({"keys": key, "values": value, "count": count} for key, value in pairs)
         state = {"blocks": blocks, "position": count if self._positioned else None}
-        self._last = state, cache
+        self._last, cache.shared = (state, cache), True
         return state
