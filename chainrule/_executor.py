@@ -64,19 +64,17 @@ class Executor:
                 x_prev = prefix[:, -1]
         rest = None if (length := self.model.sequence_length) is None else length - known
         first = first_compiled(self.saved, rest if count is None else count) if n <= FEW else None
-        step = self.step
         for drawn in itertools.count() if rest is None else range(rest):
             if drawn == first:
                 with torch.no_grad():
-                    rows = self.compiled_rows() if n == 1 else None
-                if rows is not None:
+                    rows = self.compiled_rows()
+                if rows is not None and (n == 1 or rows.steps):
                     yield from itertools.islice(compiled_draws(rows, state, x_prev, pick), rest and rest - drawn)
                     return
-                step = self.step_for(None)
             elif drawn == RECORDED and x_prev is not None and x_prev.is_cuda and rest is None:
                 yield from recorded_draws(self.fixed(state), x_prev, pick)
             with torch.no_grad():  # entered for each element: a generator must not leak it to its caller
-                conditional, state = step(x_prev, state)
+                conditional, state = self.step(x_prev, state)
                 x_prev = pick(conditional)
             yield x_prev
 

@@ -65,6 +65,28 @@ def test_pages_show_public_names_alone():
     assert not lines
 
 
+def imported_when_run(path: Path) -> Iterator[str]:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in tree.body:
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            node.body = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            yield from [f"{node.module}.{name.name}" for name in node.names]
+        elif isinstance(node, ast.Import):
+            yield from [name.name for name in node.names]
+
+
+def test_kernels_know_arrays_and_plain_functions_alone():
+    found = {
+        (path.name, name)
+        for path in (HOME / "kernels").glob("*.py")
+        for name in imported_when_run(path)
+        if name.startswith("chainrule.") and name.split(".")[1] not in ("kernels", "state")
+    }
+    assert not found  # heads, layers and models hand over what a kernel needs of them
+
+
 def test_what_the_application_takes_from_behind_the_fence_is_listed():
     files = list((HOME / "_app").rglob("*.py"))
     found = {name for path in files for name in private_imports(path)} - {"_app"}

@@ -86,21 +86,25 @@ class Draw:
 
 
 def compiled_draws(rows: "Rows", state: Any, x_prev: Tensor | None, pick: Draw) -> Iterator[Tensor]:
-    """Yield the symbols of one sequence after `x_prev`, without end, with the noise of `Categorical`."""
+    """Yield the symbols of a few sequences after `x_prev`, without end, with the noise of `Categorical`."""
     from chainrule.kernels._compiled_loops import draw
 
-    symbols = np.array([-1]) if x_prev is None else x_prev.cpu().numpy().astype(np.int64)
+    symbols = np.full(count_rows(state), -1) if x_prev is None else x_prev.cpu().numpy().astype(np.int64)
+    scores, alone = rows.begin(state).scores, len(symbols) == 1 and pick.top_k is None and pick.top_p is None
     numbers = np.empty(rows.vocab_size, rows.dtype)
-    noise, scores, unfiltered = torch.from_numpy(numbers), rows.begin(state).scores, pick.top_k is pick.top_p is None
+    noise = torch.from_numpy(numbers)
     while True:
-        row, symbol = scores(symbols)[0], -1
-        if unfiltered:
+        found, symbol = scores(symbols), -1
+        if alone:
             noise.exponential_(generator=pick.generator)
-            symbol = draw(row, numbers, pick.temperature)
+            symbol = draw(found[0], numbers, pick.temperature)
         if symbol < 0:
-            symbol = int(pick(Categorical(torch.from_numpy(row))))
-        symbols = np.array([symbol])
-        yield torch.from_numpy(symbols)  # a third of the time of torch.tensor
+            drawn = pick(Categorical(torch.from_numpy(found)))
+            symbols = drawn.numpy()
+        else:
+            symbols = np.array([symbol])
+            drawn = torch.from_numpy(symbols)  # a third of the time of torch.tensor
+        yield drawn
 
 
 class CompiledStep:

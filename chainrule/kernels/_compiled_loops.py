@@ -45,7 +45,7 @@ class Rows(ABC):
 
     vocab_size: int  # V
     dtype: np.dtype[Any]  # of the scores
-    steps = True  # whether a state costs little: a copy, at most
+    steps = True  # whether it steps several sequences, and a state costs little: a copy, at most
 
     @abstractmethod
     def begin(self, state: State) -> Sequences:

@@ -135,15 +135,16 @@ def _normalise_rows(x: Any, norm: Any, w: Any, y: Any) -> None:
 @kept
 @compiled_sums
 def transform(
-    x: Any, vectors: Any, turns: Any, count: Any, window: int, end: int, cache: Any, w: Any,
+    x: Any, vectors: Any, turns: Any, first: int, count: Any, window: int, end: int, cache: Any, w: Any,
     y: Any, heads: Any, hidden: Any, units: Any, scores: Any,
 ) -> None:  # fmt: skip
     """Compute the output of all blocks for B sequences.
 
     Args:
         x: (B, D), the input; overwritten by the output.
-        vectors: (B, D), of the positions, added to x; (B, 0) for none.
-        turns: (B, d), cosine and sine of each pair's angle; (B, 0) without rotary positions.
+        vectors: (m, D), of positions, added to x; (m, 0) for none.
+        turns: (m, d), cosine and sine of each pair's angle; (m, 0) without rotary positions.
+        first: row of both for the first sequence; the others have the rows that follow.
         count: (B,) elements of each sequence before this one, which is added.
         window: the last of them that its query reads.
         end: number of slots in use; the new elements take the last of them.
@@ -156,7 +157,7 @@ def transform(
     for b in range(rows):
         count[b] += 1
         for j in range(vectors.shape[1]):
-            x[b, j] += vectors[b, j]
+            x[b, j] += vectors[first + b, j]
     for layer in range(layers):
         norm1, norm2 = w.norms[2 * layer], w.norms[2 * layer + 1]
         if w.norm_first:
@@ -170,7 +171,7 @@ def transform(
             own, begin = heads[b], end - min(count[b], min(window, end))
             if turns.shape[1]:
                 for head in range(queries + groups):
-                    _turn(own[head * size : (head + 1) * size], turns[b])
+                    _turn(own[head * size : (head + 1) * size], turns[first + b])
             for group in range(groups):
                 key, value = (queries + group) * size, (queries + groups + group) * size
                 copy(own[key : key + size], cache[0, layer, b, group, end - 1])
@@ -210,6 +211,7 @@ class _Cache:
     numbers: Array
     end: int  # slots filled; each sequence ends there
     count: Array  # (B,) elements read
+    shared: bool  # whether states look at it
     scores: Array  # (C,), scratch
     scratch: list[Array]  # and x
 
@@ -252,7 +254,8 @@ class Blocks:
 
         def step() -> Array:
             place, count = self._placed(cache.count), cache.count
-            self._make_room(cache)
+            if cache.end == len(cache.scores):
+                self._make_room(cache)
             cache.end += 1
             transform(x, *place, count, window, cache.end, cache.numbers, weights, *scratch, cache.scores)
             return x
@@ -270,27 +273,28 @@ class Blocks:
         for part, own in zip(parts, numbers, strict=True):
             own[:, :, :, :held] = part
         scratch = [np.empty((rows, width), kind) for width in self._widths]
-        return _Cache(numbers, held, blocks[0]["count"].numpy().copy(), np.empty(held + _ROOM, kind), scratch)
+        count = blocks[0]["count"].numpy().copy()
+        return _Cache(numbers, held, count, False, np.empty(held + _ROOM, kind), scratch)
 
     def _make_room(self, cache: _Cache) -> None:
-        if cache.end == cache.numbers.shape[4]:
-            held = min(self._window - 1, cache.end)
-            *shape, _, size = cache.numbers.shape
-            numbers, cache.scores = (
-                np.empty(wide, cache.scores.dtype) for wide in ((*shape, held + _ROOM, size), held + _ROOM)
-            )
-            numbers[..., :held, :] = cache.numbers[..., cache.end - held :, :]
-            cache.numbers, cache.end = numbers, held
+        old, end = cache.numbers, cache.end
+        cache.end = held = min(self._window - 1, end)
+        *shape, slots, size = old.shape
+        if cache.shared or slots < held + _ROOM:
+            slots, cache.shared = held + _ROOM, False
+            cache.numbers, cache.scores = np.empty((*shape, slots, size), old.dtype), np.empty(slots, old.dtype)
+        for own, before in zip(cache.numbers.reshape(-1, slots, size), old.reshape(-1, end, size), strict=True):
+            own[:held] = before[end - held :]
 
-    def _placed(self, count: Array) -> tuple[Array, Array]:
-        """Return vectors (B, D) and turns (B, d) of the positions of the next elements."""
+    def _placed(self, count: Array) -> tuple[Array, Array, int]:
+        """Return vectors and turns of positions, and the row of the next element of the first sequence."""
         if len(count) == 1:
             return self._place(int(count[0]))
-        places = zip(*map(self._place, count.tolist()), strict=True)
-        return np.concatenate(next(places)), np.concatenate(next(places))
+        places = [self._place(position) for position in count.tolist()]
+        return np.stack([part[row] for part, _, row in places]), np.stack([part[row] for _, part, row in places]), 0
 
-    def _place(self, position: int) -> tuple[Array, Array]:
-        """Return the vector and the turns of a position."""
+    def _place(self, position: int) -> tuple[Array, Array, int]:
+        """Return vectors and turns of some positions, and the row of this one."""
         first, row = position - position % AHEAD, position % AHEAD
         if first not in self._ahead:
             if len(self._ahead) > AHEAD:
@@ -299,7 +303,7 @@ class Blocks:
         vectors, turns = self._ahead[first]
         if row >= len(vectors):  # they end
             self._places(position)
-        return vectors[row : row + 1], turns[row : row + 1]
+        return vectors, turns, row
 
     def _state(self, cache: _Cache) -> State:
         length, count = min(self._window - 1, cache.end), torch.from_numpy(cache.count.copy())
@@ -307,5 +311,5 @@ class Blocks:
         pairs = zip(keys.unbind(), values.unbind(), strict=True)
         blocks = tuple({"keys": key, "values": value, "count": count} for key, value in pairs)
         state = {"blocks": blocks, "position": count if self._positioned else None}
-        self._last = state, cache
+        self._last, cache.shared = (state, cache), True
         return state

@@ -4,18 +4,17 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.distributions import Distribution
 
-from chainrule.heads import Bernoulli
 from chainrule.kernels._compiled import compiled_loops
-from chainrule.layers._cells import project
 from chainrule.state import State
 
+Pick: TypeAlias = Callable[[Tensor], Tensor]
+"""Draws a column from its logits, both (n,)."""
 BLOCK = 64  # columns between two large products
 MANY = 256  # columns of a sample from which on a compiled loop draws them; loading numba pays after some samples
 
@@ -44,7 +43,7 @@ class DegreeLayer:
 
 
 class Columns:
-    """The steps of a MADE: from the columns known so far to the next conditional.
+    """The steps of a MADE: from the columns known so far to the logit of the next one.
 
     A unit of degree m reads what has a degree of m or less. With the units sorted by degree, slices take the place of
     masks. Columns come in blocks: what a block's units read of earlier blocks is one large product when the block
@@ -59,11 +58,12 @@ class Columns:
         order: (D,) the order of the columns.
         layers: the hidden layers, and the output as a layer whose unit of degree t is the logit of the column visited
             after t others.
+        project: multiplies a context (B, ...) with weights (M, N), to (B, M).
     """
 
-    def __init__(self, order: Tensor, layers: Sequence[DegreeLayer]):
+    def __init__(self, order: Tensor, layers: Sequence[DegreeLayer], project: Callable[[Tensor, Tensor], Tensor]):
         self.size = len(order)
-        self.layers = list(layers)
+        self.layers, self._project = list(layers), project
         # Place 0 are the columns, then one place a layer.
         self.sorted = [order, *(layer.degrees.argsort(stable=True) for layer in layers)]
         self.in_order = [torch.equal(units, torch.arange(len(units), device=units.device)) for units in self.sorted]
@@ -77,11 +77,11 @@ class Columns:
         with self._exact():
             return context, nothing, nothing, self._begun_rows(0, nothing, context)
 
-    def step(self, x_prev: Tensor | None, state: State) -> tuple[Bernoulli, State]:
+    def step(self, x_prev: Tensor | None, state: State) -> tuple[Tensor, State]:
         with self._exact():
             return self._step(x_prev, state)
 
-    def _step(self, x_prev: Tensor | None, state: State) -> tuple[Bernoulli, State]:
+    def _step(self, x_prev: Tensor | None, state: State) -> tuple[Tensor, State]:
         context, done, recent, begun = state
         first, t = done[0].shape[1], 0
         if x_prev is not None:
@@ -111,14 +111,12 @@ class Columns:
             read = units[source]
             here = done[source].shape[1]
             logits = torch.addmv(logits, read, weight[t - first, here : here + read.shape[1]])
-        return Bernoulli(logits), (context, done, tuple(units), begun)
+        return logits, (context, done, tuple(units), begun)
 
     def _begun_rows(self, first: int, done: tuple[Tensor, ...], context: Tensor | None) -> tuple[Tensor, ...]:
         return tuple(part.t() for part in self._begun(first, [units.t() for units in done], context))
 
-    def draws(
-        self, n: int, context: Tensor | None, prefix: Tensor | None, pick: Callable[[Distribution], Tensor]
-    ) -> Iterator[Tensor]:
+    def draws(self, n: int, context: Tensor | None, prefix: Tensor | None, pick: Pick) -> Iterator[Tensor]:
         """Draw n rows of columns, (n,) each, in their order: what `step` computes, in buffers that nobody else holds.
 
         Weights are to be `detached`. Units are rows here, so that the units of a degree, and of a block, lie
@@ -138,7 +136,7 @@ class Columns:
                     for read, weights in readings:
                         logit = torch.addmv(logit, read, weights[j])
                     in_prefix = first + j < len(prefix_columns)
-                    drawn = prefix_columns[first + j] if in_prefix else pick(Bernoulli(logit))
+                    drawn = prefix_columns[first + j] if in_prefix else pick(logit)
                     column.copy_(drawn)
                 if not in_prefix:
                     yield drawn
@@ -148,10 +146,13 @@ class Columns:
         return count >= MANY and compiled_loops(self.layers[0].bias) is not None
 
     @torch.no_grad()
-    def rows(self, n: int, context: Tensor | None, prefix: Tensor | None, generator: torch.Generator | None) -> Tensor:
+    def rows(
+        self, n: int, context: Tensor | None, prefix: Tensor | None, pick: Pick, generator: torch.Generator | None
+    ) -> Tensor:
         """Return the columns after a prefix, (n, .), drawn by a compiled loop as `draws` gives them.
 
-        The numbers of a block are drawn from the generator at once, which gives them in the same order.
+        The numbers of a block are drawn from the generator at once, which gives them in the same order. Logits that
+        are not finite go to `pick`, for its error.
         """
         known = 0 if prefix is None else prefix.shape[1]
         sizes = [len(place) for place in self.sorted[:-1]]
@@ -163,11 +164,18 @@ class Columns:
             if prefix is not None:
                 columns[:given] = prefix[:, first : first + given].t()
             columns[given:].uniform_(generator=generator)
-            self._draw(first, given, units, values, context)
+            wrong = self._draw(first, given, units, values, context)
+            if wrong is not None:
+                pick(wrong)
         return values[0][known:].t()
 
-    def _draw(self, first: int, given: int, units: Tensor, values: Sequence[Tensor], context: Tensor | None) -> None:
-        """Draw the columns of a block but for the given ones, which hold uniform numbers; units are all values."""
+    def _draw(
+        self, first: int, given: int, units: Tensor, values: Sequence[Tensor], context: Tensor | None
+    ) -> Tensor | None:
+        """Draw the columns of a block but for the given ones, which hold uniform numbers; units are all values.
+
+        Returns the first logits that are not finite.
+        """
         from chainrule.kernels._compiled_made import draw_block
 
         complete = self._complete_in(first)
@@ -192,8 +200,7 @@ class Columns:
             logits.numpy(),
             given,
         )
-        if wrong < len(logits):
-            Bernoulli(logits[wrong]).sample()  # raises
+        return logits[wrong] if wrong < len(logits) else None
 
     def _complete_in(self, first: int) -> list[list[int]]:
         """Return, for each place, how many units are complete before and after each column of a block."""
@@ -239,7 +246,8 @@ class Columns:
             activation = self._units(layer.bias, index, first).unsqueeze(1)
             if layer.context_weight is not None:
                 assert context is not None
-                activation = project(context, self._units(layer.context_weight, index, first), None).t() + activation
+                read = self._project(context, self._units(layer.context_weight, index, first))
+                activation = read.t() + activation
             for source, weight in weights.items():
                 count = len(done[source])
                 activation = torch.addmm(activation, weight[:, :count], done[source])

@@ -1,17 +1,12 @@
-"""The PixelCNN++ element by element: one mixture a pixel, whose colours follow one by one; and for compiled loops."""
+"""The streams of a PixelCNN++ pixel by pixel, and the whole model for compiled loops."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
-from chainrule.heads import DiscretizedLogisticMixture
-from chainrule.heads._logistic_mixtures import bin_centres
-from chainrule.kernels._raster_bodies import RasterScan
-from chainrule.kernels._raster_convolutions import RasterConvolutions
 from chainrule.kernels._raster_program import CONCATENATED_ELU, GLU, IDENTITY, Features, Program, constant, labelled
-from chainrule.layers._pointwise import concatenated_elu
 from chainrule.state import State
 
 if TYPE_CHECKING:
@@ -26,10 +21,12 @@ class PyramidScan:
     labels and what the other stream found, is computed for all blocks and a whole row at once (`begin_row`), the second
     for all blocks in one product when the network turns to a pixel; what is left is a small product a block with the
     pixel's own features. Coarse features are computed at every second pixel of every second row, where they become
-    known, and wait for the three other pixels that they are for. No part of a sum is computed twice.
+    known, and wait for the three other pixels that they are for. No part of a sum is computed twice. `activate` is
+    the concatenated ELU.
     """
 
-    def __init__(self, pyramid: "GatedPyramid"):
+    def __init__(self, pyramid: "GatedPyramid", activate: Callable[..., Tensor]):
+        self._activate = activate
         self.depth = len(pyramid.down_blocks)
         blocks = [*pyramid.down_blocks, *pyramid.up_blocks]
         self._first = _ShiftedConvolutions([block.first for block in blocks])
@@ -39,7 +36,7 @@ class PyramidScan:
         self._label_biases = [block.label_bias for block in blocks if block.label_bias is not None]
         self.coarser: PyramidScan | None = None
         if pyramid.coarser is not None:
-            self.coarser = PyramidScan(pyramid.coarser)
+            self.coarser = PyramidScan(pyramid.coarser, activate)
             self._shrink = pyramid.shrink
             present = pyramid.shrink.weight[:, :, 1]  # (M, M, 2): of the left pixel and of the own
             self._shrink_present = present.permute(2, 1, 0).flatten(0, 1)  # (2M, M)
@@ -49,7 +46,7 @@ class PyramidScan:
     def begin_row(self, above: State, other: State, label: Tensor | None) -> State:
         """Contributions to a row from above and from the other stream, before its first pixel."""
         over = [*above["down"], *above["up"]]
-        near = concatenated_elu(torch.stack([*other["down"], *other["up"]], 1), 2).flatten(1, 2)  # (B, n·2M, 1, W)
+        near = self._activate(torch.stack([*other["down"], *other["up"]], 1), 2).flatten(1, 2)  # (B, n·2M, 1, W)
         first = self._first.from_above(torch.cat([read for read, _ in over], 1))
         neighbour = nn.functional.conv2d(near, self._neighbour, groups=len(over))
         second = self._second.from_above(torch.cat([again for _, again in over], 1))
@@ -80,18 +77,18 @@ class PyramidScan:
 
         def through(h: Tensor, bias: Tensor) -> Tensor:
             index = len(again)
-            again.append(concatenated_elu(torch.addmm(bias, read[index], self._first.own[index])))
+            again.append(self._activate(torch.addmm(bias, read[index], self._first.own[index])))
             return h + nn.functional.glu(torch.addmm(second[index], again[index], self._second.own[index]), 1)
 
         for index in range(self.depth):
-            read.append(concatenated_elu(h))
+            read.append(self._activate(h))
             h = through(h, first[index])
         shortcuts = list(read)
         if self.coarser is not None:
-            shortcuts.append(concatenated_elu(h))
+            shortcuts.append(self._activate(h))
             h, row = self._through_coarser(self.coarser, column, h, row)
         for index, weight in enumerate(self._shortcuts):
-            read.append(concatenated_elu(h))
+            read.append(self._activate(h))
             h = through(h, torch.addmm(first[self.depth + index], shortcuts.pop(), weight))
         return h, {
             **row,
@@ -161,97 +158,6 @@ def _by_block(seen: list[Tensor]) -> list[Tensor]:
 def _weight(convolution: nn.Conv2d | None) -> Tensor:
     assert convolution is not None
     return convolution.weight
-
-
-class MixtureScan(RasterScan):
-    """A row holds the contributions from above, the pixels seen, the horizontal stream, and the pixel being drawn."""
-
-    def __init__(self, model: "PixelCNNPP"):
-        self.model = model
-        self.first = RasterConvolutions([model.streams.first])
-        self.horizontal = PyramidScan(model.streams.horizontal)
-        self.head = model.output.weight.flatten(1).t()
-        device = self.head.device
-        self.pairs = {
-            colours: tuple(rows.to(device) for rows in _pairs_of_first(colours))
-            for colours in range(2, model.image_shape[0] + 1)
-        }
-
-    def begin_row(self, above: State, label: Tensor | None) -> tuple[State, State]:
-        pixels = above["pixels"]
-        streams = self.model.streams
-        _, features, vertical = streams.vertical.rows(streams.above(pixels), above["vertical"], label)
-        row = {
-            "from_above": self.first.from_above(pixels[:, :, 1:]),
-            "seen": self.first.begin_row(pixels),
-            "horizontal": self.horizontal.begin_row(above["horizontal"], features, label),
-            "pixel": None,
-        }
-        return {**above, "vertical": vertical}, row
-
-    def predict(self, row: State) -> tuple[DiscretizedLogisticMixture, State]:
-        if row["pixel"] is None:
-            row = self._begin_pixel(row)
-        return self._next_colour(row["pixel"]), row
-
-    def read(self, x_prev: Tensor, row: State) -> tuple[State, bool]:
-        pixel = row["pixel"]
-        earlier = torch.cat([pixel["earlier"], x_prev.unsqueeze(1)], 1)
-        if earlier.shape[1] < self.model.image_shape[0]:
-            return {**row, "pixel": {**self._given(x_prev, pixel), "earlier": earlier}}, False
-        seen = self.first.see(row["seen"], [self.model._with_ones(earlier)], whole_row=True)
-        return {**row, "seen": seen, "pixel": None}, self.first.count(seen) == self.model.image_shape[2]
-
-    def end_row(self, above: State, row: State) -> State:
-        pixels = torch.cat([above["pixels"], self.first.row(row["seen"], self.model.image_shape[2])], 2)[:, :, 1:]
-        return {
-            **above,
-            "pixels": pixels,
-            "horizontal": self.horizontal.end_row(above["horizontal"], row["horizontal"]),
-        }
-
-    def _begin_pixel(self, row: State) -> State:
-        """Return the row with the mixture of the next pixel."""
-        column = self.first.count(row["seen"])
-        (h,) = self.first.known(0, row["seen"], row["from_above"], column)
-        h, horizontal = self.horizontal.pixel(column, h, row["horizontal"])
-        assert self.model.output.bias is not None
-        with torch.autocast(h.device.type, enabled=False):  # as in a pass, see `_outputs`
-            outputs = torch.addmm(self.model.output.bias, nn.functional.elu(h.to(self.head.dtype)), self.head)
-        mixture = self.model.output.mixture(outputs)
-        pixel = {
-            "earlier": torch.empty(len(h), 0, dtype=torch.long, device=h.device),
-            "logits": mixture.logits,
-            "means": mixture.means,
-            "log_scales": mixture.log_scales,
-            "coefficients": mixture.coefficients,
-        }
-        return {**row, "horizontal": horizontal, "pixel": pixel}
-
-    def _next_colour(self, pixel: State) -> DiscretizedLogisticMixture:
-        """Return the first of the colours that are still to be drawn."""
-        means, log_scales = pixel["means"][:, 0], pixel["log_scales"][:, 0]
-        return DiscretizedLogisticMixture(pixel["logits"], means, log_scales, self.model.levels)
-
-    def _given(self, value: Tensor, pixel: State) -> State:
-        """Return the mixture of the colours that are left: posterior weights, means moved by the value of the first."""
-        logits = pixel["logits"] + self._next_colour(pixel).component_log_prob(value)
-        first, others = self.pairs[pixel["means"].shape[1]]
-        coupled = pixel["coefficients"].index_select(1, first)
-        centre = bin_centres(value.to(coupled.dtype), self.model.levels).view(-1, 1, 1)
-        return {
-            "logits": logits,
-            "means": torch.addcmul(pixel["means"][:, 1:], coupled, centre),
-            "log_scales": pixel["log_scales"][:, 1:],
-            "coefficients": pixel["coefficients"].index_select(1, others),
-        }
-
-
-def _pairs_of_first(colours: int) -> tuple[Tensor, Tensor]:
-    """Split the coefficients of the pairs (2,1), (3,1), (3,2), … by whether they couple a colour to the first."""
-    pairs = [(later, earlier) for later in range(colours) for earlier in range(later)]
-    first = torch.tensor([earlier == 0 for _, earlier in pairs], device="cpu")
-    return first.nonzero().flatten(), (~first).nonzero().flatten()
 
 
 class Pyramid:
@@ -356,11 +262,11 @@ class Pyramid:
         return Features(both.start, both.step)
 
 
-def pixel_cnn_pp(model: "PixelCNNPP") -> Program:
-    """Return the operations of a PixelCNN++."""
+def pixel_cnn_pp(model: "PixelCNNPP", most: float) -> Program:
+    """Return the operations of a PixelCNN++, whose log-scales are clamped to `most`."""
     streams, output = model.streams, model.output
     above, channels = streams.above, len(streams.above.weight)
-    program = Program(model.image_shape, model.levels, above.weight, output.components)
+    program = Program(model.image_shape, model.levels, above.weight, output.components, most)
     image = program.pixels = program.features(model.image_shape[0] + 1, 3, 1)
     vertical, horizontal = (Pyramid(program, channels, horizontal=stream) for stream in (False, True))
     v, h = vertical.place(0), horizontal.place(0)

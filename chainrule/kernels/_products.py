@@ -1,4 +1,4 @@
-"""Products of float32 matrices by the faster of torch's two libraries; look-ups with a faster gradient.
+"""Products of float32 matrices by the faster of torch's two libraries.
 
 On a processor torch multiplies float32 by MKL, which leaves AVX-512 unused on AMD processors. oneDNN, which torch
 uses for convolutions and bfloat16, takes 0.4 of the time on Zen 5 (benchmarks/LOG.md).
@@ -111,37 +111,6 @@ def amd_family(cpuinfo: Path = Path("/proc/cpuinfo")) -> int:
         text = os.environ.get("PROCESSOR_IDENTIFIER", "")  # of Windows: "AMD64 Family 25 Model 97, AuthenticAMD"
     family = re.search(r"(?:cpu family\s*: |Family )(\d+)", text)
     return int(family[1]) if family and "AuthenticAMD" in text else 0
-
-
-# Symbols up to which the gradient of a table is a matrix product; above, R row additions are cheaper.
-ONE_HOT_PRODUCT_LIMIT = 2048
-
-
-def look_up(table: Tensor, symbols: Tensor) -> Tensor:
-    """table[symbols], (R, M) of (V, M) and (R,)."""
-    if not custom_gradients_work():
-        return table.index_select(0, symbols)
-    rows: Tensor = _LookUp.apply(table, symbols)
-    return rows
-
-
-class _LookUp(torch.autograd.Function):
-    """table[symbols]; a small table's gradient is one product, one-hotᵀ times the gradient, not R row additions."""
-
-    @staticmethod
-    def forward(ctx: Any, table: Tensor, symbols: Tensor) -> Tensor:
-        ctx.save_for_backward(symbols)
-        ctx.rows = table.shape[0]
-        return table.index_select(0, symbols)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Any:
-        (symbols,) = ctx.saved_tensors
-        if ctx.rows > ONE_HOT_PRODUCT_LIMIT:
-            return gradient.new_zeros(ctx.rows, gradient.shape[1]).index_add_(0, symbols, gradient), None
-        one_hot = gradient.new_zeros(ctx.rows, len(symbols))
-        one_hot.scatter_(0, symbols.unsqueeze(0), 1.0)
-        return product(one_hot, gradient.t()), None
 
 
 @cache

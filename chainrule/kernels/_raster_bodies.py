@@ -1,22 +1,18 @@
 """The layers of the PixelCNN family and of the PixelRNN, prepared for single elements."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
-from chainrule.heads import Categorical, DiscretizedLogisticMixture
 from chainrule.kernels._lattice_lstm import lattice_cell
 from chainrule.kernels._raster_convolutions import PIXELS, RasterBody, RasterConvolutions, RasterMemory
-from chainrule.layers._lattice_lstm import lattice_lstm
 from chainrule.state import State
 
 if TYPE_CHECKING:
     from chainrule.layers._lattice_lstm import DiagonalLSTM, RowLSTM
     from chainrule.layers._masked_conv2d import GatedStacks, MaskedResidualBlock, PixelLogits
-    from chainrule.models._raster_model import MaskedImageModel
 
 
 class RasterLogits:
@@ -198,12 +194,13 @@ class RasterDiagonalLSTM(RasterBody):
     """`DiagonalLSTM` layers prepared for single elements.
 
     The stream from the left goes along with the elements. That from the right passes over a row when the row is full,
-    in all layers at once; of them the first may read the image.
+    in all layers at once, by `lattice_lstm`; of them the first may read the image.
     """
 
     whole_rows = frozenset({"input", "left"})
 
-    def __init__(self, layers: "Sequence[DiagonalLSTM]"):
+    def __init__(self, layers: "Sequence[DiagonalLSTM]", lattice_lstm: Callable[..., tuple[Tensor, Tensor]]):
+        self._lattice_lstm = lattice_lstm
         self.input = RasterConvolutions([layer.input_left for layer in layers])
         self.output = RasterConvolutions([layer.output for layer in layers])
         self._layers = list(layers)
@@ -275,7 +272,7 @@ class RasterDiagonalLSTM(RasterBody):
             gates[0] += image_right(row[PIXELS].flip(3)).squeeze(2).permute(2, 0, 1)
         if above["label"] is not None:
             gates = gates + self._label_bias(above["label"], 1).transpose(0, 1).unsqueeze(1)
-        right, _ = lattice_lstm(gates.unsqueeze(2), self._right_side, (0,))  # (L, W, 1, B, M/2)
+        right, _ = self._lattice_lstm(gates.unsqueeze(2), self._right_side, (0,))  # (L, W, 1, B, M/2)
         rights = right.flip(1).permute(0, 3, 4, 2, 1)  # (L, B, M/2, 1, W)
         return {"layers": list(zip(row["left"].chunk(self.input.layers, 1), rights.unbind(0), strict=True))}
 
@@ -298,72 +295,3 @@ def _layer_bias(bias: Tensor | None, label_bias: nn.Module | None, label: Tensor
     """b and what a label adds to it, (B, M); (1, M) where there are no labels."""
     assert bias is not None
     return bias.unsqueeze(0) if label_bias is None else bias + label_bias(label)
-
-
-Conditional = Categorical | DiscretizedLogisticMixture
-
-
-class RasterScan(ABC):
-    """The weights of an image model, prepared for visiting an image element by element.
-
-    A row is a tree of tensors: contributions of the rows above, and features of the elements seen so far.
-    """
-
-    @abstractmethod
-    def begin_row(self, above: State, label: Tensor | None) -> tuple[State, State]:
-        """`above`, which may move on, and a row before its first element."""
-
-    @abstractmethod
-    def predict(self, row: State) -> tuple[Conditional, State]:
-        """Return the conditional of the next element, (B,), and the row."""
-
-    @abstractmethod
-    def read(self, x_prev: Tensor, row: State) -> tuple[State, bool]:
-        """Return the row with one more element, (B,) integers, and whether it is full."""
-
-    @abstractmethod
-    def end_row(self, above: State, row: State) -> State:
-        """`above` for the next row, from a full one."""
-
-
-class MaskedScan(RasterScan):
-    """A row is (from_above, seen), by the names of the convolutions."""
-
-    def __init__(self, model: "MaskedImageModel"):
-        self.model = model
-        self.first, self.body = model.body()
-        self.head = RasterLogits(model.head)
-        self.convolutions = {PIXELS: self.first, **self.body.convolutions, **self.head.convolutions}
-        self.whole_rows = self.body.whole_rows | {PIXELS}
-
-    def begin_row(self, above: State, label: Tensor | None) -> tuple[State, State]:
-        above, from_above = self.body.begin_row(above, label)
-        if PIXELS not in from_above:
-            from_above = {**from_above, PIXELS: self.first.from_above(above[PIXELS])}
-        return above, (from_above, {name: part.begin_row(above[PIXELS]) for name, part in self.convolutions.items()})
-
-    def predict(self, row: State) -> tuple[Conditional, State]:
-        from_above, seen = row
-        column, group = divmod(self.first.count(seen[PIXELS]), self.model.image_shape[0])
-        (h,) = self.first.known(group, seen[PIXELS], from_above[PIXELS], column)
-        h, body = self.body.element(h, group, column, from_above, seen)
-        scores, head = self.head.element(h, group, seen)
-        seen = {**seen, **{name: self._see(name, seen[name], new) for name, new in {**body, **head}.items()}}
-        return Categorical(scores), (from_above, seen)
-
-    def read(self, x_prev: Tensor, row: State) -> tuple[State, bool]:
-        from_above, seen = row
-        pixels = self._see(
-            PIXELS, seen[PIXELS], [self.model._scaled(x_prev, self.model.head.hidden.weight).unsqueeze(1)]
-        )
-        channels, _, width = self.model.image_shape
-        return (from_above, {**seen, PIXELS: pixels}), self.first.count(pixels) == channels * width
-
-    def end_row(self, above: State, row: State) -> State:
-        _, seen = row
-        full = {name: self.convolutions[name].row(seen[name], self.model.image_shape[2]) for name in self.whole_rows}
-        image = torch.cat([above[PIXELS], full[PIXELS]], 2)[:, :, 1:]
-        return {**self.body.end_row(above, full), PIXELS: image}
-
-    def _see(self, name: str, seen: list[Tensor], features: Sequence[Tensor]) -> list[Tensor]:
-        return self.convolutions[name].see(seen, features, whole_row=name in self.whole_rows)

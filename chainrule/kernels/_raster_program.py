@@ -9,9 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from chainrule.heads import Categorical
-from chainrule.heads._head import largest_exponent
-
 if TYPE_CHECKING:
     from chainrule.layers._masked_conv2d import MaskedConv2d, PixelLogits
     from chainrule.models._gated_pixel_cnn import GatedPixelCNN
@@ -58,11 +55,14 @@ class Program:
         levels: V.
         like: a weight, with the type of all numbers.
         components: K, if the colours of a pixel have one mixture of logistics instead of a table each.
+        most: to which the log-scales of the logistics are clamped.
     """
 
-    def __init__(self, image_shape: tuple[int, int, int], levels: int, like: Tensor, components: int = 0):
+    def __init__(
+        self, image_shape: tuple[int, int, int], levels: int, like: Tensor, components: int = 0, most: float = 0.0
+    ):
         self.colours, self.height, self.width = image_shape
-        self.components = components
+        self.components, self._most = components, most
         self.levels, self.like, self.size = levels, like.detach(), 0
         self.row_operations: list[tuple[int, ...]] = []
         self.operations: list[list[tuple[int, ...]]] = [[] for _ in range(1 if components else self.colours)]
@@ -191,10 +191,11 @@ class Program:
 
     def start(
         self, n: int, label: Tensor | None, prefix: Tensor | None, generator: torch.Generator | None
-    ) -> Callable[[int], Tensor]:
+    ) -> Callable[[int], Tensor | None]:
         """Return a function that draws a row of n images, (n, W·C) elements without those of a prefix (n, P).
 
-        It is to be called for one row after the other. The noise of all elements of a row is drawn at its beginning.
+        It is to be called for one row after the other, and returns None for scores that are no distribution. The noise
+        of all elements of a row is drawn at its beginning.
         """
         from chainrule.kernels._compiled_raster import draw_row
 
@@ -214,7 +215,7 @@ class Program:
         limits = torch.finfo(logistic.dtype)
         settings = (self.pixels.present, self.pixels.step, self.levels, self.scores.start, self.components)
 
-        def draw(row: int) -> Tensor:
+        def draw(row: int) -> Tensor | None:
             begin = row * size
             first = min(max(known - begin, 0), size)
             elements = torch.zeros(n, size, dtype=torch.long, device="cpu")
@@ -227,12 +228,10 @@ class Program:
             logistic[first:].clamp_min_(limits.eps / 4).logit_()
             drawn = draw_row(
                 row, row_operations, operations, ends, shifts, weights, sums.numpy(), memory.numpy(), *settings,
-                largest_exponent(logistic.dtype), noise.numpy(), logistic.numpy(), first,
+                self._most, noise.numpy(), logistic.numpy(), first,
                 self.colours, elements.numpy(),
             )  # fmt: skip
-            if not drawn:
-                Categorical(torch.full_like(memory[0, :1], torch.nan)).sample()  # raises
-            return elements[:, first:]
+            return elements[:, first:] if drawn else None
 
         return draw
 

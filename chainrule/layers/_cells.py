@@ -8,7 +8,6 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from chainrule.kernels._bptt import known_activation, last, wide_dtype
-from chainrule.kernels._products import look_up
 from chainrule.kernels._transforms import values_are_known
 from chainrule.layers._pointwise import linear
 from chainrule.state import State
@@ -216,6 +215,7 @@ def project(x: Tensor, weight_ih: Tensor, bias: Tensor | None) -> Tensor:
         columns = weight_ih.index_select(1, x).t()
         return columns if bias is None else columns + bias
     table = weight_ih.t() if bias is None else weight_ih.t() + bias  # (N, G·M)
-    if torch.is_autocast_enabled(x.device.type):
-        table = table.to(torch.get_autocast_dtype(x.device.type))
-    return look_up(table, x)
+    rows = nn.functional.embedding(x, table)
+    if torch.is_autocast_enabled(x.device.type):  # rows, not the table: its gradient is summed in its own type
+        rows = rows.to(torch.get_autocast_dtype(x.device.type))
+    return rows

@@ -1,6 +1,7 @@
 """A masked autoencoder for distribution estimation: binary tables."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import final
 
 import torch
@@ -93,7 +94,7 @@ class MADE(AgnosticColumnModel):
         return self._steps().initial_state(batch_size, self._context(context, batch_size))
 
     def step(self, x_prev: Tensor | None, state: State) -> tuple[Bernoulli, State]:
-        return self._steps().step(x_prev, state)
+        return _stepped(self._steps(), x_prev, state)
 
     def prepare(self) -> Executor:
         return _ColumnExecutor(self)
@@ -111,10 +112,15 @@ class MADE(AgnosticColumnModel):
         if self.context_weights:
             context[0], context[-1] = self.context_weights.get("hidden"), self.context_weights["output"]
         parts = zip(degrees, (layer.bias for layer in layers), weights, context, strict=True)
-        return Columns(self.order, [DegreeLayer(*part) for part in parts])
+        return Columns(self.order, [DegreeLayer(*part) for part in parts], partial(project, bias=None))
 
     def _context(self, context: Tensor | None, batch_size: int) -> Tensor | None:
         return checked_condition(context, batch_size, self.context_size, self.output.weight.dtype)
+
+
+def _stepped(steps: "Columns | _PlainColumns", x_prev: Tensor | None, state: State) -> tuple[Bernoulli, State]:
+    logits, state = steps.step(x_prev, state)
+    return Bernoulli(logits), state
 
 
 class _ColumnExecutor(Executor):
@@ -123,7 +129,7 @@ class _ColumnExecutor(Executor):
     def __init__(self, made: MADE):
         with torch.no_grad():
             columns = made._steps()
-        super().__init__(made, columns.step)
+        super().__init__(made, partial(_stepped, columns))
         self.made, self.columns = made, columns
 
     def draws(
@@ -132,7 +138,7 @@ class _ColumnExecutor(Executor):
         columns = self._columns(prefix)
         if columns is None:
             return super().draws(n, context, prefix, pick, count)
-        return columns.draws(n, self.made._context(context, n), prefix, pick)
+        return columns.draws(n, self.made._context(context, n), prefix, lambda logits: pick(Bernoulli(logits)))
 
     def rows(
         self, n: int, count: int, context: Context, prefix: Tensor | None, pick: Draw, eos: int | None = None
@@ -141,7 +147,8 @@ class _ColumnExecutor(Executor):
         plain = (pick.temperature, pick.top_k, pick.top_p, eos) == (1, None, None, None)
         if columns is None or not plain or not columns.has_loop(count):
             return super().rows(n, count, context, prefix, pick, eos)
-        return columns.rows(n, self.made._context(context, n), prefix, pick.generator)
+        context = self.made._context(context, n)
+        return columns.rows(n, context, prefix, lambda logits: pick(Bernoulli(logits)), pick.generator)
 
     def _columns(self, prefix: Tensor | None) -> Columns | None:
         """Return the columns without gradients, None where modules must be called."""
@@ -162,7 +169,7 @@ class _PlainColumns:
     def initial_state(self, batch_size: int, context: Tensor | None) -> State:
         return context, self.made.output.weight.new_zeros(batch_size, 0)
 
-    def step(self, x_prev: Tensor | None, state: State) -> tuple[Bernoulli, State]:
+    def step(self, x_prev: Tensor | None, state: State) -> tuple[Tensor, State]:
         columns, x, t = self.made.with_column(state[1], x_prev)
         logits = self.made.to_sequence(self.made(x, state[0]).logits)
-        return Bernoulli(logits[:, t]), (state[0], columns)
+        return logits[:, t], (state[0], columns)

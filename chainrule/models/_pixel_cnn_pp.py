@@ -3,15 +3,19 @@
 from typing import Annotated, final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from chainrule._ranges import Layers, Probability, Range, Size, check_sizes
-from chainrule.kernels._mixture_scan import MixtureScan, pixel_cnn_pp
-from chainrule.kernels._raster_bodies import Conditional, RasterScan
+from chainrule.heads import DiscretizedLogisticMixture
+from chainrule.heads._head import largest_exponent
+from chainrule.heads._logistic_mixtures import bin_centres
+from chainrule.kernels._mixture_scan import PyramidScan, pixel_cnn_pp
+from chainrule.kernels._raster_convolutions import RasterConvolutions
 from chainrule.kernels._raster_program import Program
 from chainrule.layers._gated_pyramid import GatedStreams, PixelMixtures
+from chainrule.layers._pointwise import concatenated_elu
 from chainrule.models._conditioned import checked_labels
-from chainrule.models._raster_model import RasterModel, pixel_dependencies
+from chainrule.models._raster_model import Conditional, RasterModel, RasterScan, pixel_dependencies
 from chainrule.state import State
 
 
@@ -94,7 +98,98 @@ class PixelCNNPP(RasterModel):
         return pixel_dependencies(self.streams, self.image_shape)[:length, :length]
 
     def prepared_scan(self) -> RasterScan:
-        return MixtureScan(self)
+        return _MixtureScan(self)
 
     def program(self) -> Program:
-        return pixel_cnn_pp(self)
+        return pixel_cnn_pp(self, largest_exponent(self.output.weight.dtype))
+
+
+class _MixtureScan(RasterScan):
+    """A row holds the contributions from above, the pixels seen, the horizontal stream, and the pixel being drawn."""
+
+    def __init__(self, model: PixelCNNPP):
+        self.model = model
+        self.first = RasterConvolutions([model.streams.first])
+        self.horizontal = PyramidScan(model.streams.horizontal, concatenated_elu)
+        self.head = model.output.weight.flatten(1).t()
+        device = self.head.device
+        self.pairs = {
+            colours: tuple(rows.to(device) for rows in _pairs_of_first(colours))
+            for colours in range(2, model.image_shape[0] + 1)
+        }
+
+    def begin_row(self, above: State, label: Tensor | None) -> tuple[State, State]:
+        pixels = above["pixels"]
+        streams = self.model.streams
+        _, features, vertical = streams.vertical.rows(streams.above(pixels), above["vertical"], label)
+        row = {
+            "from_above": self.first.from_above(pixels[:, :, 1:]),
+            "seen": self.first.begin_row(pixels),
+            "horizontal": self.horizontal.begin_row(above["horizontal"], features, label),
+            "pixel": None,
+        }
+        return {**above, "vertical": vertical}, row
+
+    def predict(self, row: State) -> tuple[DiscretizedLogisticMixture, State]:
+        if row["pixel"] is None:
+            row = self._begin_pixel(row)
+        return self._next_colour(row["pixel"]), row
+
+    def read(self, x_prev: Tensor, row: State) -> tuple[State, bool]:
+        pixel = row["pixel"]
+        earlier = torch.cat([pixel["earlier"], x_prev.unsqueeze(1)], 1)
+        if earlier.shape[1] < self.model.image_shape[0]:
+            return {**row, "pixel": {**self._given(x_prev, pixel), "earlier": earlier}}, False
+        seen = self.first.see(row["seen"], [self.model._with_ones(earlier)], whole_row=True)
+        return {**row, "seen": seen, "pixel": None}, self.first.count(seen) == self.model.image_shape[2]
+
+    def end_row(self, above: State, row: State) -> State:
+        pixels = torch.cat([above["pixels"], self.first.row(row["seen"], self.model.image_shape[2])], 2)[:, :, 1:]
+        return {
+            **above,
+            "pixels": pixels,
+            "horizontal": self.horizontal.end_row(above["horizontal"], row["horizontal"]),
+        }
+
+    def _begin_pixel(self, row: State) -> State:
+        """Return the row with the mixture of the next pixel."""
+        column = self.first.count(row["seen"])
+        (h,) = self.first.known(0, row["seen"], row["from_above"], column)
+        h, horizontal = self.horizontal.pixel(column, h, row["horizontal"])
+        assert self.model.output.bias is not None
+        with torch.autocast(h.device.type, enabled=False):  # as in a pass, see `_outputs`
+            outputs = torch.addmm(self.model.output.bias, nn.functional.elu(h.to(self.head.dtype)), self.head)
+        mixture = self.model.output.mixture(outputs)
+        pixel = {
+            "earlier": torch.empty(len(h), 0, dtype=torch.long, device=h.device),
+            "logits": mixture.logits,
+            "means": mixture.means,
+            "log_scales": mixture.log_scales,
+            "coefficients": mixture.coefficients,
+        }
+        return {**row, "horizontal": horizontal, "pixel": pixel}
+
+    def _next_colour(self, pixel: State) -> DiscretizedLogisticMixture:
+        """Return the first of the colours that are still to be drawn."""
+        means, log_scales = pixel["means"][:, 0], pixel["log_scales"][:, 0]
+        return DiscretizedLogisticMixture(pixel["logits"], means, log_scales, self.model.levels)
+
+    def _given(self, value: Tensor, pixel: State) -> State:
+        """Return the mixture of the colours that are left: posterior weights, means moved by the value of the first."""
+        logits = pixel["logits"] + self._next_colour(pixel).component_log_prob(value)
+        first, others = self.pairs[pixel["means"].shape[1]]
+        coupled = pixel["coefficients"].index_select(1, first)
+        centre = bin_centres(value.to(coupled.dtype), self.model.levels).view(-1, 1, 1)
+        return {
+            "logits": logits,
+            "means": torch.addcmul(pixel["means"][:, 1:], coupled, centre),
+            "log_scales": pixel["log_scales"][:, 1:],
+            "coefficients": pixel["coefficients"].index_select(1, others),
+        }
+
+
+def _pairs_of_first(colours: int) -> tuple[Tensor, Tensor]:
+    """Split the coefficients of the pairs (2,1), (3,1), (3,2), … by whether they couple a colour to the first."""
+    pairs = [(later, earlier) for later in range(colours) for earlier in range(later)]
+    first = torch.tensor([earlier == 0 for _, earlier in pairs], device="cpu")
+    return first.nonzero().flatten(), (~first).nonzero().flatten()

@@ -7,7 +7,7 @@ from torch import nn
 from chainrule._ranges import Layers, Probability, Range, Size
 from chainrule.kernels._raster_bodies import RasterDiagonalLSTM, RasterRowLSTM
 from chainrule.kernels._raster_convolutions import RasterBody, RasterConvolutions
-from chainrule.layers._lattice_lstm import DiagonalLSTM, RowLSTM
+from chainrule.layers._lattice_lstm import DiagonalLSTM, RowLSTM, lattice_lstm
 from chainrule.layers._masked_conv2d import MaskedConv2d, PixelLogits
 from chainrule.models._raster_model import MaskedImageModel
 
@@ -91,6 +91,6 @@ class PixelRNN(MaskedImageModel):
         body: RasterBody = (
             RasterRowLSTM(cast(list[RowLSTM], layers))
             if self.kind == "row"
-            else RasterDiagonalLSTM(cast(list[DiagonalLSTM], layers))
+            else RasterDiagonalLSTM(cast(list[DiagonalLSTM], layers), lattice_lstm)
         )
         return RasterConvolutions([self.first]), body

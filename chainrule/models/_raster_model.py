@@ -1,7 +1,7 @@
 """Models of images that keep, layer by layer, what a raster scan still needs: one image costs one pass."""
 
-from abc import abstractmethod
-from collections.abc import Callable, Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import Any, cast
 
@@ -12,10 +12,10 @@ from torch.distributions import Distribution
 from chainrule._base import Context
 from chainrule._checks import check_prefix
 from chainrule._executor import Executor
-from chainrule.heads import Categorical
+from chainrule.heads import Categorical, DiscretizedLogisticMixture
 from chainrule.heads._adapter import Draw
 from chainrule.kernels._compiled import compiled_loops, first_compiled
-from chainrule.kernels._raster_bodies import Conditional, MaskedScan, RasterScan
+from chainrule.kernels._raster_bodies import RasterLogits
 from chainrule.kernels._raster_convolutions import PIXELS, RasterBody, RasterConvolutions
 from chainrule.kernels._raster_program import Program
 from chainrule.kernels._transforms import may_prepare, needs_plain_form
@@ -78,6 +78,32 @@ def pixel_dependencies(streams: GatedStreams, image_shape: tuple[int, int, int])
     elements = pixels.repeat_interleave(colours, 0).repeat_interleave(colours, 1)
     own = torch.block_diag(*[torch.ones(colours, colours, device="cpu").tril(-1)] * (height * width)) > 0
     return elements | own
+
+
+Conditional = Categorical | DiscretizedLogisticMixture
+
+
+class RasterScan(ABC):
+    """The weights of an image model, prepared for visiting an image element by element.
+
+    A row is a tree of tensors: contributions of the rows above, and features of the elements seen so far.
+    """
+
+    @abstractmethod
+    def begin_row(self, above: State, label: Tensor | None) -> tuple[State, State]:
+        """`above`, which may move on, and a row before its first element."""
+
+    @abstractmethod
+    def predict(self, row: State) -> tuple[Conditional, State]:
+        """Return the conditional of the next element, (B,), and the row."""
+
+    @abstractmethod
+    def read(self, x_prev: Tensor, row: State) -> tuple[State, bool]:
+        """Return the row with one more element, (B,) integers, and whether it is full."""
+
+    @abstractmethod
+    def end_row(self, above: State, row: State) -> State:
+        """`above` for the next row, from a full one."""
 
 
 class RasterModel(ImageModel):
@@ -197,7 +223,9 @@ class RasterExecutor(Executor):
             if prefix is not None and prefix.shape[1]:
                 check_prefix(self.unroll(prefix, state)[0], prefix)
             draw_row = program.start(n, state["label"], prefix, pick.generator)
-            return torch.cat([draw_row(row) for row in range(self.model.image_shape[1])], 1)
+            rows = [draw_row(row) for row in range(self.model.image_shape[1])]
+            nowhere = Categorical(torch.full((1, 1), torch.nan, device="cpu"))  # a draw raises
+            return torch.cat([pick(nowhere) if row is None else row for row in rows], 1)
 
     def _program(self, count: int, pick: Draw) -> Program | None:
         """Return the model's program where it may run, and `count` elements pay for loading numba."""
@@ -290,7 +318,7 @@ class MaskedImageModel(RasterModel):
         return Categorical(scores.unflatten(1, (-1, self.levels)).movedim(2, -1)), above
 
     def prepared_scan(self) -> RasterScan:
-        return MaskedScan(self)
+        return _MaskedScan(self)
 
     def visible_past(self, length: int) -> Tensor:
         """Mark the earlier elements that can influence each conditional through the masks, (T, T) booleans."""
@@ -302,3 +330,46 @@ class MaskedImageModel(RasterModel):
             return scores.unflatten(1, (self.image_shape[0], -1)).sum(2)  # (B, C, H, W)
 
         return raster_dependencies(narrow, read, self.image_shape)[:length, :length]
+
+
+class _MaskedScan(RasterScan):
+    """A row is (from_above, seen), by the names of the convolutions."""
+
+    def __init__(self, model: MaskedImageModel):
+        self.model = model
+        self.first, self.body = model.body()
+        self.head = RasterLogits(model.head)
+        self.convolutions = {PIXELS: self.first, **self.body.convolutions, **self.head.convolutions}
+        self.whole_rows = self.body.whole_rows | {PIXELS}
+
+    def begin_row(self, above: State, label: Tensor | None) -> tuple[State, State]:
+        above, from_above = self.body.begin_row(above, label)
+        if PIXELS not in from_above:
+            from_above = {**from_above, PIXELS: self.first.from_above(above[PIXELS])}
+        return above, (from_above, {name: part.begin_row(above[PIXELS]) for name, part in self.convolutions.items()})
+
+    def predict(self, row: State) -> tuple[Conditional, State]:
+        from_above, seen = row
+        column, group = divmod(self.first.count(seen[PIXELS]), self.model.image_shape[0])
+        (h,) = self.first.known(group, seen[PIXELS], from_above[PIXELS], column)
+        h, body = self.body.element(h, group, column, from_above, seen)
+        scores, head = self.head.element(h, group, seen)
+        seen = {**seen, **{name: self._see(name, seen[name], new) for name, new in {**body, **head}.items()}}
+        return Categorical(scores), (from_above, seen)
+
+    def read(self, x_prev: Tensor, row: State) -> tuple[State, bool]:
+        from_above, seen = row
+        pixels = self._see(
+            PIXELS, seen[PIXELS], [self.model._scaled(x_prev, self.model.head.hidden.weight).unsqueeze(1)]
+        )
+        channels, _, width = self.model.image_shape
+        return (from_above, {**seen, PIXELS: pixels}), self.first.count(pixels) == channels * width
+
+    def end_row(self, above: State, row: State) -> State:
+        _, seen = row
+        full = {name: self.convolutions[name].row(seen[name], self.model.image_shape[2]) for name in self.whole_rows}
+        image = torch.cat([above[PIXELS], full[PIXELS]], 2)[:, :, 1:]
+        return {**self.body.end_row(above, full), PIXELS: image}
+
+    def _see(self, name: str, seen: list[Tensor], features: Sequence[Tensor]) -> list[Tensor]:
+        return self.convolutions[name].see(seen, features, whole_row=name in self.whole_rows)

@@ -69,6 +69,11 @@ def test_log_probabilities_are_those_of_plain_steps(name, start):
     assert_equal_steps(made(**OPTIONS[name]), text(40), start, atol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["rotary", "alibi, short window"])
+def test_a_long_text_moves_within_its_buffer(name):
+    assert_equal_steps(made(**OPTIONS[name]).double(), text(450))
+
+
 @settings(max_examples=15, deadline=None)
 @given(
     st.sampled_from(["rotary", "alibi", "sinusoidal", None]), st.sampled_from(["gelu", "gelu-tanh", "relu", "swiglu"]),

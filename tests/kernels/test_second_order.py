@@ -109,9 +109,7 @@ def test_the_wide_categorical_has_second_derivatives(monkeypatch):
     assert_equal([own], [plain])
 
 
-@pytest.mark.parametrize("limit", [1, 100], ids=["row additions", "product"])
-def test_the_look_up_passes_second_derivatives_on(limit, monkeypatch):
-    monkeypatch.setattr("chainrule.kernels._products.ONE_HOT_PRODUCT_LIMIT", limit)
+def test_the_look_up_passes_second_derivatives_on():
     layer, x = LSTM(N, M, backend="bptt"), torch.randint(N, (B, T))
     inputs = list(layer.parameters())
     dense = nn.functional.one_hot(x, N).double()

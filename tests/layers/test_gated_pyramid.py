@@ -131,7 +131,7 @@ def two_streams(resolutions, height, width, **options):
 @torch.no_grad()
 def test_pixels_are_what_one_pass_gives(resolutions, height, width, options):
     made, x, rows, label, expected = two_streams(resolutions, height, width, **options)
-    got = visited(made, PyramidScan(made), x, rows, label)
+    got = visited(made, PyramidScan(made, concatenated_elu), x, rows, label)
     torch.testing.assert_close(got, expected, rtol=0, atol=1e-11)  # the same sums in another order
 
 
@@ -158,4 +158,4 @@ def test_a_cache_that_is_off_by_one_is_seen_by_this_test():
 
     made, x, rows, label, expected = two_streams(2, 5, 4)
     for broken in (Late, Forgetful, High):
-        assert not torch.allclose(visited(made, broken(made), x, rows, label), expected)
+        assert not torch.allclose(visited(made, broken(made, concatenated_elu), x, rows, label), expected)
