@@ -5,7 +5,6 @@ import glob
 import json
 import os
 import shlex
-import sys
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import chain, islice
@@ -22,7 +21,6 @@ KINDS: dict[str, Kind] = {
 }  # fmt: skip
 """Kinds of data by task name."""
 RECORDS = (".jsonl", ".ndjson", ".parquet")
-_MOST_RATIO, _ALWAYS = 200, 1 << 28  # a file unpacks to so many times its size, or to so many bytes
 _LOOKED_AT = 1000  # records whose keys become columns
 _SLICE = 1 << 14  # rows of a Parquet file that are held in memory
 _MAGIC = "*?["
@@ -151,18 +149,9 @@ def _concatenate(out: IO[bytes], paths: Sequence[str], *, headers: bool, end: by
 
 
 def _unpacked(path: str) -> Generator[bytes, None, None]:
-    """Yield the unpacked bytes of a file, or standard input, in chunks; no more than a multiple of its size."""
-    most, done = sys.maxsize, 0
-    if path != STDIN and is_packed(path):
-        most = max(_ALWAYS, _MOST_RATIO * Path(path).stat().st_size)
+    """Yield the unpacked bytes of a file, or standard input, in chunks."""
     with open_bytes(path) as file:
-        for chunk in read_chunks(file):
-            done += len(chunk)
-            if done > most:
-                raise ValueError(
-                    f"{path}: unpacks to more than {_MOST_RATIO} times its size: unpack it yourself if it may"
-                )
-            yield chunk
+        yield from read_chunks(file)
 
 
 def _records(path: str) -> Iterator[Mapping[str, Any]]:
