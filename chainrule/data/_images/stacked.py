@@ -16,7 +16,7 @@ import numpy.typing as npt
 from chainrule.data._images.source import ImageSource, Pixels, found_levels
 from chainrule.data._text import fingerprint
 
-UNREADABLE = (OSError, EOFError, zlib.error, zipfile.BadZipFile, ValueError)
+UNREADABLE = (OSError, EOFError, zlib.error, zipfile.BadZipFile, ValueError, RuntimeError)  # and encrypted, unknown
 _NUMPY = b"\x93NUMPY"
 
 
