@@ -5,9 +5,8 @@ import glob
 import json
 import os
 import shlex
-import sys
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -22,9 +21,9 @@ KINDS: dict[str, Kind] = {
 }  # fmt: skip
 """Kinds of data by task name."""
 RECORDS = (".jsonl", ".ndjson", ".parquet")
-_MOST_RATIO, _ALWAYS = 200, 1 << 28  # a file unpacks to so many times its size, or to so many bytes
 _LOOKED_AT = 1000  # records whose keys become columns
-_SLICE = 1 << 14  # rows of a Parquet file that are held in memory
+_FEWEST_ROWS, _MOST_ROWS = 64, 1 << 14  # of a Parquet file that are read together
+_FRAME_BYTES = 1 << 26  # of these
 _MAGIC = "*?["
 _BREAKS = str.maketrans("\t\r\n", "   ")
 _WORDS = ("tokens", "words", "form")  # keys of records, and of the tags of the words
@@ -151,24 +150,15 @@ def _concatenate(out: IO[bytes], paths: Sequence[str], *, headers: bool, end: by
 
 
 def _unpacked(path: str) -> Generator[bytes, None, None]:
-    """Yield the unpacked bytes of a file, or standard input, in chunks; no more than a multiple of its size."""
-    most, done = sys.maxsize, 0
-    if path != STDIN and is_packed(path):
-        most = max(_ALWAYS, _MOST_RATIO * Path(path).stat().st_size)
+    """Yield the unpacked bytes of a file, or standard input, in chunks."""
     with open_bytes(path) as file:
-        for chunk in read_chunks(file):
-            done += len(chunk)
-            if done > most:
-                raise ValueError(
-                    f"{path}: unpacks to more than {_MOST_RATIO} times its size: unpack it yourself if it may"
-                )
-            yield chunk
+        yield from read_chunks(file)
 
 
 def _records(path: str) -> Iterator[Mapping[str, Any]]:
     """Yield the records of a file of JSON Lines or Parquet."""
     if plain_name(path).endswith(".parquet"):
-        yield from _parquet_records(path)
+        yield from chain.from_iterable(frame.iter_rows(named=True) for frame in parquet_frames(path))
         return
     with open_bytes(path) as file:
         for number, line in raw_lines(file, path):
@@ -183,16 +173,32 @@ def _records(path: str) -> Iterator[Mapping[str, Any]]:
             yield record
 
 
-def _parquet_records(path: str) -> Iterator[Mapping[str, Any]]:
+@contextmanager
+def parquet_errors(path: str | Path) -> Iterator[None]:
+    """Report what polars raises as one line about the file."""
     import polars
 
     try:
-        table = polars.scan_parquet(path)
-        count = int(table.select(polars.len()).collect().item())
-        for start in range(0, count, _SLICE):
-            yield from table.slice(start, _SLICE).collect().iter_rows(named=True)
-    except polars.exceptions.PolarsError as error:
-        raise ValueError(f"{path}: damaged, or no Parquet file ({error!s:.120}): get it again") from None
+        yield
+    except (polars.exceptions.PolarsError, OSError) as error:
+        first = str(error).partition("\n")[0]
+        raise ValueError(f"{path}: expected a Parquet file ({first:.120}): restore it from a copy") from None
+
+
+def parquet_frames(path: str | Path, *columns: Any) -> Iterator[Any]:
+    """Yield the rows of a Parquet file in frames of polars, more rows in each the smaller they are.
+
+    `columns` are expressions of columns to read in another way.
+    """
+    import polars
+
+    done, rows = 0, _FEWEST_ROWS
+    with parquet_errors(path):
+        table = polars.scan_parquet(path).with_columns(columns)
+        while len(frame := table.slice(done, rows).collect()):
+            yield frame
+            done += len(frame)
+            rows = max(1, min(2 * rows, _MOST_ROWS, rows * _FRAME_BYTES // max(1, int(frame.estimated_size()))))
 
 
 def _text_of(record: Mapping[str, Any], column: str, where: str) -> str:

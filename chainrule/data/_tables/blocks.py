@@ -58,7 +58,8 @@ class CellColumn:
 
     def numbers(self, *, fraction: bool = True) -> NumberCells:
         """Return the cells as numbers; whether one of them is no integer is looked at only where `fraction` says so."""
-        values, series = self.floats(), self._series
+        series = self._series
+        values = np.array(series.cast(polars.Float64, strict=False).to_numpy(), dtype=np.float64)  # NaN for null
         number = series.str.contains(f"^{NUMBER}$").to_numpy()
         rest = np.flatnonzero(~number)
         values[rest] = np.nan
@@ -82,11 +83,6 @@ class CellColumn:
         usual = series.str.contains(f"^{INTEGER}$") & (series.str.len_bytes() <= LONGEST_INTEGER)
         fits = series.cast(polars.Int64, strict=False).abs() <= LARGEST
         return np.array(usual.to_numpy() & fits.fill_null(value=False).to_numpy())
-
-    def floats(self) -> Floats:
-        """Return cells that are all finite numbers or missing as numbers, NaN where missing."""
-        numbers = self._series.cast(polars.Float64, strict=False).to_numpy()
-        return np.array(numbers, dtype=np.float64)  # writable, and NaN in the place of null
 
     def missing(self) -> Flags:
         """(N,) which cells say that there is nothing."""

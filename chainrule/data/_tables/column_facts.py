@@ -60,13 +60,7 @@ class ColumnFacts:
     def add(self, cells: CellColumn, lines: npt.NDArray[np.int64]) -> None:
         """Take more cells, with their line numbers."""
         given, cells = cells, cells if self.dates is None else self.dates.integers(cells, alike=True)
-        first = 0
-        while first < len(cells):
-            # At once where they repeat or are not listed any more; else in parts, so that few are listed in vain.
-            repeat = 10 * len(self._cells) < min(self._most, self.count + self.missing)
-            step = len(cells) if self._overflowed or repeat else self._most
-            self._count(cells.part(slice(first, first + step)))
-            first += step
+        self._count(cells)
         if self._word is not None:
             return  # no column of numbers: its moments are not asked for
         numbers = cells.numbers(fraction=self._fraction is None)

@@ -1,21 +1,19 @@
 """A table on disk, CSV or Parquet, row by row."""
 
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing
-from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import polars
 
 from chainrule.data._delimited import MOST_COLUMNS, DelimitedFile, Row, may_have_decimal_commas, with_point
+from chainrule.data._gather import parquet_errors, parquet_frames
 from chainrule.data._tables.blocks import Block, regular_blocks
 from chainrule.data._tables.first_rows import find_layout, is_header, is_units
 from chainrule.data._text import LONGEST_LINE, check_file
 
-_FIRST_PARQUET_ROWS, _PARQUET_ROWS = 64, 1 << 14  # read together: more the smaller they prove
-_PARQUET_BYTES = 1 << 26  # of these
 _WIDEST = 1000  # columns: of more, too few rows are read together for a column at a time to be faster
 _CELLS = 1 << 16  # held as Python strings at a time
 _CHARACTERS = 1 << 24  # of these, up to the last row
@@ -33,7 +31,8 @@ class TableFile:
         self.path = check_file(path)
         self._parquet = self.path.name.lower().endswith(".parquet")
         if self._parquet:
-            self.names = list(self._read(partial(polars.read_parquet_schema, self.path)))
+            with parquet_errors(path):
+                self.names = list(polars.read_parquet_schema(self.path))
             self.header, self.units, self._before = True, False, 0
             if len(self.names) > MOST_COLUMNS:
                 raise ValueError(
@@ -139,13 +138,6 @@ class TableFile:
             else:
                 yield from rows
 
-    def _read(self, read: Callable[[], Any]) -> Any:
-        try:
-            return read()
-        except (polars.exceptions.PolarsError, OSError) as error:
-            first = str(error).partition("\n")[0]
-            raise ValueError(f"{self.path}: expected a Parquet file ({first}): restore it from a copy") from None
-
     def _parquet_rows(self) -> Generator[Row, None, None]:
         """Yield the rows; nanoseconds of times are kept, which Python would cut to microseconds."""
         columns = polars.selectors
@@ -154,10 +146,6 @@ class TableFile:
             columns.time().dt.to_string("%H:%M:%S%.f"),
             columns.duration("ns").dt.to_string("iso"),
         ]
-        scanned = self._read(partial(polars.scan_parquet, self.path)).with_columns(exact)
-        number, rows = 0, _FIRST_PARQUET_ROWS
-        while len(frame := self._read(scanned.slice(number, rows).collect)):
-            rows = max(1, min(2 * rows, _PARQUET_ROWS, rows * _PARQUET_BYTES // max(1, frame.estimated_size())))
-            for values in frame.iter_rows():
-                number += 1
-                yield number, ["" if value is None else str(value).strip() for value in values]
+        rows = chain.from_iterable(frame.iter_rows() for frame in parquet_frames(self.path, *exact))
+        for number, values in enumerate(rows, 1):
+            yield number, ["" if value is None else str(value).strip() for value in values]

@@ -253,6 +253,10 @@ def test_a_damaged_archive_is_refused(tmp_path):
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("images.npy", content.getvalue()[:-30])
     assert "it ends in image 6 of 7" in refusal(path)
+    encrypted = bytearray(path.read_bytes())
+    encrypted[encrypted.rindex(b"PK\1\2") + 8] |= 1
+    path.write_bytes(encrypted)
+    assert "password required" in refusal(path)
 
 
 @pytest.mark.parametrize("reading", [None, Reading(colour="grey"), Reading(colour="rgb")])
