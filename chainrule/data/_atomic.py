@@ -14,6 +14,7 @@ from chainrule._typed_json import field_types, read_fields
 from chainrule.data._text import refuse_device
 
 _LONGEST_JSON = 1 << 26  # bytes; a vocabulary of three million words
+_MOST_BRACKETS = 1 << 22
 _LONGEST_HEADER = 1 << 24  # bytes of a safetensors file; 100,000 tensors
 
 
@@ -89,9 +90,9 @@ def check_header(path: Path) -> None:
 
 
 def parse_json(text: bytes) -> Any:
-    """Parse JSON whose size is bounded, as parsed values take up to 30 times the memory of the text."""
-    if len(text) > _LONGEST_JSON:
-        raise ValueError(f"more than {_LONGEST_JSON >> 20} MiB")
+    """Parse JSON whose size and structure are bounded, as parsed values take up to 30 times the memory of the text."""
+    if len(text) > _LONGEST_JSON or text.count(b"[") + text.count(b"{") > _MOST_BRACKETS:
+        raise ValueError(f"more than {_LONGEST_JSON >> 20} MiB, or {_MOST_BRACKETS:,} lists and objects")
     try:
         return json.loads(text)
     except RecursionError:

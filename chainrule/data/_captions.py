@@ -30,6 +30,7 @@ from chainrule.data._vocabulary import Ids
 
 _HEADERS = ("image,caption", "image_name,caption_text")
 CAPTIONS = (".txt", ".tsv", ".csv", ".json")
+_MOST_BYTES = 1 << 28  # of JSON, which is held in memory
 _NUMBERED = re.compile(r"#\d+$")
 
 
@@ -73,10 +74,13 @@ def read_captions(path: str | Path) -> Iterator[Caption]:
 def _coco_captions(path: str | Path) -> Iterator[Caption]:
     """Yield the captions of COCO's annotations, numbered as the annotations from 1."""
     with open_bytes(check_file(path)) as file:
-        try:
-            content = json.load(file)
-        except (ValueError, RecursionError):
-            content = None
+        raw = file.read(_MOST_BYTES + 1)
+    if len(raw) > _MOST_BYTES:
+        raise ValueError(f"{path}: expected at most {_MOST_BYTES >> 20} MiB of JSON, got more: write lines instead")
+    try:
+        content = json.loads(raw)
+    except (ValueError, RecursionError):
+        content = None
     fields = content if isinstance(content, dict) else {}
     images, annotations = fields.get("images"), fields.get("annotations")
     if not isinstance(images, list) or not isinstance(annotations, list):

@@ -19,7 +19,7 @@ Row = tuple[int, list[str]]
 GROUPING = ". '\N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}"  # between groups of three digits of such a number
 DECIMAL_COMMA = re.compile(f"[+-]?[0-9]{{1,3}}(?:[{GROUPING}]?[0-9]{{3}})*,[0-9]+")  # 1.234,5
 MOST_COLUMNS = 1 << 12
-_LARGEST_CELL = 1 << 22  # characters
+LARGEST_CELL = 1 << 22  # characters
 _ROWS_TO_COMPARE = 20
 _BEGINNING = 1 << 16  # bytes that these rows are looked for in, and the rest of a line
 
@@ -180,7 +180,7 @@ def _has_rows(cell: str, delimiter: str, width: int) -> bool:
     )
 
 
-csv.field_size_limit(_LARGEST_CELL)
+csv.field_size_limit(LARGEST_CELL)
 
 
 def parse_types(text: str) -> dict[str, str]:

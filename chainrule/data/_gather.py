@@ -5,6 +5,7 @@ import glob
 import json
 import os
 import shlex
+import sys
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from itertools import chain, islice
@@ -21,6 +22,7 @@ KINDS: dict[str, Kind] = {
 }  # fmt: skip
 """Kinds of data by task name."""
 RECORDS = (".jsonl", ".ndjson", ".parquet")
+_MOST_RATIO, _ALWAYS = 200, 1 << 28  # a file unpacks to so many times its size, or to so many bytes
 _LOOKED_AT = 1000  # records whose keys become columns
 _FEWEST_ROWS, _MOST_ROWS = 64, 1 << 14  # of a Parquet file that are read together
 _FRAME_BYTES = 1 << 26  # of these
@@ -150,9 +152,18 @@ def _concatenate(out: IO[bytes], paths: Sequence[str], *, headers: bool, end: by
 
 
 def _unpacked(path: str) -> Generator[bytes, None, None]:
-    """Yield the unpacked bytes of a file, or standard input, in chunks."""
+    """Yield the unpacked bytes of a file, or standard input, in chunks; no more than a multiple of its size."""
+    most, done = sys.maxsize, 0
+    if path != STDIN and is_packed(path):
+        most = max(_ALWAYS, _MOST_RATIO * Path(path).stat().st_size)
     with open_bytes(path) as file:
-        yield from read_chunks(file)
+        for chunk in read_chunks(file):
+            done += len(chunk)
+            if done > most:
+                raise ValueError(
+                    f"{path}: unpacks to more than {_MOST_RATIO} times its size: unpack it yourself if it may"
+                )
+            yield chunk
 
 
 def _records(path: str) -> Iterator[Mapping[str, Any]]:

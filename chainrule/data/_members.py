@@ -9,15 +9,18 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar, cast
+from typing import Any, BinaryIO, Self, TypeVar, cast
 from weakref import finalize
 
-from chainrule.data._text import no_such_file, refuse_device, refuse_stdin
+from chainrule.data._text import no_such_file, read_chunks, refuse_device, refuse_stdin
 
 TARS = (".tar.gz", ".tgz", ".tar")
 ARCHIVES = (*TARS, ".zip")
 _CHUNK = 1 << 20
 LARGEST = 1 << 28  # bytes of a file in an archive, which is held in memory while it is read
+_MOST_ENTRIES = 1 << 18  # of an archive, whose list is held in memory and takes long to read
+_MOST_ATTRIBUTES = 1000  # that a tar archive gives to all of its files
+_LONGEST_RECORD = 1 << 16  # bytes of a header in a tar archive that extends another: attributes, long names
 _DAMAGED = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError)  # and encrypted, unknown
 
 
@@ -81,18 +84,18 @@ class Members:
     # Archives stay open: each opening would read a tar archive from its beginning, and the list of a zip file.
 
     def _of_tar(self) -> Iterator[Member]:
-        archive = tarfile.open(self.path)  # noqa: SIM115  closed with the last of its members
+        archive = _open_tar(self.path)
         finalize(self, archive.close)
-        for member in archive:
+        for member in _listed_tar(archive):
             if member.isfile() and is_visible(member.name, self._endings):
                 yield self._member(member.name, member.size, partial(_of_tar, archive, member))
 
     def _of_zip(self) -> Iterator[Member]:
         archive = zipfile.ZipFile(self.path)
         finalize(self, archive.close)
-        for info in archive.infolist():
+        for info in _listed(archive.infolist()):
             if not info.is_dir() and is_visible(info.filename, self._endings):
-                yield self._member(info.filename, info.file_size, partial(archive.read, info))
+                yield self._member(info.filename, info.file_size, partial(_of_zip, archive, info))
 
     def _member(self, name: str, size: int, read: Callable[[], bytes]) -> Member:
         return Member(name, f"{self.path}, {name}", partial(self._content, f"{self.path}, {name}", size, read))
@@ -136,8 +139,10 @@ def file_names(path: Path) -> Iterator[str]:
             names = (file.relative_to(path).as_posix() for file in path.rglob("*") if file.is_file())
             yield from (name for name in names if is_visible(name, ("",)))
         elif kind.endswith(TARS):
-            with tarfile.open(path) as tar:
-                yield from (member.name for member in tar if member.isfile() and is_visible(member.name, ("",)))
+            with _open_tar(path) as tar:
+                yield from (
+                    member.name for member in _listed_tar(tar) if member.isfile() and is_visible(member.name, ("",))
+                )
         elif kind.endswith(ARCHIVES):
             with zipfile.ZipFile(path) as archive:
                 yield from (name for name in archive.namelist() if is_visible(name, ("",)) and name[-1] != "/")
@@ -151,8 +156,62 @@ def is_visible(name: str, endings: tuple[str, ...]) -> bool:
     return name.lower().endswith(endings) and not hidden
 
 
+class _BoundedTarInfo(tarfile.TarInfo):
+    """A header of a tar archive; one that extends others is read into memory, and may say that it is of any size."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        member = super().frombuf(buf, encoding, errors)
+        if member.type in _EXTENDING and member.size > _LONGEST_RECORD:
+            raise RuntimeError(f"a header of {member.size:,} bytes: expected at most {_LONGEST_RECORD:,}")
+        if member.type == tarfile.GNUTYPE_SPARSE:
+            raise RuntimeError(_SPARSE)
+        return member
+
+    def _proc_gnusparse_10(self, *where: Any) -> None:  # tarfile's own would read a map of any length
+        raise RuntimeError(_SPARSE)
+
+
+_SPARSE = "a file with holes: pack it without --sparse"
+_EXTENDING = (
+    tarfile.XHDTYPE,
+    tarfile.XGLTYPE,
+    tarfile.SOLARIS_XHDTYPE,
+    tarfile.GNUTYPE_LONGNAME,
+    tarfile.GNUTYPE_LONGLINK,
+)
+
+
+def _open_tar(path: Path) -> tarfile.TarFile:
+    return tarfile.open(path, tarinfo=_BoundedTarInfo)
+
+
+Entry = TypeVar("Entry")
+
+
+def _listed(entries: Iterable[Entry]) -> Iterator[Entry]:
+    """Yield the entries of an archive, up to a number that can be held in memory."""
+    for number, entry in enumerate(entries):
+        if number == _MOST_ENTRIES:
+            raise RuntimeError(f"more than {_MOST_ENTRIES:,} entries: unpack it into a folder")
+        yield entry
+
+
+def _listed_tar(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    for member in _listed(archive):
+        member.pax_headers = {}  # held as long as the archive is open, and of no use any more
+        if len(archive.pax_headers) > _MOST_ATTRIBUTES:
+            raise RuntimeError(f"more than {_MOST_ATTRIBUTES:,} attributes of all files")
+        yield member
+
+
 def _of_tar(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
     return cast(BinaryIO, archive.extractfile(member)).read()
+
+
+def _of_zip(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
+    with archive.open(info) as file:  # in pieces: at once, a file that is larger than announced is unpacked whole
+        return b"".join(read_chunks(cast(BinaryIO, file)))
 
 
 def _opened(path: Path) -> BinaryIO:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import chainrule
-from chainrule.data import midi_file, png, write_wav
+from chainrule.data import _gather, midi_file, png, write_wav
 
 FLAGS = ("--steps", 2, "--hidden-size", 8, "--batch-size", 2, "--chunk-length", 8, "--kneser-ney-order", 0)
 LINES = [f"line {number} of a log" for number in range(120)]
@@ -94,6 +94,12 @@ def test_damage_is_one_line_and_leaves_nothing(refused, tmp_path, name, content,
     (tmp_path / name).write_bytes(content)
     assert message in refused("train", tmp_path / name, "--out", tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_bomb_is_refused_before_it_fills_the_disk(refused, tmp_path, monkeypatch):
+    monkeypatch.setattr(_gather, "_ALWAYS", 1 << 20)
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(bytes(1 << 24)))
+    assert "unpacks to more than 200 times its size" in refused("train", tmp_path / "a.txt.gz", "--out", "x")
 
 
 def test_a_pattern_without_files_is_named(refused, tmp_path):

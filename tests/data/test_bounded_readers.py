@@ -45,7 +45,8 @@ def test_too_many_columns_are_refused_at_once(tmp_path):
 
 def test_json_is_bounded(tmp_path, monkeypatch):
     monkeypatch.setattr(atomic, "_LONGEST_JSON", 100)
-    for content in (b'"' + b"a" * 100 + b'"', b"[" * 9):
+    monkeypatch.setattr(atomic, "_MOST_BRACKETS", 10)
+    for content in (b"[" * 11, b'"' + b"a" * 100 + b'"', b"[" * 9):
         with pytest.raises(ValueError):
             parse_json(content)
     with pytest.raises(ValueError, match=r"words\.json: expected at most"):

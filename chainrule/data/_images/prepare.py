@@ -12,7 +12,7 @@ import numpy.typing as npt
 from chainrule.data._batches import check_fraction, hold_out
 from chainrule.data._images.folder import ImageFolder, Reading, images_in
 from chainrule.data._images.source import ImageLabels, ImageSource, Pixels, Reduction
-from chainrule.data._images.stacked import UNREADABLE, Header, StackedImages, image_layout, open_array
+from chainrule.data._images.stacked import UNREADABLE, Header, StackedImages, image_layout, open_array, read_bytes
 from chainrule.data._kinds import IMAGES, file_and_array
 from chainrule.data._members import ARCHIVES
 from chainrule.data._store import Store, StoreWriter
@@ -22,6 +22,7 @@ FAVOURITES = ("x_train", "train_images", "images_train", "train", "images", "x",
 _LABELS_OF = (("x", "y"), ("images", "labels"), ("image", "label"), ("train", "train_labels"), ("data", "labels"))
 _HELD_OUT = ("valid", "validation", "val")
 _MOST_LABELS = 1 << 16
+_MOST_ARRAYS = 1 << 10  # in an .npz file: the header of each is read
 
 
 def open_source(
@@ -68,6 +69,11 @@ def _of_archive(path: Path, array: str | None, labelled: bool | None) -> ImageSo
     except UNREADABLE as error:
         raise ValueError(f"{path}: no .npz file, or damaged ({error}): restore it from a copy") from None
     names = [member.removesuffix(".npy") for member in members if member.endswith(".npy")]
+    if len(names) > _MOST_ARRAYS:
+        raise ValueError(
+            f"{path}: expected at most {_MOST_ARRAYS:,} arrays, got {len(names):,}: store the images as one array "
+            "(N, H, W) or (N, H, W, 3)"
+        )
     if array is not None and array not in names:
         raise ValueError(f"{path}: there is no array {array!r} (there are: {', '.join(names):.200})")
     chosen = array or _the_images(path, names)
@@ -160,7 +166,7 @@ def _labels(path: Path, array: str | None, count: int) -> ImageLabels:
     at = "" if array is None else f": the array {array!r}"
     with open_array(path, array) as (file, header):
         try:
-            raw = file.read(count * header.dtype.itemsize)
+            raw = read_bytes(file, count * header.dtype.itemsize)
             if len(raw) < count * header.dtype.itemsize:
                 raise ValueError(f"it holds {len(raw) // header.dtype.itemsize} labels of {count}")
             if file.read(1):

@@ -1,6 +1,7 @@
 """Images stored one after another in a file: arrays of NumPy, and idx files as MNIST comes in."""
 
 import gzip
+import io
 import math
 import zipfile
 import zlib
@@ -8,16 +9,20 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, BinaryIO, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from chainrule.data._images.source import ImageSource, Pixels, found_levels
-from chainrule.data._text import fingerprint
+from chainrule.data._text import fingerprint, read_chunks
 
 UNREADABLE = (OSError, EOFError, zlib.error, zipfile.BadZipFile, ValueError, RuntimeError)  # and encrypted, unknown
 _NUMPY = b"\x93NUMPY"
+_LONGEST_HEADER = 10_000  # bytes of the shape and type of an .npy file, NumPy's limit too
+_LARGEST_IMAGE = 1 << 28  # bytes; Pillow, too, reads no larger ones
+_MOST_IMAGES = 1 << 24
 
 
 class Header(NamedTuple):
@@ -58,6 +63,15 @@ class StackedImages(ImageSource):
         self.count = header.shape[0]
         if not self.count:
             raise ValueError(f"{self.label}: expected at least one image, got none")
+        if self.count > _MOST_IMAGES:
+            raise ValueError(
+                f"{self.label}: expected at most {_MOST_IMAGES:,} images, got {self.count}: split the file"
+            )
+        if math.prod(self.shape) * header.dtype.itemsize > _LARGEST_IMAGE:
+            raise ValueError(
+                f"{self.label}: expected images of at most {_LARGEST_IMAGE >> 20} MiB, got an array of shape "
+                f"{header.shape} of {header.dtype}: cut or scale them"
+            )
 
     @cached_property
     def levels(self) -> int:
@@ -82,17 +96,17 @@ class StackedImages(ImageSource):
         shape, dtype, by_columns = self._header
         size, done = math.prod(shape[1:]) * dtype.itemsize, 0
         with open_array(self.path, self._array) as (file, _):
-            if by_columns:  # the numbers of an image are far apart
-                raw = file.read(self.count * size)
-                if len(raw) < self.count * size:
-                    raise EOFError(f"it ends after {len(raw)} bytes of {self.count * size}")
-                array = np.frombuffer(raw, dtype).reshape(shape, order="F")
-                for start in range(0, self.count, rows):
-                    yield np.ascontiguousarray(array[start : start + rows])
+            if by_columns:  # the numbers of an image are far apart: a plain file lets them be picked
+                with TemporaryFile() as plain:
+                    plain.writelines(read_chunks(file, self.count * size))
+                    plain.flush()
+                    array = np.memmap(plain, dtype, "r", shape=shape, order="F")
+                    for start in range(0, self.count, rows):
+                        yield np.ascontiguousarray(array[start : start + rows])
                 return
             while done < self.count:
                 count = min(rows, self.count - done)
-                raw = file.read(count * size)
+                raw = read_bytes(file, count * size)
                 if len(raw) < count * size:
                     raise EOFError(f"it ends in image {done + len(raw) // size} of {self.count}")
                 yield np.frombuffer(raw, dtype).reshape(count, *shape[1:])
@@ -173,10 +187,19 @@ def _numpy_header(file: BinaryIO, version: tuple[int, int]) -> Header:
     if version not in ((1, 0), (2, 0)):
         raise ValueError(f"format {version} of .npy is not read")
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    packed = file.read(2 * version[0])
+    size = int.from_bytes(packed, "little")
+    if size > _LONGEST_HEADER:
+        raise ValueError(f"a header of {size} bytes")
     try:
-        shape, by_columns, dtype = read(file)
+        shape, by_columns, dtype = read(io.BytesIO(packed + file.read(size)))
     except Exception as error:  # NumPy parses it as a Python literal: whatever tokenizer and compiler may raise
         raise ValueError(" ".join(str(error).split())) from None
     if any(type(length) is not int or length < 0 for length in shape):
         raise ValueError(f"an array of shape {shape}")
     return Header(shape, dtype, by_columns and len(shape) > 1)
+
+
+def read_bytes(file: BinaryIO, size: int) -> bytes:
+    """Read so many bytes, or all that are left, piece by piece: a file may announce more than it holds."""
+    return b"".join(read_chunks(file, size))

@@ -1,8 +1,10 @@
 """Image files and archives that were made to do harm: start a program, take all memory, or never end."""
 
 import ast
+import gzip
 import io
 import os
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -11,13 +13,16 @@ import pytest
 from PIL import Image
 
 import chainrule
+from chainrule.data import _members as members
 from chainrule.data._images import Reading, folder, open_source, prepare_images, stacked
+from chainrule.data._members import Members
 
 POSTSCRIPT = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 16 16\n%%EndComments\nshowpage\n%%EOF\n"
 
 
-def npy(header: bytes, data: bytes = b"") -> bytes:
-    return b"\x93NUMPY\1\0" + len(header).to_bytes(2, "little") + header + data
+def npy(header: bytes, data: bytes = b"", version: bytes = b"\1\0", size: int | None = None) -> bytes:
+    length = (len(header) if size is None else size).to_bytes(2 * version[0], "little")
+    return b"\x93NUMPY" + version + length + header + data
 
 
 def described(shape: str, order: bool = False) -> bytes:
@@ -64,8 +69,10 @@ def test_the_formats_of_the_manual_are_read(suffix):
     [
         (npy(b"{'descr': '|u1', 'shape': (12, 5, 6, \n", bytes(360)), "expected an array of NumPy"),
         (npy(b"(" * 9000), "expected an array of NumPy"),
+        (npy(b"", version=b"\2\0", size=1 << 31), "a header of 2147483648 bytes"),
         (npy(described("(-12, 5, 6)"), bytes(360)), "an array of shape"),
-        (npy(described(f"({10**30}, 5, 6)"), bytes(360)), "it ends in image 12 of 1000000"),
+        (npy(described(f"({10**30}, 5, 6)"), bytes(360)), "at most 16,777,216 images"),
+        (npy(described("(2, 100000, 100000)"), bytes(360)), "at most 256 MiB"),
         (npy(described("(2, 5, 6)"), bytes(40)), "it ends in image 1 of 2"),
     ],
 )  # fmt: skip
@@ -101,6 +108,56 @@ def test_a_fortran_array_is_copied_only_as_far_as_it_is_announced(tmp_path):
         archive.writestr("images.npy", npy(described("(3, 5, 6)", order=True), bytes(range(90)) + bytes(1 << 20)))
     whole = np.arange(90, dtype=np.uint8).reshape((3, 5, 6), order="F")
     assert np.array_equal(np.concatenate(list(stacked.StackedImages(path, "images").blocks()))[:, 0], whole)
+
+
+def tar_of(path: Path, kind: bytes, size: int) -> None:
+    first, image = tarfile.TarInfo("long"), tarfile.TarInfo("0.png")
+    first.type, first.size = kind, size
+    record = f"{size} comment=".encode()
+    content = (record + b"a" * (size - len(record) - 1) + b"\n") + bytes(-size % 512)
+    path.write_bytes(gzip.compress(first.tobuf(tarfile.GNU_FORMAT) + content + image.tobuf() + bytes(1024)))
+
+
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.GNUTYPE_LONGNAME])
+def test_a_tar_header_that_extends_others_is_bounded(tmp_path, kind):
+    """It is read into memory, and may say that it is of any size."""
+    path = tmp_path / "images.tar.gz"
+    tar_of(path, kind, 1 << 17)
+    with pytest.raises(ValueError, match="a header of 131,072 bytes"):
+        Members(path, (".png",), "image")
+    tar_of(path, kind, 1 << 12)
+    assert len(Members(path, ("",), "image").files) == 1
+
+
+def test_an_archive_of_too_many_entries_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(members, "_MOST_ENTRIES", 2)
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive, tarfile.open(tmp_path / "a.tar", "w") as tar:
+        for number in range(3):
+            archive.writestr(f"{number}.txt", "")
+            tar.addfile(tarfile.TarInfo(f"{number}.txt"))
+    for name in ("a.zip", "a.tar"):
+        with pytest.raises(ValueError, match="more than 2 entries"):
+            Members(tmp_path / name, (".png",), "image")
+
+
+def test_a_file_with_holes_in_an_archive_is_refused(tmp_path):
+    """The map of its holes may be of any length, and was read into memory."""
+    old, new = tarfile.TarInfo("0.png"), tarfile.TarInfo("0.png")
+    old.type, new.size = tarfile.GNUTYPE_SPARSE, 1 << 20
+    new.pax_headers = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.realsize": "9"}
+    for info, form in ((old, tarfile.GNU_FORMAT), (new, tarfile.PAX_FORMAT)):
+        (tmp_path / "a.tar").write_bytes(info.tobuf(form) + b"1000000\n" + b"1\n" * (1 << 19) + bytes(1024))
+        with pytest.raises(ValueError, match="a file with holes"):
+            Members(tmp_path / "a.tar", (".png",), "image")
+
+
+def test_too_many_arrays_are_refused(tmp_path):
+    """The list of the archive was read again for each of them."""
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        for number in range(1025):
+            archive.writestr(f"{number}.npy", b"")
+    with pytest.raises(ValueError, match="at most 1,024 arrays, got 1,025"):
+        open_source(tmp_path / "a.npz")
 
 
 def test_an_image_of_too_many_pixels_is_refused(tmp_path, monkeypatch):
