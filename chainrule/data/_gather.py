@@ -26,6 +26,7 @@ _MOST_RATIO, _ALWAYS = 200, 1 << 28  # a file unpacks to so many times its size,
 _LOOKED_AT = 1000  # records whose keys become columns
 _FEWEST_ROWS, _MOST_ROWS = 64, 1 << 14  # of a Parquet file that are read together
 _FRAME_BYTES = 1 << 26  # of these
+_EQUAL_CELLS, _CELLS_OF_A_BYTE = 1 << 24, 64  # that a Parquet file may announce: columns that repeat are packed well
 _MAGIC = "*?["
 _BREAKS = str.maketrans("\t\r\n", "   ")
 _WORDS = ("tokens", "words", "form")  # keys of records, and of the tags of the words
@@ -191,7 +192,7 @@ def parquet_errors(path: str | Path) -> Iterator[None]:
 
     try:
         yield
-    except (polars.exceptions.PolarsError, OSError) as error:
+    except (polars.exceptions.PolarsError, polars.exceptions.PanicException, OSError) as error:
         first = str(error).partition("\n")[0]
         raise ValueError(f"{path}: expected a Parquet file ({first:.120}): restore it from a copy") from None
 
@@ -206,6 +207,11 @@ def parquet_frames(path: str | Path, *columns: Any) -> Iterator[Any]:
     done, rows = 0, _FEWEST_ROWS
     with parquet_errors(path):
         table = polars.scan_parquet(path).with_columns(columns)
+        count, size = int(table.select(polars.len()).collect().item()), Path(path).stat().st_size
+        if count * len(table.collect_schema()) > max(_EQUAL_CELLS, _CELLS_OF_A_BYTE * size):
+            raise ValueError(
+                f"{path}: announces {count:,} rows in {size:,} bytes, so that nearly all are equal: keep some of them"
+            )
         while len(frame := table.slice(done, rows).collect()):
             yield frame
             done += len(frame)

@@ -67,6 +67,24 @@ def test_rows_of_long_cells_are_read_in_small_blocks(tmp_path, monkeypatch):
     assert [len(block) for block in TableFile(path, header=True).blocks()] == [3, 3, 3, 1]
 
 
+def test_parquet_that_announces_more_than_it_can_hold_is_refused(tmp_path):
+    path = tmp_path / "rows.parquet"
+    polars.DataFrame({"a": polars.repeat(1, 1 << 25, eager=True)}).write_parquet(path)
+    with pytest.raises(ValueError, match="announces 33,554,432 rows in"):
+        next(TableFile(path).rows())
+
+
+def test_parquet_at_which_polars_panics_is_refused_in_one_line(tmp_path, monkeypatch):
+    def collect(frame):
+        raise polars.exceptions.PanicException("range end index 9 out of range")
+
+    path = tmp_path / "rows.parquet"
+    polars.DataFrame({"a": [1, 2]}).write_parquet(path)
+    monkeypatch.setattr(polars.LazyFrame, "collect", collect)
+    with pytest.raises(ValueError, match=r"rows\.parquet: expected a Parquet file \(range end"):
+        next(TableFile(path).rows())
+
+
 def test_rows_of_long_cells_of_parquet_are_read_a_few_at_a_time(tmp_path, monkeypatch):
     """5,000 cells of a megabyte, packed into 10 kB, took 10 GB."""
     path = tmp_path / "rows.parquet"
