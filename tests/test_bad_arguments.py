@@ -65,7 +65,9 @@ def refused(ask, name):
 def test_data_of_a_wrong_type_are_refused(runs, task, kind):
     run, value = runs[task], WRONG[kind]
     for name in READING:
-        default = (value is None and name in ("evaluate", "inspect")) or (kind == "bytes" and name == "compress")
+        default = (value is None and name in ("evaluate", "inspect", "forecast")) or (
+            kind == "bytes" and name == "compress"
+        )
         fits = (task, kind) in (("sound", "numbers"), ("caption", "mixed"))  # one sound; a list of paths
         if name in run.capabilities and not default and not fits and not (task == "images" and name == "inspect"):
             refused(lambda name=name: getattr(run, name)(value), ("data", "target: data"))

@@ -24,7 +24,7 @@ from torch import Tensor
 from chainrule._base import AutoregressiveModel
 from chainrule._modes import device_of
 from chainrule.data import Vocabulary
-from chainrule.data._text import decode_chunks, name_of, open_bytes, read_chunks
+from chainrule.data._text import decode_chunks, name_of, open_bytes, read_chunks, with_line_feeds
 from chainrule.data._vocabulary import Ids, cut_before_space
 from chainrule.models import TransformerLM
 from chainrule.state import State
@@ -50,7 +50,7 @@ def read_stream(path: str, *, strict: bool) -> Generator[str, None, None]:
     """Read a file (`-`: standard input) in pieces of text."""
     with open_bytes(path) as file:
         chunks = read_chunks(file, size=_PIECE_BYTES)
-        yield from decode_chunks(chunks, name=name_of(path), strict=strict)
+        yield from decode_chunks(with_line_feeds(chunks) if strict else chunks, name=name_of(path), strict=strict)
 
 
 def read_pieces(path: str, *, strict: bool) -> Generator[tuple[int, str], None, None]:
@@ -58,6 +58,7 @@ def read_pieces(path: str, *, strict: bool) -> Generator[tuple[int, str], None, 
     line = 1
     with open_bytes(path) as file:
         chunks = iter(partial(file.readline, _PIECE_BYTES), b"")
+        chunks = with_line_feeds(chunks) if strict else chunks
         for piece in decode_chunks(chunks, name=name_of(path), strict=strict):
             for part in _LINE.findall(piece):
                 yield line, part
