@@ -137,7 +137,6 @@ def finite(value: Any) -> Any:
 
 
 _STREAMED = "stream"  # which is what /v1/completions does
-_HELD_OUT = ("evaluate", "inspect")  # which take held-out data where none are given
 _ONE = ("first", "last")  # arguments that are one item of data
 
 
@@ -212,7 +211,7 @@ def _body(run: Run, verb: str) -> type[BaseModel]:
             definitions[name] = (str, ...)
         elif argument.annotation is Any:
             kind = Any if name in _ONE else list[Any]
-            definitions[name] = (kind | None, None) if verb in _HELD_OUT else (kind, ...)
+            definitions[name] = (kind | None, None) if argument.default is None else (kind, ...)
         else:
             definitions[name] = (argument.annotation, argument.default)
     options = run.options_of(verb)

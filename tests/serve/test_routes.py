@@ -136,6 +136,13 @@ def test_answers_are_those_of_the_method(task, capability, runs, post):
         assert found["rows"] == [np.asarray(row).tolist() for row in rows]
 
 
+def test_a_forecast_without_data_continues_the_series_of_training(runs, post):
+    status, found = post("forecast", "forecast", {"paths": 4, "seed": 1})
+    assert status == 200, found
+    own = runs("forecast").forecast(paths=4, seed=1)["mean"]
+    assert [row["mean"] for row in found["rows"]] == pytest.approx(list(own), rel=1e-5)
+
+
 @pytest.mark.parametrize("task", ["table", "forecast", "tag", "classify"])
 def test_answers_do_not_say_where_a_run_lies(task, runs, post):
     status, found = post(task, "inspect", {})
