@@ -1,4 +1,4 @@
-"""The masks equal those of the equations for any order and degrees, and nothing else is read."""
+"""For any order and degrees the masks equal the equations."""
 
 import itertools
 

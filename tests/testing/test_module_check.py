@@ -17,7 +17,7 @@ X = torch.randint(VOCABULARY, (3, 6), generator=torch.Generator().manual_seed(0)
 
 
 def checked(module, *names, x=X, **options):
-    """The report of a module, from these checks of the contract and those of `check`, and its results by name."""
+    """Run the named checks on a module; return the report, and its results by name."""
     kept = tuple(one for one in CHECKS if one.__name__.removeprefix("check_") in names)
     assert len(kept) == len(names)
     torch.manual_seed(0)

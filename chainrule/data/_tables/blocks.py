@@ -160,8 +160,8 @@ def regular_blocks(file: BinaryIO, delimiter: str, width: int, line: int) -> Gen
 def _regular_rows(delimiter: str, width: int) -> str:
     """Return the regular expression of lines that every reader of CSV cuts into the same cells.
 
-    A cell has a quote only if it stands in quotes, and no character that readers treat in different ways: control
-    characters, some of which Python's `strip` takes, and the byte order mark.
+    A quote may only stand in a quoted cell. Characters that readers treat in different ways are excluded: control
+    characters and the byte order mark.
     """
     odd = r"\x00-\x08\x0b\x0c\x0e-\x1f\x{feff}\r\n"
     cell = rf'(?:[^"{re.escape(delimiter)}{odd}]*|"(?:[^"{odd}]|"")*")'

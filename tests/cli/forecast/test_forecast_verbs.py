@@ -93,6 +93,18 @@ def test_a_forecast_without_a_file_continues_the_rows_of_training(command, ok, t
     assert command("forecast", out, "--horizon", 7).err.endswith("covariates must be known for the whole horizon\n")
 
 
+def test_a_forecast_without_a_file_continues_several_files(ok, tmp_path):
+    """The run looked for a copy named after all of them."""
+    whole = list(lines(future=0))
+    first, last, out = tmp_path / "a.csv", tmp_path / "b.csv", tmp_path / "run"
+    first.write_text("".join(f"{line}\n" for line in whole[:121]))
+    last.write_text("".join(f"{line}\n" for line in [whole[0], *whole[121:]]))
+    asked = ("--task", "forecast", "--target", "heat", "--horizon", 6, "--steps", 2, "--hidden-size", 4)
+    ok("train", first, last, *asked, "--out", out)
+    rows = list(csv.DictReader(io.StringIO(ok("forecast", out, "--seed", 0).out)))
+    assert [row["date"] for row in rows][::5] == ["2024-08-28", "2024-09-02"]
+
+
 def test_missing_rows_are_filled_in_in_training_and_in_what_is_forecast_later(command, ok, tmp_path):
     path, out = tmp_path / "days.csv", tmp_path / "run"
     path.write_text("".join(f"{line}\n" for number, line in enumerate(lines()) if number not in (40, 238, 239)))

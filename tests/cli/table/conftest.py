@@ -1,7 +1,7 @@
 """A table of mixed columns with missing cells, and a run of it."""
 
 import pytest
-from small_data import TABLE_COLUMNS, written
+from small_data import TABLE_COLUMNS, write_colours, written
 
 from chainrule._app.cli.main import main
 
@@ -21,3 +21,9 @@ def run(rows, tmp_path_factory):
     out = tmp_path_factory.mktemp("runs") / "run"
     assert main(["train", str(rows), "--out", str(out), "--steps", "20", "--json"]) == 0
     return out
+
+
+@pytest.fixture(scope="session")
+def real(tmp_path_factory):
+    """A table of colours, sizes and weights; not to be written to."""
+    return write_colours(tmp_path_factory.mktemp("tables") / "real.csv", 800, 0)

@@ -1,28 +1,11 @@
 """`chainrule compare real.csv synthetic.csv`: what a synthetic table is worth."""
 
 import json
-import random
 
 import pytest
+from small_data import write_colours
 
 import chainrule
-
-
-def write(path, count, seed, *, tied=True):
-    """Rows of a colour, a size that follows it if `tied`, and a weight."""
-    draw = random.Random(seed)
-    rows = []
-    for _ in range(count):
-        colour = draw.choice(["red", "red", "blue"])
-        size = (colour == "red") == (draw.random() < 0.9) if tied else draw.random() < 0.5
-        rows.append(f"{colour},{'big' if size else 'small'},{draw.gauss(0, 1):.3f}")
-    path.write_text("colour,size,weight\n" + "\n".join(rows) + "\n")
-    return path
-
-
-@pytest.fixture(scope="module")
-def real(tmp_path_factory):
-    return write(tmp_path_factory.mktemp("tables") / "real.csv", 800, 0)
 
 
 def figures(command, *files):
@@ -32,7 +15,7 @@ def figures(command, *files):
 
 
 def test_a_sample_of_the_same_rows_is_told_apart_by_nothing(command, real, tmp_path):
-    rows, told = figures(command, real, write(tmp_path / "same.csv", 800, 1))
+    rows, told = figures(command, real, write_colours(tmp_path / "same.csv", 800, 1))
     assert [row["what"] for row in rows] == ["column"] * 3 + ["pair"] * 3
     assert told["columns_distance"] < 0.06
     assert told["classifier"] == pytest.approx(0.5, abs=4 * told["classifier_error"])
@@ -41,7 +24,7 @@ def test_a_sample_of_the_same_rows_is_told_apart_by_nothing(command, real, tmp_p
 
 
 def test_a_lost_association_shows_in_the_pair_and_to_the_classifier(command, real, tmp_path):
-    rows, told = figures(command, real, write(tmp_path / "loose.csv", 800, 1, tied=False))
+    rows, told = figures(command, real, write_colours(tmp_path / "loose.csv", 800, 1, tied=False))
     pair = next(row for row in rows if (row["column"], row["other"]) == ("colour", "size"))
     assert pair["association_real"] > 0.6 > 0.2 > pair["association_synthetic"]
     assert told["association_difference"] > 0.4

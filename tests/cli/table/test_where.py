@@ -1,7 +1,6 @@
 """`sample --where`, and what is said of tables that cannot be learnt as they are."""
 
 import json
-import random
 from datetime import datetime, timedelta
 from itertools import product
 from pathlib import Path
@@ -10,23 +9,6 @@ import pytest
 
 import chainrule
 from chainrule._app.cli.main import main
-
-
-def write(path, count, seed, *, tied=True):
-    """Rows of a colour, a size that follows it if `tied`, and a weight."""
-    draw = random.Random(seed)
-    rows = []
-    for _ in range(count):
-        colour = draw.choice(["red", "red", "blue"])
-        size = (colour == "red") == (draw.random() < 0.9) if tied else draw.random() < 0.5
-        rows.append(f"{colour},{'big' if size else 'small'},{draw.gauss(0, 1):.3f}")
-    path.write_text("colour,size,weight\n" + "\n".join(rows) + "\n")
-    return path
-
-
-@pytest.fixture(scope="module")
-def real(tmp_path_factory):
-    return write(tmp_path_factory.mktemp("tables") / "real.csv", 800, 0)
 
 
 @pytest.fixture(scope="module")

@@ -145,8 +145,9 @@ class ForecastTask(Task["AutoregressiveModel"]):
 
     @property
     def own_file(self) -> Path:
-        """Return the path of the run's copy of the file that it was trained on."""
-        return self.path / DATA / ("source" + "".join(Path(self.source).suffixes[-2:]))
+        """Return the path of the run's copy of what it was trained on: one file, whatever the user named."""
+        folder = self.path / DATA
+        return next(folder.glob("source*"), folder / "source")
 
     def prepare(self, old: "ForecastTask | None" = None) -> dict[str, Any]:
         from chainrule.data import prepare_series
@@ -156,7 +157,7 @@ class ForecastTask(Task["AutoregressiveModel"]):
         options["header"] = self.data.has_header
         schema = None if old is None else old.schema
         facts = prepare_series(source, self.path / DATA, schema=schema, **options).facts
-        shutil.copyfile(source, self.own_file)
+        shutil.copyfile(source, self.path / DATA / ("source" + "".join(Path(source).suffixes[-2:])))
         if notice := _tables.TableFile(source, header=self.schema.header).left_out():
             print(notice, file=sys.stderr)
         return facts
