@@ -62,7 +62,7 @@ def ptb(data: Path, folder: Path) -> Job:
         return chainrule("score", run, parts["test"], "--per", "file")[0]["perplexity"]
 
     options = "--level word --weight-decay 0.1 --num-layers 2 --hidden-size 1024 --dropout 0.6"
-    settings = [options, f"{options} --batch-size 64"]
+    settings = [f"{options} --num-members 2"]
     given = [str(parts["train"]), "--validation", str(parts["valid"])]
     return Job("Penn Treebank, words, test perplexity", 68, settings, given, test)
 
@@ -88,7 +88,8 @@ def cifar(data: Path, folder: Path) -> Job:
         pictures = chainrule("score", run, folder / "cifar-test.npy")
         return math.fsum(picture["nats"] for picture in pictures) / len(pictures) / (math.log(2) * 3 * 32 * 32)
 
-    settings = ["--model pixelcnn++ --channels 64 --layers 3 --components 8 --dropout 0.3 --batch-size 32"]
+    options = "--model pixelcnn++ --channels 64 --layers 3 --components 8 --learning-rate 2e-3 --precision float32"
+    settings = [f"{options} --dropout {dropout} --batch-size 32" for dropout in (0.3, 0.5)]
     given = [str(folder / "cifar.npz")]
     return Job("CIFAR-10, first 3,600 pictures, test bits/dim", 3.40, settings, given, bits)
 

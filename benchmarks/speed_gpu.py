@@ -3,6 +3,7 @@
     python benchmarks/speed_gpu.py [--rounds 7]
 
 Training: one step of AdamW on 64 rows of 256 symbols, or of images, in float32 with torch's settings and in bfloat16.
+`train`: the steps of `chainrule.training.train`, which records them; over the last 160 of 256 steps.
 Sampling: 64 rows of 1,000 (LSTM), 250 (Transformer) or 128 symbols, or images. By turns: a model of ours; the same
 with `CHAINRULE_KERNELS=off`; for the LSTM 2×512 and the Transformer 6×384 the usual script with torch.nn; and for the
 Transformer also Hugging Face's GPT-2 and x-transformers' decoder of that size, where they are installed.
@@ -12,6 +13,8 @@ import argparse
 import importlib.util
 import os
 import statistics
+import tempfile
+import time
 from collections.abc import Callable
 from functools import partial
 
@@ -21,7 +24,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from chainrule import AutoregressiveModel
-from chainrule.models import GatedPixelCNN, RecurrentLM, TransformerLM, WaveNet
+from chainrule.data import Batch
+from chainrule.models import GatedPixelCNN, PixelCNNPP, RecurrentLM, TransformerLM, WaveNet
+from chainrule.training import TrainingOptions, train
 
 SYMBOLS, ROWS, TIME = 256, 64, 256
 
@@ -143,6 +148,32 @@ def training(loss: Callable[[], Tensor], model: nn.Module, half: bool) -> Callab
     return run
 
 
+class Repeated:
+    """One batch at every step, and when it was asked for."""
+
+    steps_per_epoch = 100
+
+    def __init__(self, x: Tensor):
+        self._batch = Batch(x.cpu(), whole=x.dim() > 2)
+        self.times: list[float] = []
+
+    def at(self, step: int) -> Batch:
+        self.times.append(time.perf_counter())
+        return self._batch
+
+
+def trained(model: AutoregressiveModel, x: Tensor, half: bool) -> float:
+    """Seconds of a step of `train`."""
+    batches, last = Repeated(x), 256
+    settings = {"steps": last + 1, "validate_every": last + 1, "learning_rate": 1e-4, "device": "cuda"}
+    options = TrainingOptions(**settings, precision="bfloat16" if half else "float32")
+    validation = [Batch(x[:1].cpu(), whole=x.dim() > 2)]
+    with tempfile.TemporaryDirectory() as directory:
+        train(model, batches, lambda: validation, options, directory, progress=False)
+    model.train()
+    return (batches.times[last] - batches.times[96]) / (last - 96)  # figures are read, and waited for, every 16 steps
+
+
 def without_kernels(function: Callable[[], object]) -> Callable[[], None]:
     def run() -> None:
         os.environ["CHAINRULE_KERNELS"] = "off"
@@ -171,6 +202,7 @@ def main() -> None:
     torch.manual_seed(0)
     text = torch.randint(SYMBOLS, (ROWS, TIME), device="cuda")
     images = torch.randint(4, (ROWS, 1, 28, 28), device="cuda")
+    pictures = torch.randint(256, (ROWS // 2, 3, 32, 32), device="cuda")
     cases: dict[str, tuple[AutoregressiveModel, dict[str, nn.Module], Tensor, int]] = {
         "LSTM 2×512": (RecurrentLM(SYMBOLS, "lstm", 512, 512, 2), {"torch": PlainLSTM().cuda()}, text, 1000),
         "Transformer 6×384": (
@@ -187,6 +219,7 @@ def main() -> None:
         ),
         "WaveNet": (WaveNet(SYMBOLS, channels=64, layers_per_block=8), {}, text, 128),
         "gated PixelCNN 28×28": (GatedPixelCNN((1, 28, 28), levels=4, channels=64, layers=7), {}, images, 784),
+        "PixelCNN++ 32×32×3": (PixelCNNPP((3, 32, 32), channels=64, layers=3, components=8), {}, pictures, 0),
     }
     rows = []
     for name, (model, peers, x, length) in cases.items():
@@ -196,7 +229,12 @@ def main() -> None:
             ways = {"ours": ours, "plain form": without_kernels(ours)}
             ways |= {kind: training(lambda peer=peer: loss(peer, text), peer, half) for kind, peer in peers.items()}
             seconds = interleaved(ways, options.rounds)
-            rows.append(row(name, "training, bfloat16" if half else "training", x.numel(), seconds))
+            way = "training, bfloat16" if half else "training"
+            rows.append(row(name, way, x.numel(), seconds))
+            seconds["ours"] = [trained(model, x, half)] * options.rounds
+            rows.append(row(name, f"{way}, `train`", x.numel(), seconds))
+        if not length:
+            continue
         model = model.eval()
         sample = finished(lambda model=model, length=length: model.sample(ROWS, length=length))
         ways = {"ours": sample, "plain form": without_kernels(sample)}

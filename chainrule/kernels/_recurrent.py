@@ -1,19 +1,17 @@
-"""The recurrences over whole sequences: with hand-written gradients, see `chainrule.kernels._bptt`, or fused kernels.
+"""The recurrences over whole sequences with hand-written gradients, see `chainrule.kernels._bptt`.
 
 In training on a CPU the steps in time run in compiled loops where `training_loops` returns them. Each function takes
 its plain twin, the cell of `chainrule.layers._cells` step after step, which autograd differentiates where a
 hand-written gradient does not work, and for second derivatives.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
 from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
-from warnings import catch_warnings, simplefilter
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from chainrule.kernels._bptt import (
     Product,
@@ -28,12 +26,11 @@ from chainrule.kernels._bptt import (
     wide_dtype,
 )
 from chainrule.kernels._compiled import compiled_loops
-from chainrule.kernels._products import onednn_where_it_runs, product
+from chainrule.kernels._products import product
 from chainrule.kernels._transforms import custom_gradients_work, records_or_transforms
 
 if TYPE_CHECKING:
-    from chainrule.layers._packing import Packing
-    from chainrule.layers._recurrent import Recurrent
+    pass
 
 Plain = Callable[..., tuple[Tensor, ...]]
 LEAST_MULTIPLICATIONS = 2**24  # of the forward steps of one layer, from which a minute of training repays loading numba
@@ -347,54 +344,3 @@ _STEPS = {
     "gru-before": Steps(_before_forward, _before_backward, lambda rz, n, *others: (rz, n)),
     **{nonlinearity: _rnn(nonlinearity) for nonlinearity in NONLINEARITIES},
 }
-
-KERNELS: dict[str, Callable[..., tuple[Tensor, ...]]] = {
-    "LSTM": torch.lstm,
-    "GRU": torch.gru,
-    "RNN_TANH": torch.rnn_tanh,
-    "RNN_RELU": torch.rnn_relu,
-}
-ONE_HOT_LIMIT = 2**24  # elements of one-hot vectors made for the vendor's kernel: 64 MiB
-
-
-@contextmanager
-def _cudnn_in_own_type(layer: "Recurrent", weights: list[Tensor]) -> Iterator[None]:
-    """Without autocast, which sends cuDNN float16 whatever type it is set to; with the weights in one piece.
-
-    Copies of a layer, and weights that `torch.func.functional_call` puts in its place, lie scattered. The layer's own
-    are gathered once. cuDNN gathers others in each call, and torch warns of that with advice that cannot be followed.
-    """
-    scattered = len({weight.untyped_storage().data_ptr() for weight in weights}) > 1
-    if scattered and all(isinstance(weight, nn.Parameter) for weight in weights):
-        layer.flatten_parameters()
-        scattered = False
-    with torch.autocast("cuda", enabled=False), catch_warnings() if scattered else nullcontext():
-        if scattered:
-            simplefilter("ignore", UserWarning)
-        yield
-
-
-def vendor_output(
-    layer: "Recurrent", x: Tensor, parts: list[Tensor], packing: "Packing"
-) -> tuple[Tensor, list[Tensor]]:
-    """Run all layers and directions in one call of the fused kernel (cuDNN, oneDNN), over full rows or packed ones."""
-    kernel = KERNELS[layer.mode]
-    weights: list[Tensor] = [weight for group in layer.all_weights for weight in group]
-    # cuDNN takes gradients only of a call in training; one that drops nothing computes the same in evaluation.
-    training = layer.training or (x.device.type == "cuda" and torch.is_grad_enabled())
-    dropout = layer.dropout if layer.training else 0.0
-    settings = (layer.bias, layer.num_layers, dropout, training, layer.bidirectional)
-    if not x.is_floating_point():
-        x = nn.functional.one_hot(x, layer.input_size).to(parts[0].dtype)
-    if x.device.type == "cuda" and torch.is_autocast_enabled("cuda"):
-        x, parts = x.to(weights[0].dtype), [part.to(weights[0].dtype) for part in parts]
-    parts = [packing.enter(part).transpose(0, 1).contiguous() for part in parts]
-    with _cudnn_in_own_type(layer, weights) if x.device.type == "cuda" else onednn_where_it_runs(x):
-        if packing.rows is None:
-            output, *last = kernel(x, layer._state(parts), weights, *settings, True)
-            return output, [part.transpose(0, 1) for part in last]
-        started = packing.sizes[0]  # rows of length 0 are the last and keep their state
-        state = layer._state([part[:, :started].contiguous() for part in parts])
-        flat, *last = kernel(packing.pack(x), torch.tensor(packing.sizes, device="cpu"), state, weights, *settings)
-        finals = [torch.cat([new, old[:, started:]], 1) for new, old in zip(last, parts, strict=True)]
-        return packing.unpack(flat), [packing.leave(part.transpose(0, 1)) for part in finals]

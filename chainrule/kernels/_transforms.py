@@ -6,6 +6,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.modules import module as torch_module
 
 from chainrule.kernels import enabled
+from chainrule.kernels._cuda_graphs import being_recorded
 
 
 def needs_plain_form() -> bool:
@@ -25,10 +26,11 @@ def custom_gradients_work() -> bool:
 def values_are_known(*tensors: Tensor) -> bool:
     """Return whether Python may look at the values of tensors, as a check of an argument does.
 
-    It may not where `torch.vmap` batches them, where `torch.export` or `torch.compile` traces them, and on the meta
-    device: there the check is left out. A check that must not make a GPU wait asks for the device as well.
+    It may not where `torch.vmap` batches them, where `torch.export` or `torch.compile` traces them, where a GPU records
+    what happens to them, and on the meta device: there the check is left out. A check that must not make a GPU wait
+    asks for the device as well.
     """
-    if torch.compiler.is_compiling() or torch._C._is_tracing():
+    if torch.compiler.is_compiling() or torch._C._is_tracing() or being_recorded(*tensors):
         return False
     return not any(tensor.is_meta or isinstance(tensor, FakeTensor) or _is_batched(tensor) for tensor in tensors)
 

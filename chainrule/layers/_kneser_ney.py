@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from chainrule._buffers import fixed_buffer
 from chainrule._ranges import check_sizes
+from chainrule.kernels._cuda_graphs import being_recorded
 from chainrule.kernels._transforms import values_are_known
 from chainrule.layers._cells import symbols_of
 
@@ -257,8 +258,7 @@ class KneserNey(nn.Module):
         Args:
             contexts: (..., n − 1).
         """
-        if contexts.is_cuda and torch.cuda.is_current_stream_capturing():
-            # A CUDA graph must not wait for the GPU, and the code below asks it how many n-grams there are.
+        if being_recorded(contexts):  # the code below asks how many n-grams there are
             symbols = torch.arange(self.vocab_size, device=contexts.device)
             return self.log_prob(contexts.unsqueeze(-2), symbols).exp()
         rows = contexts.reshape(-1, contexts.shape[-1])

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from chainrule._modes import widest
 from chainrule._ranges import check_sizes
+from chainrule.kernels._cuda_graphs import being_recorded
 from chainrule.kernels._transforms import values_are_known
 from chainrule.layers._packing import real_steps
 from chainrule.layers._sequence_layer import SequenceLayer, check_features
@@ -107,7 +108,9 @@ class LearnedPositions(PositionEmbedding):
             nn.init.normal_(self.weight, std=self.std)
 
     def vectors(self, positions: Tensor) -> Tensor:
-        if positions.numel() and values_are_known(positions) and int(positions.max()) >= len(self.weight):
+        # A step that goes on without looking is not recorded: it would read past the end.
+        known = values_are_known(positions) or being_recorded(positions)
+        if positions.numel() and known and int(positions.max()) >= len(self.weight):
             raise ValueError(
                 f"x: learned positions end after {len(self.weight)} elements, got {int(positions.max()) + 1}: "
                 "shorten it, or use rotary positions"

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from chainrule.kernels import enabled
-from chainrule.kernels._recurrent import ONE_HOT_LIMIT, training_loops, vendor_output
+from chainrule.kernels._recurrent import training_loops
 from chainrule.kernels._transforms import may_prepare, needs_plain_form, values_are_known
+from chainrule.kernels._vendor_recurrent import ONE_HOT_LIMIT, vendor_output
 from chainrule.layers._cells import StackedCells, project, symbols_of
 from chainrule.layers._packing import Packing, real_steps
 from chainrule.layers._sequence_layer import LOOK_UP_LIMIT, LayerStep, SequenceLayer, stepping

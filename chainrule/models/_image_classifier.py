@@ -100,7 +100,8 @@ class ImageClassifier(LikelihoodModel):
         images = self._numbers(context)
         check_one_label_a_row(x, len(images))
         images = images.expand(len(x), -1, -1, -1)
-        share = torch.distributions.Beta(self.mixup, self.mixup).sample((len(x),)).to(images)
+        mixup = images.new_full((len(x),), self.mixup)
+        share = torch.distributions.Beta(mixup, mixup, validate_args=False).sample()  # nothing waits for a GPU
         partner = torch.randperm(len(x), device=x.device)
         distribution = self._labels(torch.lerp(images[partner], images, share.view(-1, 1, 1, 1)))
         return share * self._smoothed(distribution, x) + (1 - share) * self._smoothed(distribution, x[partner])

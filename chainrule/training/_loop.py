@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from time import monotonic
 
@@ -30,7 +31,6 @@ from chainrule.training._evaluate import (
     TrainingResult,
     ValidationBatches,
     count_elements,
-    score,
 )
 from chainrule.training._gradient_monitor import (
     EVERY,
@@ -40,8 +40,9 @@ from chainrule.training._gradient_monitor import (
     GradientProbe,
     Guard,
 )
+from chainrule.training._gradients import Gradients
 from chainrule.training._metrics import Metrics
-from chainrule.training._optimiser import clip_gradient, learning_rate, make_optimiser
+from chainrule.training._optimiser import learning_rate, make_optimiser
 from chainrule.training._options import TrainingOptions
 from chainrule.training._parallel import (
     Interrupted,
@@ -195,7 +196,8 @@ class TrainingLoop:
             self._state = process_group.own_rows(state)
         fresh = self.position.step == 0
         dtype = multiply_dtype(options.precision, process_group.device)
-        self._objective = process_group.distribute(Objective(model, dtype))
+        objective = process_group.distribute(Objective(model, dtype))
+        self._gradients = Gradients(objective, model, process_group, options.clip_norm)
         metrics = Metrics(directory, self.position, callbacks, samples=samples) if process_group.first else None
         self._guard = Guard(self.position.step)
         alarms = GradientAlarms(self.position, options.clip_norm, model)
@@ -264,20 +266,17 @@ class TrainingLoop:
     def _step(self, progress: float) -> None:
         began, position, options = monotonic(), self.position, self._options
         batch = self._train_batches.at(position.step)
-        seed_step(options.seed, position.step, self._process_group.rank)
         self._rate = learning_rate(progress, options.learning_rate, options.warmup)
         for group in self._optimiser.param_groups:
             group["lr"] = self._rate
         if fresh_process := not self.steps:
             check_carried(self._directory / CHECKPOINT, self._model, self._state, follows=batch.previous is not None)
+        elements = int(self._process_group.sum(torch.tensor(count_elements(batch), device="cpu")))
         with reading_state(self._directory / CHECKPOINT, restored=self._state is not None and fresh_process):
-            nats, state = score(self._objective, batch, self._state, self._process_group.device, progress)
-        local = count_elements(batch)
-        elements = int(self._process_group.sum(torch.tensor(local, device="cpu")))
-        self._process_group.share(nats, local, elements, self._model).backward()
-        norm = clip_gradient(self._model, options.clip_norm)
+            seed = partial(seed_step, options.seed, position.step, self._process_group.rank)
+            nats, norm, state = self._gradients(batch, self._state, elements, progress, seed)
         trained = position.elements + elements
-        nats = self._process_group.sum(nats.detach())
+        nats = self._process_group.sum(nats)
         figures = StepFigures(position.step + 1, trained, elements, nats, norm, self._rate, progress)
         look = self._watch is not None and self._watch.due(figures.step)
         # Check the figures before the update, so that a non-finite gradient does not reach the weights.
