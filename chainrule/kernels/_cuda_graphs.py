@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from chainrule.kernels import enabled
 from chainrule.state import State, leaves, map_state
 
+SHARE = 1 / 3  # of the memory of a GPU
 _ERROR = 2  # torch.cuda.set_sync_debug_mode("error")
 
 
@@ -74,7 +75,8 @@ def recorded_scores(
     if not enabled() or x_prev.device.type != "cuda":
         return None
     try:
-        return RecordedScores(step, x_prev, state)
+        with torch.cuda.device(x_prev.device):
+            return RecordedScores(step, x_prev, state)
     except RuntimeError:
         return None
 
@@ -121,10 +123,15 @@ class RecordedGradient:
 def recorded_gradient(function: Callable[[State], State], inputs: State, model: nn.Module) -> RecordedGradient | None:
     """Record a function of `inputs` on a GPU that fills the gradients of a model; None where it cannot be recorded.
 
-    Numbers that Python computes, draws or counts within the function become constants.
+    Numbers that Python computes, draws or counts within the function become constants. Work that has taken more than
+    `SHARE` of the memory is not recorded: it does not wait for launches, and a graph keeps its memory to itself.
     """
+    device = next(model.parameters()).device
+    if torch.cuda.max_memory_allocated(device) > SHARE * torch.cuda.get_device_properties(device).total_memory:
+        return None
     try:
-        return RecordedGradient(function, inputs, model)
+        with torch.cuda.device(device):
+            return RecordedGradient(function, inputs, model)
     except RuntimeError:  # it waits for the GPU, or there is too little memory
         model.zero_grad()
         return None
