@@ -9,7 +9,8 @@ import numpy.typing as npt
 from numpy.typing import ArrayLike
 
 LOWEST, KEYS = 21, 88  # the lowest key of a piano, A0, in MIDI's numbers, and the number of its keys
-TICKS = 480  # of a quarter note, in files written here
+_TICKS = 480  # of a quarter note in files written here, or the nearest multiple of its frames below
+_MOST_TICKS = 0x7FFF
 _VELOCITY = 80
 _USUAL = 500_000  # microseconds of a quarter note where a file names no tempo
 _DRUMS = 9  # the channel of percussion, whose numbers are no pitches
@@ -26,7 +27,7 @@ def midi_file(
     Args:
         roll: (T, D) of 0 and 1: which of D keys are down in each of T frames.
         lowest: the MIDI number of the first key, 60 for middle C.
-        frames_per_quarter: frames of a quarter note, a divisor of 480.
+        frames_per_quarter: frames of a quarter note, from 1 to 32,767.
         quarters_per_minute: the tempo.
 
     >>> midi_file([[1], [1], [0]], lowest=60)[:14].hex(" ")
@@ -37,10 +38,11 @@ def midi_file(
         raise ValueError(f"roll: expected (T, D) of 0 and 1, got shape {keys.shape} of {keys.dtype}")
     if not 0 <= lowest <= lowest + keys.shape[1] - 1 <= 127:
         raise ValueError(f"lowest: expected all {keys.shape[1]} notes from 0 to 127, got {lowest} for the first")
-    if frames_per_quarter < 1 or TICKS % frames_per_quarter:
-        raise ValueError(f"frames_per_quarter: expected a divisor of {TICKS}, got {frames_per_quarter}")
+    if not 1 <= frames_per_quarter <= _MOST_TICKS:
+        raise ValueError(f"frames_per_quarter: expected 1 to {_MOST_TICKS:,}, got {frames_per_quarter}")
     if not 4 <= quarters_per_minute <= 60_000_000:
         raise ValueError(f"quarters_per_minute: expected at least 4, got {quarters_per_minute}")
+    ticks = max(_TICKS // frames_per_quarter, 1)  # of a frame
     tempo = struct.pack(">I", round(60_000_000 / quarters_per_minute))[1:]  # microseconds of a quarter note, 3 bytes
     events, waited = [b"\x00\xff\x51\x03" + tempo], 0
     edge = np.zeros((1, keys.shape[1]), np.int8)
@@ -50,9 +52,9 @@ def midi_file(
             status, velocity = (0x90, _VELOCITY) if change[key] > 0 else (0x80, 0)
             events.append(_variable_length(waited) + bytes((status, lowest + int(key), velocity)))
             waited = 0
-        waited += TICKS // frames_per_quarter
+        waited += ticks
     events.append(_variable_length(0) + b"\xff\x2f\x00")
-    return _chunk(b"MThd", struct.pack(">HHH", 0, 1, TICKS)) + _chunk(b"MTrk", b"".join(events))
+    return _chunk(b"MThd", struct.pack(">HHH", 0, 1, ticks * frames_per_quarter)) + _chunk(b"MTrk", b"".join(events))
 
 
 def _variable_length(value: int) -> bytes:
