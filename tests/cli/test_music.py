@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 import chainrule
 from chainrule._app.tasks.music.task import MusicTask
 from chainrule.data import midi_file
-from chainrule.data._midi import read_midi
+from chainrule.data._music import read_midi
 from chainrule.training._checkpoint import write_sealed
 
 TINY = ("--hidden-size", 8, "--batch-size", 2, "--chunk-length", 16)

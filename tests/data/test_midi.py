@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chainrule.data import midi_file
-from chainrule.data._midi import read_midi
+from chainrule.data._music import read_midi
 
 
 def played(content, lowest, keys, frames, ticks, quarter=480):
