@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from chainrule.heads import Categorical
-from chainrule.kernels._dilated_steps import PreparedDilatedStack
+from chainrule.kernels._cached_steps import PreparedDilatedStack
 from chainrule.models import WaveNet
 
 SECOND = 16_000

@@ -36,7 +36,12 @@ FORBIDDEN = [("decoding", "models"), ("training", "models"), ("coding", "models"
 OPTIONAL = {
     "chainrule.coding.adaptive": {"chainrule._app.tasks.compression"},
     "chainrule.coding._portable": {"chainrule.coding._container"},
-    "chainrule.data._music": {"chainrule._app.heavy", "chainrule._app.tasks.music.task"},
+    "chainrule.data._music": {
+        "chainrule._app.heavy",
+        "chainrule._app.inputs",
+        "chainrule._app.tasks.music.task",
+        "chainrule.data",
+    },
     "chainrule.interchange": {"chainrule", "chainrule._app.cli.exchange", "chainrule._app.run"},
     "chainrule.data.synthetic": set(),
     "chainrule.models.rare": set(),

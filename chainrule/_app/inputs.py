@@ -352,7 +352,7 @@ class Inputs:
 
     def _write_rolls(self, rolls: Iterable[Any], file: Path) -> Path:
         from chainrule.data import midi_file
-        from chainrule.data._midi import KEYS, LOWEST
+        from chainrule.data._music import KEYS, LOWEST
 
         file.mkdir()
         for number, roll in enumerate(rolls):

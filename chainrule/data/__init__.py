@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from chainrule.data._images import grid as grid
     from chainrule.data._images import png as png
     from chainrule.data._labelled import TextSymbols as TextSymbols
-    from chainrule.data._midi import midi_file as midi_file
+    from chainrule.data._music import midi_file as midi_file
     from chainrule.data._series import SeriesWindows as SeriesWindows
     from chainrule.data._series import prepare_series as prepare_series
     from chainrule.data._sounds import LinearLevels as LinearLevels

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 if TYPE_CHECKING:
     from chainrule.layers._masked_conv2d import MaskedConv2d, PixelLogits
-    from chainrule.models._gated_pixel_cnn import GatedPixelCNN
-    from chainrule.models._pixel_cnn import PixelCNN
+    from chainrule.models._pixel_cnn import GatedPixelCNN, PixelCNN
 
 IDENTITY, RELU, GATE, CONCATENATED_ELU, GLU = range(5)  # what is done with a sum
 Bias: TypeAlias = Callable[[Tensor | None], Tensor]

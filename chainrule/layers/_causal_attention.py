@@ -7,7 +7,7 @@ from torch import Tensor
 
 from chainrule._ranges import check_sizes
 from chainrule.kernels import enabled
-from chainrule.kernels._attention import CausalAttentionSteps, Rotary, banded_attention
+from chainrule.kernels._cached_steps import CausalAttentionSteps, Rotary, banded_attention
 from chainrule.kernels._transforms import may_prepare, values_are_known
 from chainrule.layers._multi_head_attention import (
     MultiHeadAttention,

@@ -11,7 +11,7 @@ from torch.distributions import Distribution
 from chainrule._ranges import check_sizes
 from chainrule.heads import Categorical, DiscretizedLogisticMixture
 from chainrule.heads._logistic_mixtures import bin_centres
-from chainrule.kernels._dilated_steps import PreparedDilatedStack
+from chainrule.kernels._cached_steps import PreparedDilatedStack
 from chainrule.kernels._transforms import may_prepare
 from chainrule.layers._packing import last_before_ends, zero_past_ends
 from chainrule.layers._pointwise import Linear, gate, linear

@@ -8,7 +8,6 @@ if TYPE_CHECKING:
     from chainrule.models._attentive_decoder import AttentiveDecoder as AttentiveDecoder
     from chainrule.models._forecaster import Forecaster as Forecaster
     from chainrule.models._forecaster import LinearForecaster as LinearForecaster
-    from chainrule.models._gated_pixel_cnn import GatedPixelCNN as GatedPixelCNN
     from chainrule.models._image_classifier import ConvNet as ConvNet
     from chainrule.models._image_classifier import ImageClassifier as ImageClassifier
     from chainrule.models._image_model import ImageModel as ImageModel
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from chainrule.models._model_mean import CalibratedMixture as CalibratedMixture
     from chainrule.models._model_mean import Ensemble as Ensemble
     from chainrule.models._ngram_lm import NgramLM as NgramLM
+    from chainrule.models._pixel_cnn import GatedPixelCNN as GatedPixelCNN
     from chainrule.models._pixel_cnn import PixelCNN as PixelCNN
     from chainrule.models._pixel_cnn_pp import PixelCNNPP as PixelCNNPP
     from chainrule.models._pixel_rnn import PixelRNN as PixelRNN

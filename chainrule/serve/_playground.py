@@ -17,9 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from chainrule._app.run import Run
 from chainrule.data._vocabulary import Beginning
 from chainrule.serve import _playground_answers as answers
-from chainrule.serve import _playground_images as images
 from chainrule.serve import _playground_latent as latent
-from chainrule.serve import _playground_sound as sounds
+from chainrule.serve import _playground_media as media
 from chainrule.serve import _playground_text as texts
 from chainrule.serve._guard import final_error
 from chainrule.serve._routes import bytes_of, finite
@@ -69,7 +68,7 @@ class InsideBody(_Body):
 
 
 class DrawBody(_Body):
-    """Images to draw; see `chainrule.serve._playground_images.Drawing`."""
+    """Images to draw; see `chainrule.serve._playground_media.Drawing`."""
 
     n: Annotated[int, Field(ge=1, le=16)] = 1
     seed: Seed = 0
@@ -93,7 +92,7 @@ class CodeBody(_Body):
 
 
 class SoundBody(_Body):
-    """A sound to draw; see `chainrule.serve._playground_sound.SoundRequest`."""
+    """A sound to draw; see `chainrule.serve._playground_media.SoundRequest`."""
 
     seconds: Annotated[float, Field(ge=0, le=1e6)]
     prompt: Annotated[str, Field(max_length=1 << 22)] = ""
@@ -198,12 +197,12 @@ def playground_router(state: ServerState) -> APIRouter:
     @router.post("/playground/draw")
     async def draw(body: DrawBody) -> StreamingResponse:
         run = run_of(body, "image")
-        drawing = images.Drawing(body.n, body.seed, body.temperature, body.label, body.pixels, body.known)
-        return lines(images.stream_images(state, run, drawing), state)
+        drawing = media.Drawing(body.n, body.seed, body.temperature, body.label, body.pixels, body.known)
+        return lines(media.stream_images(state, run, drawing), state)
 
     @router.post("/playground/image-example")
     async def image_example(body: NumberBody) -> Any:
-        return await answer(images.example_image, run_of(body, "image"), body.number)
+        return await answer(media.example_image, run_of(body, "image"), body.number)
 
     @router.post("/playground/decode")
     async def decode(body: CodeBody) -> Any:
@@ -223,12 +222,12 @@ def playground_router(state: ServerState) -> APIRouter:
     @router.post("/playground/sound")
     async def sound(body: SoundBody) -> StreamingResponse:
         run = run_of(body, "sound")
-        request = sounds.SoundRequest(**body.model_dump(exclude={"run"}))
-        return lines(sounds.stream_sound(state, run, request), state)
+        request = media.SoundRequest(**body.model_dump(exclude={"run"}))
+        return lines(media.stream_sound(state, run, request), state)
 
     @router.post("/playground/sound-example")
     async def sound_example(body: NumberBody) -> Any:
-        return await answer(sounds.example_sound, run_of(body, "sound"), body.number)
+        return await answer(media.example_sound, run_of(body, "sound"), body.number)
 
     @router.post("/playground/complete-row")
     async def complete_row(body: RowBody) -> Any:
@@ -290,11 +289,11 @@ def _facts(view: str, run: Run) -> dict[str, Any]:
         case "text":
             return texts.about_text(run)
         case "image":
-            return images.about_images(run)
+            return media.about_images(run)
         case "latent":
-            return (images.about_images(run) if run.task == "image" else {}) | latent.about_latent(run)
+            return (media.about_images(run) if run.task == "image" else {}) | latent.about_latent(run)
         case "sound":
-            return sounds.about_sounds(run)
+            return media.about_sounds(run)
         case "table":
             return answers.about_table(run)
         case "forecast":

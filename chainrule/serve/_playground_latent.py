@@ -15,7 +15,7 @@ from chainrule._app.tasks.table.inspection import decoded_draws
 from chainrule._app.tasks.text.codes import decoded_lines, text_of
 from chainrule._modes import device_of
 from chainrule.serve._playground_answers import summarised
-from chainrule.serve._playground_images import example_image
+from chainrule.serve._playground_media import check_number, example_image
 
 _SLIDERS = 12  # latent dimensions that can be moved
 _REACH = 3.0  # standard deviations of the prior
@@ -95,8 +95,7 @@ def encode_example(run: Run, number: int) -> dict[str, Any]:
     """Return the code of a held-out row, and the row itself: an image, a `text`, or a `row`."""
     latent = _latent(run)
     task: Any = run._task
-    if not 0 <= number < len(latent.codes):
-        raise ValueError(f"number: expected a whole number from 0 to {len(latent.codes) - 1}, got {number}")
+    check_number(number, len(latent.codes))
     own: dict[str, Any]
     match run.task:
         case "image":

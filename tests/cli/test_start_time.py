@@ -49,7 +49,7 @@ def test_a_budget_counts_from_the_start_of_the_command(ok, monkeypatch):
 
     original = module.select
     monkeypatch.setattr(module, "select", select)
-    monkeypatch.setattr("chainrule._app.cli.train.train_run", lambda *_, began, **__: (times.append(began), None))
+    monkeypatch.setattr("chainrule._app.cli.verbs.train_run", lambda *_, began, **__: (times.append(began), None))
     before = monotonic()
     ok("train", "--steps", 1)
     selected, began = times

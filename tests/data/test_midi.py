@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chainrule.data import midi_file
-from chainrule.data._midi import read_midi
+from chainrule.data._music import read_midi
 
 
-def played(content, lowest, keys, frames, ticks):
+def played(content, lowest, keys, frames, ticks, quarter=480):
     """The roll that a player of the file hears, and the microseconds of a quarter note."""
     assert content[:8] == b"MThd\0\0\0\6"
     kind, tracks, division = struct.unpack(">HHH", content[8:14])
-    assert (kind, tracks, division) == (0, 1, 480)
+    assert (kind, tracks, division) == (0, 1, quarter)
     assert content[14:18] == b"MTrk"
     track = content[22:]
     assert len(track) == struct.unpack(">I", content[18:22])[0]
@@ -46,11 +46,14 @@ def played(content, lowest, keys, frames, ticks):
     return roll, tempo
 
 
-@given(st.lists(st.lists(st.booleans(), min_size=3, max_size=3), min_size=1, max_size=20), st.sampled_from([1, 4, 8]))
+@given(
+    st.lists(st.lists(st.booleans(), min_size=3, max_size=3), min_size=1, max_size=20), st.sampled_from([1, 4, 7, 500])
+)
 def test_a_player_hears_the_roll(rows, frames_per_quarter):
     roll = np.array(rows, int)
     content = midi_file(roll, lowest=60, frames_per_quarter=frames_per_quarter)
-    heard, tempo = played(content, 60, 3, len(roll), 480 // frames_per_quarter)
+    ticks = {1: 480, 4: 120, 7: 68, 500: 1}[frames_per_quarter]
+    heard, tempo = played(content, 60, 3, len(roll), ticks, ticks * frames_per_quarter)
     np.testing.assert_array_equal(heard, roll)
     assert tempo == 500_000
 
@@ -68,7 +71,8 @@ def test_a_long_silence_is_waited_for():
         ([0, 1], {}, "roll"),
         ([[0.5]], {}, "roll"),
         ([[0] * 88], {"lowest": 60}, "lowest"),
-        ([[0]], {"frames_per_quarter": 7}, "frames_per_quarter"),
+        ([[0]], {"frames_per_quarter": 0}, "frames_per_quarter"),
+        ([[0]], {"frames_per_quarter": 1 << 15}, "frames_per_quarter"),
         ([[0]], {"quarters_per_minute": 0}, "quarters_per_minute"),
     ],
 )
@@ -95,7 +99,9 @@ QUARTER = b"\x83\x60"  # 480 ticks
 C = 60 - 21
 
 
-@given(st.lists(st.lists(st.booleans(), min_size=5, max_size=5), min_size=1, max_size=20), st.sampled_from([1, 4, 8]))
+@given(
+    st.lists(st.lists(st.booleans(), min_size=5, max_size=5), min_size=1, max_size=20), st.sampled_from([1, 4, 7, 500])
+)
 def test_a_roll_is_read_back(rows, frames_per_quarter):
     roll = np.zeros((len(rows), 88), bool)
     roll[:, 40:45] = rows

@@ -239,7 +239,7 @@ def test_a_model(name, monkeypatch):
         ),
         ("_scan._by_pairs", lambda a, b: b, "min-gru"),
         ("_scan.chunk_decays", lambda log_decay: (log_decay[..., None] * 0, log_decay), "linear attention"),
-        ("_attention._in_window", lambda far, window: far < window, "banded attention"),
+        ("_cached_steps._in_window", lambda far, window: far < window, "banded attention"),
     ],
 )
 def test_a_broken_kernel_is_seen(kernel, broken, case, monkeypatch):

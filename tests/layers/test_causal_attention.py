@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from chainrule.kernels import _attention as causal_attention_steps
+from chainrule.kernels import _cached_steps as cached_steps
 from chainrule.kernels import enabled
 from chainrule.layers import CausalAttention, scaled_dot_product
 from chainrule.layers import _causal_attention as causal_attention
@@ -167,7 +167,7 @@ def test_a_prepared_step_takes_states_of_any_mode_and_no_rows():
 
 
 def test_a_prepared_step_crosses_the_end_of_its_buffer(monkeypatch):
-    monkeypatch.setattr(causal_attention_steps, "ROOM", 3)
+    monkeypatch.setattr(cached_steps, "ROOM", 3)
     for window, rows in ((2, 1), (5, 2), (30, 1), (30, 2)):
         require_chunks_like_whole(attention(window), torch.randn(rows, 20, SIZE, dtype=torch.float64), [20], 1e-12)
 
@@ -182,7 +182,7 @@ def one_too_few(self, keys, values, state, time, lengths):
     return {"keys": keys[:, :, begin:], "values": values[:, :, begin:], "count": state["count"] + time}
 
 
-class NeverCopied(causal_attention_steps.CausalAttentionSteps):
+class NeverCopied(cached_steps.CausalAttentionSteps):
     def _adopt(self, state):
         if self._last is None:
             super()._adopt(state)

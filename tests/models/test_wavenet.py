@@ -7,7 +7,7 @@ import torch
 from torch.nn.utils.prune import l1_unstructured
 
 from chainrule.heads import Categorical
-from chainrule.kernels._dilated_steps import ROOM, PreparedDilatedStack
+from chainrule.kernels._cached_steps import ROOM, PreparedDilatedStack
 from chainrule.layers._dilated_stack import level_centres
 from chainrule.models import WaveNet
 from chainrule.state import load_state, save_state, select

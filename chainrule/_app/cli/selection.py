@@ -15,8 +15,17 @@ from typing import Any, cast
 
 from chainrule._app.cli.exchange import compress, decompress, export, import_, serve
 from chainrule._app.cli.info import check, compare, info, report, runs
-from chainrule._app.cli.train import train_verb
-from chainrule._app.cli.verbs import embed, evaluate, inspect, interpolate, predict, reconstruct, sample, score
+from chainrule._app.cli.verbs import (
+    embed,
+    evaluate,
+    inspect,
+    interpolate,
+    predict,
+    reconstruct,
+    sample,
+    score,
+    train_verb,
+)
 from chainrule._app.tasks import TASK_VERBS, TASKS, recognise, task_class, unrecognised
 from chainrule._app.tasks.config import task_in
 from chainrule._app.tasks.display import Verb, resume_command

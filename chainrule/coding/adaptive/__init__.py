@@ -8,11 +8,8 @@ any machine can decode the code.
 | file | idea |
 | --- | --- |
 | `probabilities` | squash and stretch, counters, adaptive probability maps, hashes |
-| `contexts` | bit histories, and the tables of contexts |
-| `match` | the longest earlier occurrence |
-| `mixer` | the network |
-| `predictor` | the contexts' parts of the past, and all models together |
-| `bitstream` | arithmetic coder and main loop |
+| `models` | contexts and their bit histories, the longest earlier occurrence, and the network |
+| `bitstream` | the contexts' parts of the past, all models together, arithmetic coder and main loop |
 
 Mahoney 2005, "Adaptive weighing of context models for lossless data compression"; Mahoney, "Data compression
 explained"; Veness et al. 2021, "Gated linear networks"; Knoll, cmix. Needs the extra compress: numba compiles the

@@ -5,21 +5,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from chainrule.coding.adaptive import _contexts as context_models
-from chainrule.coding.adaptive import _match as match_model
-from chainrule.coding.adaptive import _mixer as mixing
+from chainrule.coding.adaptive import _models as models
 from chainrule.coding.adaptive import _probabilities as refinement
-from chainrule.coding.adaptive._contexts import CONTEXTS, Contexts, make_contexts
-from chainrule.coding.adaptive._match import Match, expected_bit, kind_of_length, make_match
-from chainrule.coding.adaptive._mixer import ONE, Mixer, make_mixer
+from chainrule.coding.adaptive._models import CONTEXTS
 from chainrule.coding.adaptive._probabilities import combine, squash
 from chainrule.kernels._machine_code import compiled, kept
 
-_MATCH_INPUTS = CONTEXTS * context_models.INPUTS
-_BIAS = _MATCH_INPUTS + match_model.INPUTS
+_FIRST_MATCH_INPUT = CONTEXTS * models.CONTEXT_INPUTS
+_BIAS = _FIRST_MATCH_INPUT + models.MATCH_INPUTS
 # Gates of the mixer's neurons: length of the match; known bits of the byte; last byte; orders with a history and index
 # of the bit; letters of the word and index of the bit.
-_ROWS = (match_model.LENGTHS, 256, 256, 64, 64)
+_ROWS = (models.MATCH_LENGTHS, 256, 256, 64, 64)
 _GATE_1 = _ROWS[0]
 _GATE_2 = _GATE_1 + _ROWS[1]
 _GATE_3 = _GATE_2 + _ROWS[2]
@@ -111,9 +107,9 @@ def hash_past(past: Past, text: np.ndarray, position: int, hashes: np.ndarray) -
 class Predictor(NamedTuple):
     """State of the whole model."""
 
-    contexts: Contexts  # contexts, match, mixer: the models
-    match: Match
-    mixer: Mixer
+    contexts: models.Contexts  # contexts, match, mixer: the models
+    match: models.Match
+    mixer: models.Mixer
     past: Past  # words and lines before the current byte
     maps: np.ndarray  # refinement by a hash of the previous byte and the known bits of the current one
     far_maps: np.ndarray  # the same with the two previous bytes
@@ -126,12 +122,12 @@ def make_predictor(length: int) -> Predictor:
     """Create an untrained predictor for a text of `length` bytes."""
     buckets = min(_LARGEST, max(_SMALLEST, 1 << length.bit_length()))
     beginning = np.zeros(_BIAS + 1)
-    beginning[:_MATCH_INPUTS] = np.tile([0.12, 0.0, 0.05, 0.05], CONTEXTS)
-    beginning[_MATCH_INPUTS] = 0.2
+    beginning[:_FIRST_MATCH_INPUT] = np.tile([0.12, 0.0, 0.05, 0.05], CONTEXTS)
+    beginning[_FIRST_MATCH_INPUT] = 0.2
     return Predictor(
-        make_contexts(buckets),
-        make_match(buckets),
-        make_mixer((beginning * ONE).astype(np.int32), sum(_ROWS), len(_ROWS), 256, _RATES),
+        models.make_contexts(buckets),
+        models.make_match(buckets),
+        models.make_mixer((beginning * models.ONE).astype(np.int32), sum(_ROWS), len(_ROWS), 256, _RATES),
         make_past(),
         refinement.make_map(min(_MAPS, 4 * buckets)),
         refinement.make_map(min(_MAPS, 4 * buckets)),
@@ -143,8 +139,8 @@ def make_predictor(length: int) -> Predictor:
 def begin_byte(predictor: Predictor, text: np.ndarray, position: int) -> None:
     """Prepare for the bits of the byte at a position."""
     hash_past(predictor.past, text, position, predictor.contexts.hashes)
-    context_models.begin_byte(predictor.contexts)
-    match_model.find(predictor.match, text, position)
+    models.begin_contexts(predictor.contexts)
+    models.find_match(predictor.match, text, position)
     predictor.state[0] = 1
     predictor.state[1] = 1
     predictor.state[2] = 0
@@ -155,19 +151,19 @@ def predict(predictor: Predictor, text: np.ndarray, position: int) -> int:
     """Return the 16-bit probability that the next bit is a one, never 0."""
     mixer, state = predictor.mixer, predictor.state
     partial, node, index = state[0], state[1], state[2]
-    matches = context_models.predict(predictor.contexts, mixer.inputs, node, partial, index)
-    state[3] = expected_bit(predictor.match, text, partial, index)
-    match_model.predict(predictor.match, mixer.inputs, _MATCH_INPUTS, state[3])
+    matches = models.predict_from_contexts(predictor.contexts, mixer.inputs, node, partial, index)
+    state[3] = models.expected_bit(predictor.match, text, partial, index)
+    models.predict_from_match(predictor.match, mixer.inputs, _FIRST_MATCH_INPUT, state[3])
     mixer.inputs[_BIAS] = 256
     last = text[position - 1] if position > 0 else 0
     before = text[position - 2] if position > 1 else 0
-    mixer.rows[0] = kind_of_length(predictor.match) if state[3] >= 0 else 0
+    mixer.rows[0] = models.kind_of_length(predictor.match) if state[3] >= 0 else 0
     mixer.rows[1] = _GATE_1 + partial
     mixer.rows[2] = _GATE_2 + last
     mixer.rows[3] = _GATE_3 + matches * 8 + index
     mixer.rows[4] = _GATE_4 + min(predictor.past.letters[0], 7) * 8 + index
     mixer.last_row[0] = partial
-    stretched = mixing.mix(mixer)
+    stretched = models.mix(mixer)
     state[4] = refinement.row(predictor.maps, combine(last << 8 | partial, 1))
     state[5] = refinement.row(predictor.far_maps, combine(before << 16 | last << 8 | partial, 2))
     refined = refinement.refine(predictor.maps, state[4], stretched)
@@ -179,23 +175,23 @@ def predict(predictor: Predictor, text: np.ndarray, position: int) -> int:
 def learn(predictor: Predictor, bit: int) -> None:
     """Learn the predicted bit."""
     state, stretched = predictor.state, predictor.mixer.last_output[0]
-    context_models.update(predictor.contexts, state[1], state[0], state[2], bit)
-    match_model.update(predictor.match, state[3], bit)
-    mixing.update(predictor.mixer, bit)
+    models.update_contexts(predictor.contexts, state[1], state[0], state[2], bit)
+    models.update_match(predictor.match, state[3], bit)
+    models.update_mixer(predictor.mixer, bit)
     refinement.update(predictor.maps, state[4], stretched, bit)
     refinement.update(predictor.far_maps, state[5], stretched, bit)
     state[0] = state[0] << 1 | bit
     state[1] = state[1] << 1 | bit
     state[2] += 1
     if state[2] == 4:
-        context_models.begin_half(predictor.contexts, state[0])
+        models.begin_half(predictor.contexts, state[0])
         state[1] = 1
 
 
 @compiled
 def end_byte(predictor: Predictor, byte: int, position: int) -> None:
     """Add the byte at a position to the past."""
-    context_models.end_byte(predictor.contexts, byte)
+    models.end_contexts(predictor.contexts, byte)
     note_byte(predictor.past, byte, position)
 
 

@@ -13,8 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from chainrule.coding import adaptive
-from chainrule.coding.adaptive import _contexts as contexts
-from chainrule.coding.adaptive import _mixer as mixer
+from chainrule.coding.adaptive import _models as models
 from chainrule.coding.adaptive import _probabilities as counters
 from chainrule.coding.adaptive import _probabilities as logistic
 from chainrule.coding.adaptive import _probabilities as refinement
@@ -153,7 +152,7 @@ def test_squash_is_the_logistic_function_and_stretch_its_inverse():
 def after(bits):
     state = 0
     for bit in bits:
-        state = int(contexts.NEXT[state, bit])
+        state = int(models.NEXT[state, bit])
     return state
 
 
@@ -164,9 +163,9 @@ def test_a_history_keeps_the_order_of_the_first_bits():
 
 def test_a_contradiction_makes_a_history_forget():
     sure, shaken = after([0] * 30), after([0] * 30 + [1])
-    assert contexts.SEEN[sure] == 30
-    assert contexts.SEEN[shaken] < 8
-    assert contexts.BEGINNING[sure] < contexts.BEGINNING[shaken] < 32768
+    assert models.SEEN[sure] == 30
+    assert models.SEEN[shaken] < 8
+    assert models.BEGINNING[sure] < models.BEGINNING[shaken] < 32768
 
 
 def test_a_counter_is_the_share_of_ones_and_comes_as_near_to_certainty_as_it_can_tell():
@@ -183,20 +182,20 @@ def test_a_counter_is_the_share_of_ones_and_comes_as_near_to_certainty_as_it_can
 
 def test_the_mixer_descends_the_gradient_of_the_cost():
     inputs, rows, neurons = 6, 3, 2
-    net = mixer.make_mixer(np.zeros(inputs), rows, neurons, 2, (200, 0, 100, 0, 1))
+    net = models.make_mixer(np.zeros(inputs), rows, neurons, 2, (200, 0, 100, 0, 1))
     net.inputs[:] = RNG.integers(-900, 900, inputs)
     net.weights[:] = RNG.integers(-30000, 30000, (rows, inputs))
     net.last_weights[:] = RNG.integers(10000, 50000, (2, neurons))
     net.rows[:] = [2, 0]
     net.last_row[0] = 1
-    weights, last = net.weights / mixer.ONE, net.last_weights / mixer.ONE
+    weights, last = net.weights / models.ONE, net.last_weights / models.ONE
     x = net.inputs / 256
 
-    mixer.mix(net)
+    models.mix(net)
     hidden = weights[net.rows] @ x
     assert net.outputs / 256 == pytest.approx(hidden, abs=1 / 128)
     assert net.last_output[0] / 256 == pytest.approx(last[1] @ hidden, abs=1 / 64)
-    mixer.update(net, 1)
+    models.update_mixer(net, 1)
 
     def cost(w, inputs):
         return math.log1p(math.exp(-w @ inputs))  # -ln p of a one
@@ -205,11 +204,11 @@ def test_the_mixer_descends_the_gradient_of_the_cost():
         steps = 1e-5 * np.eye(len(w))
         return np.array([cost(w + step, inputs) - cost(w - step, inputs) for step in steps]) / 2e-5
 
-    moved = net.weights / mixer.ONE - weights
+    moved = net.weights / models.ONE - weights
     for row in net.rows:
         assert moved[row] == pytest.approx(-200 / 2**14 * gradient(weights[row], x), abs=2e-4)
     assert not moved[1].any()
-    moved = net.last_weights / mixer.ONE - last
+    moved = net.last_weights / models.ONE - last
     assert moved[1] == pytest.approx(-100 / 2**14 * gradient(last[1], hidden), abs=2e-4)
     assert not moved[0].any()
 

@@ -56,18 +56,11 @@ class MusicData(SplitOptions):
     """Options for reading MIDI files as frames of keys."""
 
     frames_per_quarter: int = within(4, 1, 48)
-    """Frames of a quarter note, a divisor of 480: 4 for sixteenth notes, 12 for triplets too."""
+    """Frames of a quarter note: 4 for sixteenth notes, 12 for triplets too."""
     semitones: int = within(5, 0, 24)
     """Maximum random transposition of a training piece, in semitones, drawn each time it is read."""
     skip_bad: bool = False
     """Skip files that cannot be read."""
-
-    def __post_init__(self) -> None:
-        from chainrule.data._midi import TICKS
-
-        super().__post_init__()
-        if TICKS % (frames := self.frames_per_quarter):
-            raise ValueError(f"--frames-per-quarter: expected a divisor of {TICKS}, such as 4, 8 or 12, got {frames}")
 
 
 @dataclass(frozen=True)
