@@ -13,6 +13,7 @@ from chainrule.heads._logistic_mixtures import (
     DiscretizedLogisticMixture,
     bin_centres,
     check_levels,
+    finest_log_scale,
     log_bin_mass,
     outside,
 )
@@ -107,11 +108,15 @@ class PixelLogisticMixture(TensorHead):
 
     @classmethod
     def from_parameters(cls, outputs: Tensor, channels: int, levels: int = 256) -> Self:
-        """Build the mixture from a network's outputs (..., P), P = `num_parameters(channels, K)`.
+        r"""Build the mixture from a network's outputs (..., P), P = `num_parameters(channels, K)`.
 
-        The outputs are rows of K: one of logits, C of means, C of log-scales, C(C−1)/2 of coefficients.
+        The outputs are rows of K: one of logits, C of means, C of log-scales, C(C−1)/2 of coefficients. A scale cannot
+        fall below e^−3.5 of a level, which bounds the gradient of the means:
+
+        .. math:: \log s = \log\left(e^{o} + \tfrac{2}{L}\, e^{-3.5}\right)
         """
         check_sizes(channels=channels)
+        check_levels(levels)
         rows = [1, channels, channels, _pairs(channels)]
         if outputs.dim() < 1 or outputs.shape[-1] < 1 or outputs.shape[-1] % sum(rows):
             raise ValueError(
@@ -119,6 +124,8 @@ class PixelLogisticMixture(TensorHead):
                 f"of {channels} channels, got {tuple(outputs.shape)}"
             )
         logits, means, log_scales, coefficients = outputs.unflatten(-1, (sum(rows), -1)).split(rows, -2)
+        log_scales = at_least_float32(log_scales)
+        log_scales = torch.logaddexp(log_scales, log_scales.new_full((), finest_log_scale(levels)))
         return cls(logits.squeeze(-2), means, log_scales, coefficients, levels)
 
     @property

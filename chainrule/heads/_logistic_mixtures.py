@@ -89,6 +89,11 @@ def check_levels(levels: int) -> None:
         raise ValueError(f"levels: expected at least 2, got {levels}")
 
 
+def finest_log_scale(levels: int) -> float:
+    """Return log s of a logistic that is as narrow as networks may make it: all but 1e-7 of it in a level."""
+    return math.log(2 / levels) - 3.5
+
+
 def outside(value: Tensor, levels: int) -> Tensor:
     """Return booleans, true where a value is not an integer in [0, levels)."""
     if value.dtype == torch.bool:

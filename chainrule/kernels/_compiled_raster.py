@@ -146,7 +146,11 @@ def _draw_pixel(
     count = len(colours)
     rows = parameters.reshape(-1, components)
     logits, means, log_scales, coefficients = rows[0], rows[1:], rows[1 + count :], rows[1 + 2 * count :]
+    finest = math.log(2 / levels) - 3.5
     for colour in range(count):
+        for k in range(components):  # see `PixelLogisticMixture.from_parameters`
+            log_scale = float(log_scales[colour, k])
+            log_scales[colour, k] = max(log_scale, finest) + math.log1p(math.exp(-abs(log_scale - finest)))
         if colour >= known:
             colours[colour] = _draw_colour(
                 logits, means[colour], log_scales[colour], noise[colour], logistic[colour], levels, limit

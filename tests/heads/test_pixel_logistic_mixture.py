@@ -1,5 +1,6 @@
 """The channels of a pixel: one joint density, the same channel by channel."""
 
+import math
 from itertools import product
 
 import pytest
@@ -186,12 +187,21 @@ def test_a_pixel_with_a_channel_that_is_no_level_has_probability_zero():
 
 
 def test_outputs_of_a_network_are_rows_of_logits_means_log_scales_and_coefficients():
-    outputs = torch.randn(2, PixelLogisticMixture.num_parameters(3, 10))
+    outputs = torch.randn(2, PixelLogisticMixture.num_parameters(3, 10), dtype=torch.float64)
     x = PixelLogisticMixture.from_parameters(outputs, 3)
     assert outputs.shape == (2, 100)
-    rows = [x.logits.unsqueeze(-2), x.means, x.log_scales, x.coefficients]
-    assert torch.equal(torch.cat(rows, -2).flatten(1), outputs)
+    log_scales = (x.log_scales.exp() - 2 / 256 * math.exp(-3.5)).log()
+    rows = [x.logits.unsqueeze(-2), x.means, log_scales, x.coefficients]
+    torch.testing.assert_close(torch.cat(rows, -2).flatten(1), outputs, rtol=1e-12, atol=1e-12)
     assert (x.batch_shape, x.event_shape, x.levels) == ((2,), (3,), 256)
+
+
+def test_a_network_makes_no_scale_too_narrow_for_its_gradient():
+    outputs = torch.tensor([[0.0, 1 / 256, -50.0]], requires_grad=True)  # in the middle of level 128
+    pixel = PixelLogisticMixture.from_parameters(outputs, 1)
+    assert pixel.log_prob(torch.tensor([[128]])).exp() > 1 - 1e-6
+    (gradient,) = torch.autograd.grad(pixel.log_prob(torch.tensor([[200]])).sum(), outputs)
+    assert gradient.abs().max() < 1.01 * 128 * math.exp(3.5)
 
 
 @pytest.mark.parametrize(
