@@ -12,8 +12,8 @@ from chainrule.heads._head import Choose, Head, TensorHead, at_least_float32, br
 from chainrule.heads._logistic_mixtures import (
     DiscretizedLogisticMixture,
     bin_centres,
+    bounded_log_scales,
     check_levels,
-    finest_log_scale,
     log_bin_mass,
     outside,
 )
@@ -108,12 +108,10 @@ class PixelLogisticMixture(TensorHead):
 
     @classmethod
     def from_parameters(cls, outputs: Tensor, channels: int, levels: int = 256) -> Self:
-        r"""Build the mixture from a network's outputs (..., P), P = `num_parameters(channels, K)`.
+        """Build the mixture from a network's outputs (..., P), P = `num_parameters(channels, K)`.
 
-        The outputs are rows of K: one of logits, C of means, C of log-scales, C(C−1)/2 of coefficients. A scale cannot
-        fall below e^−3.5 of a level, which bounds the gradient of the means:
-
-        .. math:: \log s = \log\left(e^{o} + \tfrac{2}{L}\, e^{-3.5}\right)
+        The outputs are rows of K: one of logits, C of means, C of log-scales, C(C−1)/2 of coefficients. Scales are
+        bounded (`bounded_log_scales`).
         """
         check_sizes(channels=channels)
         check_levels(levels)
@@ -124,9 +122,7 @@ class PixelLogisticMixture(TensorHead):
                 f"of {channels} channels, got {tuple(outputs.shape)}"
             )
         logits, means, log_scales, coefficients = outputs.unflatten(-1, (sum(rows), -1)).split(rows, -2)
-        log_scales = at_least_float32(log_scales)
-        log_scales = torch.logaddexp(log_scales, log_scales.new_full((), finest_log_scale(levels)))
-        return cls(logits.squeeze(-2), means, log_scales, coefficients, levels)
+        return cls(logits.squeeze(-2), means, bounded_log_scales(log_scales, 2 / levels), coefficients, levels)
 
     @property
     def parameters(self) -> tuple[Tensor, ...]:

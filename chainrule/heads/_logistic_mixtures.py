@@ -11,7 +11,7 @@ from torch.nn.functional import logsigmoid
 
 from chainrule._modes import wide, widest
 from chainrule.heads._categorical import Categorical
-from chainrule.heads._head import Choose, largest_exponent
+from chainrule.heads._head import Choose, at_least_float32, largest_exponent
 from chainrule.heads._real_mixtures import LocationScaleMixture
 
 
@@ -89,9 +89,19 @@ def check_levels(levels: int) -> None:
         raise ValueError(f"levels: expected at least 2, got {levels}")
 
 
-def finest_log_scale(levels: int) -> float:
-    """Return log s of a logistic that is as narrow as networks may make it: all but 1e-7 of it in a level."""
-    return math.log(2 / levels) - 3.5
+_FINEST = 3.5
+
+
+def bounded_log_scales(outputs: Tensor, width: float) -> Tensor:
+    r"""Return log-scales from a network's outputs o, at least e^−3.5 of the `width` of a level, in float32 or wider.
+
+    .. math:: \log s = \log(e^o + w\, e^{-3.5})
+
+    A logistic of the smallest scale has all but 1e-7 of its mass within a level. Narrower ones would gain nothing, and
+    the gradient of a mean is up to 1 / s.
+    """
+    outputs = at_least_float32(outputs)
+    return torch.logaddexp(outputs, outputs.new_full((), math.log(width) - _FINEST))
 
 
 def outside(value: Tensor, levels: int) -> Tensor:

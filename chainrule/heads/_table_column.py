@@ -13,7 +13,7 @@ from chainrule._modes import wide, widest
 from chainrule._ranges import check_sizes
 from chainrule.heads._categorical import Categorical
 from chainrule.heads._head import Choose, Head, NotDiscreteError, TensorHead, broadcast_shapes
-from chainrule.heads._logistic_mixtures import HALF_RANGE, IntegerLogisticMixture, code_integer
+from chainrule.heads._logistic_mixtures import HALF_RANGE, IntegerLogisticMixture, bounded_log_scales, code_integer
 from chainrule.heads._real_mixtures import GaussianMixture, LocationScaleMixture
 
 Kind = Literal["categorical", "integer", "real"]
@@ -202,7 +202,8 @@ class TableColumn(TensorHead):
         scale = group.constant("scale", device).unsqueeze(-1)
         means = group.constant("centre", device).unsqueeze(-1) + scale * means
         if group.kind == "integer":
-            return IntegerLogisticMixture(logits, means, scale.log() + log_scales, group.constant("low", device))
+            log_scales = bounded_log_scales(scale.log() + log_scales, 1.0)
+            return IntegerLogisticMixture(logits, means, log_scales, group.constant("low", device))
         finest = group.constant("finest", device).unsqueeze(-1).log()
         log_scales = torch.logaddexp(finest, log_scales)  # log(scale + finest): bounds the density
         return GaussianMixture(logits, means, scale.log() + log_scales)

@@ -10,7 +10,7 @@ from torch.distributions import Distribution
 
 from chainrule._ranges import check_sizes
 from chainrule.heads import Categorical, DiscretizedLogisticMixture
-from chainrule.heads._logistic_mixtures import bin_centres
+from chainrule.heads._logistic_mixtures import bin_centres, bounded_log_scales
 from chainrule.kernels._cached_steps import PreparedDilatedStack
 from chainrule.kernels._transforms import may_prepare
 from chainrule.layers._packing import last_before_ends, zero_past_ends
@@ -279,6 +279,7 @@ class LevelHead(nn.Module):
         logits, offsets, log_scales = scores.chunk(3, -1)
         centres = level_centres(before, self.levels, self.output.weight.dtype)
         centres = centres.masked_fill((before == self.levels).unsqueeze(-1), 0)
+        log_scales = bounded_log_scales(log_scales, 2 / self.levels)
         return DiscretizedLogisticMixture(logits, centres + offsets, log_scales, self.levels)
 
 
