@@ -53,9 +53,9 @@ class ImageTraining(OptimisationOptions):
     batch_size: int = within(16, 1, 1 << 24)
     """Batch size; 128 by default for a model with a code."""
     optimiser: Literal["adamw", "muon"] = "muon"
-    """adamw, default for pixelcnn++ and autoencoder, or muon: orthogonal steps for matrices and kernels."""
+    """adamw, default for autoencoder, or muon: orthogonal steps for matrices and kernels."""
     learning_rate: float = within(4e-3, 0.0, 1e3)
-    """Peak learning rate; by default 0.01 for a model with a code, 0.003 with AdamW."""
+    """Peak learning rate; by default 0.01 for a model with a code; with AdamW 0.003, and 0.002 for pixelcnn++."""
 
 
 class ImageTask(CodedTask["ImageModel"], ImageDataTask["ImageModel"]):
@@ -103,7 +103,7 @@ class ImageTask(CodedTask["ImageModel"], ImageDataTask["ImageModel"]):
         SizeSchedule("pixels", ({"hidden_size": 150}, {"hidden_size": 75}), steps=1000),
     )
     DEFAULT_TRAINING: ClassVar[dict[str, dict[str, Any]]] = {
-        "pixelcnn++": {"optimiser": "adamw"},
+        "pixelcnn++": {"learning_rate": {"adamw": 2e-3}},
         "vae": _OF_A_CODE,
         "pixel-vae": _OF_A_CODE,
         "hierarchical-vae": _OF_A_CODE,
