@@ -44,11 +44,16 @@ class LabelSubject(Subject[LikelihoodModel]):
         return Batch(self.probes, self.context, self.lengths)
 
     def numbers(self, batch: Batch, model: LikelihoodModel | None = None) -> Tensor:
-        answers = [(model or self.model).log_prob(y, *batch[1:]) for y in batch.x.unbind(1)]
-        for answer in answers:
-            if tuple(answer.shape) != (len(batch.x),):
-                raise Violation(f"log_prob: expected shape (B,) = ({len(batch.x)},), got {tuple(answer.shape)}")
-        return torch.stack(answers, -1).unsqueeze(1)
+        rows, probes = batch.x.shape[:2]
+
+        def repeated(leaf: Tensor) -> Tensor:
+            return leaf.repeat_interleave(probes, 0) if len(leaf) == rows else leaf
+
+        # All labels of a row in one call, on copies of the row.
+        answer = (model or self.model).log_prob(batch.x.flatten(0, 1), *map_state(repeated, batch[1:]))
+        if tuple(answer.shape) != (rows * probes,):
+            raise Violation(f"log_prob: expected shape (B,) = ({rows * probes},), got {tuple(answer.shape)}")
+        return answer.view(rows, 1, probes)
 
     def further(self, batch: Batch, model: LikelihoodModel | None = None, *, steps: int = 2) -> dict[str, Tensor]:
         answer = self.distribution(batch, model)
