@@ -28,8 +28,8 @@ def _cudnn_in_own_type(layer: "Recurrent", weights: list[Tensor], *, apart: bool
     """Without autocast, which sends cuDNN float16 whatever type it is set to; with the weights in one piece.
 
     Copies of a layer, and weights that `torch.func.functional_call` puts in its place, lie scattered. The layer's own
-    are gathered once. cuDNN gathers others, and those of layers that run `apart`, in each call, and torch warns of that
-    with advice that cannot be followed.
+    are gathered once. All other weights, also of layers that run `apart`, are gathered by cuDNN in each call. torch
+    warns of this, with advice that cannot be followed.
     """
     scattered = len({weight.untyped_storage().data_ptr() for weight in weights}) > 1
     if scattered and all(isinstance(weight, nn.Parameter) for weight in weights):

@@ -35,7 +35,7 @@ _DEFAULT = 3.0  # seconds, where the training sounds are one stream
 
 
 def check_number(number: int, count: int) -> None:
-    """Check the number of an example, of which there are `count`."""
+    """Check that a number is one of `count` examples."""
     if not 0 <= number < count:
         raise ValueError(f"number: expected a whole number from 0 to {count - 1}, got {number}")
 

@@ -1,4 +1,4 @@
-"""What a step recorded as a CUDA graph draws or learns is what plain steps do."""
+"""A step recorded as a CUDA graph draws and learns the same as plain steps."""
 
 import warnings
 

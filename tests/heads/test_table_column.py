@@ -161,3 +161,10 @@ def test_a_column_that_cannot_be_is_refused(arguments, named):
 def test_truth_values_are_integers_of_a_mixture():
     x = IntegerLogisticMixture(torch.zeros(1), torch.zeros(1), torch.zeros(1))
     assert x.log_prob(torch.tensor(True)) == x.log_prob(torch.tensor(1))
+
+
+def test_no_logistic_of_integers_is_narrower_than_its_gradient_allows():
+    outputs = torch.zeros(1, COLUMNS["counts"].outputs(1), dtype=torch.float64)
+    outputs[0, -1] = -50.0
+    column = TableColumn(ColumnGroup([COLUMNS["counts"]], single=True), outputs)
+    assert column.mixture.log_scales.item() == pytest.approx(-3.5)

@@ -192,3 +192,12 @@ def test_a_pruned_convolution_trains():
     for _ in range(2):
         model.log_prob(torch.arange(5).unsqueeze(0)).sum().backward()
     assert torch.equal(layer.weight_orig.grad != 0, layer.weight_mask != 0)
+
+
+def test_no_logistic_is_narrower_than_its_gradient_allows():
+    model = made(levels=256, components=2).double()
+    with torch.no_grad():
+        model.head.output.weight.zero_()
+        model.head.output.bias[4:] = -50.0
+    finest = torch.full((1, 3, 2), 2 / 256, dtype=torch.float64).log() - 3.5
+    torch.testing.assert_close(model(torch.tensor([[10, 200, 30]])).log_scales, finest)
