@@ -5,10 +5,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.up-to-date
 LOG := $(VENV)/pip.log
 # Wheels only: building from source needs what a fresh machine may lack. Python compiles what it imports: all of it takes minutes.
-PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --progress-bar off --only-binary=:all: --no-compile --log $(LOG) \
-  -c constraints.txt
-# Of pip's log, what came over the network: lines such as "Downloading x-1.0-py3-none-any.whl (1.2 MB)".
-SUM := / Downloading .*\([0-9.]+ [kMG]?B(ytes)?\)/ { gsub(/[()]/, ""); size = $$(NF - 1); \
+PIP := $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off --only-binary=:all: --no-compile -c constraints.txt
+# Of what pip says, what came over the network: lines such as "Downloading x-1.0-py3-none-any.whl (1.2 MB)".
+SUM := /^ *Downloading .*\([0-9.]+ [kMG]?B(ytes)?\)/ { gsub(/[()]/, ""); size = $$(NF - 1); \
   bytes += size * ($$NF == "GB" ? 1e9 : $$NF == "MB" ? 1e6 : $$NF == "kB" ? 1e3 : 1) } \
   END { printf "setup: done in %d s; %.0f MB downloaded; $(VENV) holds %.1f GB\n", seconds, bytes / 1e6, kilobytes * 1024 / 1e9 }
 # As on most laptops: instructions beyond AVX2 are hidden from torch and oneDNN.
@@ -29,9 +28,10 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/python -c 'import sys, pip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
 	  { rm -rf $(VENV) && $(PYTHON) -m venv $(VENV); }
 	@echo "setup: installing the pinned dependencies into $(VENV); the first time takes a few minutes"
-	@rm -f $(LOG); began=$$(date +%s); \
-	  $(PIP) hatchling editables && \
-	  $(PIP) --no-build-isolation -e '.[bpe,tensorboard,plots,sound,metrics,compress,serve,export,zstd,dev,docs]' && \
+	@began=$$(date +%s); \
+	  $(PIP) pip >$(LOG) && \
+	  $(PIP) hatchling editables >>$(LOG) && \
+	  $(PIP) --no-build-isolation -e '.[bpe,tensorboard,plots,sound,metrics,compress,serve,export,zstd,dev,docs]' >>$(LOG) && \
 	  awk -v seconds=$$(($$(date +%s) - began)) -v kilobytes=$$(du -sk $(VENV) | cut -f 1) '$(SUM)' $(LOG)
 	@touch $@
 

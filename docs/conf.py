@@ -6,8 +6,10 @@ import sys
 from functools import partialmethod
 from importlib.metadata import version as installed_version
 from pathlib import Path
+from typing import Any
 
 from jupyter_client.manager import KernelManager
+from sphinx.application import Sphinx
 
 sys.path.insert(0, str(Path(__file__).parent / "_ext"))
 
@@ -70,3 +72,14 @@ html_css_files = ["pages.css"]
 html_copy_source = False
 html_show_sphinx = False
 html_theme_options = {"sidebar_hide_name": False}
+
+
+def own_branch(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: object) -> None:
+    """Open only the branch of the sidebar that a page is in: all of them would be on each of more than 300 pages."""
+    if tree := context.get("toctree"):
+        context["toctree"] = lambda **options: tree(**{**options, "collapse": True})
+
+
+def setup(app: Sphinx) -> None:
+    """Before the theme, which asks for the whole tree."""
+    app.connect("html-page-context", own_branch, priority=400)
