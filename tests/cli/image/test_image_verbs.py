@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from chainrule._app.cli.main import main
-from chainrule._app.tasks import open_run
+from chainrule._app.tasks import open_run, size_schedule
 from chainrule._app.tasks.image.task import ImageTask
 from chainrule.data._images import Reduction
 
@@ -46,6 +46,29 @@ def run(archive, tmp_path_factory):
 def opened(path):
     with Image.open(path) as image:
         return np.asarray(image)
+
+
+@pytest.mark.parametrize(
+    ("said", "rate"),
+    [
+        (("--steps", 500), 0.004),
+        (("--steps", 2000), 0.002),
+        (("--epochs", 10_000), 0.001),
+        (("--steps", 2000, "--learning-rate", 0.004), 0.004),
+        (("--steps", 2000, "--optimiser", "adamw"), 0.002),
+    ],
+)
+def test_a_pixel_cnn_pp_that_trains_for_long_has_a_lower_rate(planned, archive, tmp_path, said, rate):
+    """At 0.004 most of its gates closed in 2,000 steps, and the loss climbed."""
+    planned(archive, "--model", "pixelcnn++", "--out", tmp_path / "run", *said)
+    assert open_run(tmp_path / "run").config.training.learning_rate == rate
+
+
+def test_the_rate_of_a_budget_is_told_and_repeated(planned, archive, tmp_path, monkeypatch):
+    monkeypatch.setattr(size_schedule, "step_rate", lambda *_: 2000 / size_schedule.TRAINING_SHARE / 60)
+    told = planned(archive, "--model", "pixelcnn++", "--out", tmp_path / "run", "--budget", "60s").err
+    assert ": learning rate 0.002\n" in told
+    assert "reproduce with: --learning-rate 0.002" in told
 
 
 def test_images_are_recognised_shown_and_learnt(ok, archive, tmp_path):

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from chainrule._app.tasks.capabilities import CheckedRows, FileCodec
 from chainrule._app.tasks.codes import CodedTask
-from chainrule._app.tasks.config import OptimisationOptions, within
+from chainrule._app.tasks.config import OptimisationOptions, RunConfig, within
 from chainrule._app.tasks.display import quoted
 from chainrule._app.tasks.image import codes, verbs
 from chainrule._app.tasks.image.image_data import ImageData, ImageDataTask
 from chainrule._app.tasks.likelihood_record import Basis, LikelihoodRecord
 from chainrule._app.tasks.model import Model
-from chainrule._app.tasks.size_schedule import SizeSchedule
+from chainrule._app.tasks.size_schedule import SizeSchedule, describe_passes, record_resolved, time_passes
 from chainrule._app.tasks.task import Shard, Source
 from chainrule.data import _images
 from chainrule.data._atomic import write_bytes
@@ -44,6 +44,7 @@ _CHECKED_ROWS, _CHECKED_SIDE = 4, 5
 _OF_A_CODE = {"batch_size": 128, "learning_rate": {"muon": 1e-2, "adamw": 3e-3}}
 _FROM_DATA = ("levels", "num_classes")  # arguments of the models
 _MEASURED = 256  # held-out images whose codes are looked at during training
+_SHORT, _LOWEST_RATE = 500, 1e-3  # steps, and the learning rate of Salimans et al. 2017
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,8 @@ class ImageTraining(OptimisationOptions):
     optimiser: Literal["adamw", "muon"] = "muon"
     """adamw, default for autoencoder, or muon: orthogonal steps for matrices and kernels."""
     learning_rate: float = within(4e-3, 0.0, 1e3)
-    """Peak learning rate; by default 0.01 for a model with a code; with AdamW 0.003, and 0.002 for pixelcnn++."""
+    """Peak learning rate; by default 0.01 for a model with a code; with AdamW 0.003, and 0.002 for pixelcnn++,
+    whose rate with Muon falls to 0.001 where there are thousands of steps."""
 
 
 class ImageTask(CodedTask["ImageModel"], ImageDataTask["ImageModel"]):
@@ -117,6 +119,24 @@ class ImageTask(CodedTask["ImageModel"], ImageDataTask["ImageModel"]):
     Embedding, embed = codes.ImageEmbedding, codes.embed_images
     Reconstruction, reconstruct = codes.ImageReconstruction, codes.reconstruct_images
     Interpolation, interpolate = codes.ImageInterpolation, codes.interpolate_images
+
+    def plan(self, explicit_flags: frozenset[str]) -> RunConfig:
+        """Lower the rate of a PixelCNN++ that trains for long: at a high one its gates close, and stay closed."""
+        config = super().plan(explicit_flags)
+        training = config.training
+        if config.model != "pixelcnn++" or training.optimiser != "muon" or "--learning-rate" in explicit_flags:
+            return config
+        batches, _ = type(self)(self.path, config).batches((0, 1))
+        config, passes = time_passes(type(self)(self.path, config), batches)
+        share = min(1.0, _SHORT / (passes * batches.steps_per_epoch)) ** 0.5
+        rate = max(_LOWEST_RATE, float(f"{training.learning_rate * share:.2g}"))
+        return replace(record_resolved(config, ["learning_rate"]), training=replace(training, learning_rate=rate))
+
+    def choice(self) -> str:
+        if self.config.model != "pixelcnn++":
+            return super().choice()
+        passes = describe_passes(self.config, "pixels", "images")
+        return f"{passes}: learning rate {self.config.training.learning_rate:g}"
 
     @property
     def conditions(self) -> tuple[str, ...] | None:
