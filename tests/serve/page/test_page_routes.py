@@ -46,14 +46,17 @@ def test_a_stream_ends_after_the_limit_of_seconds(runs: dict[str, Any], path: st
     from chainrule.serve import Limits, create_app
 
     body = {"text": {"run": "lstm", "max_tokens": 10_000}, "sound": {"run": "tones", "seconds": 20, "label": 0}}[path]
-    app = create_app({body["run"]: runs[body["run"]]}, limits=Limits(seconds=0.5))
+    short = {"max_tokens": 1} if path == "text" else {"seconds": 0.01}
 
-    async def asked() -> Any:
+    async def asked(app: Any, body: dict[str, Any]) -> Any:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
             return await client.post(f"/playground/{path}", json=body)
 
-    *records, last = map(json.loads, asyncio.run(asked()).text.splitlines())
-    app.state.server.close()
+    # The first request of a process may compile for longer than the limit.
+    for limits, request in ((Limits(), body | short), (Limits(seconds=0.5), body)):
+        app = create_app({body["run"]: runs[body["run"]]}, limits=limits)
+        *records, last = map(json.loads, asyncio.run(asked(app, request)).text.splitlines())
+        app.state.server.close()
     assert records
     assert last == {"error": "the limit of time has passed: ask for less"}
 
