@@ -80,7 +80,7 @@ bench-all: setup ## all speed measurements (an hour); tables on the screen, JSON
 	@for script in benchmarks/speed_*.py benchmarks/sampling.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
 nightly: setup ## tests, in browsers too, speed, thousands of damaged files, the training runs behind the results tables (hours)
-	$(PIP) --no-build-isolation -e '.[nightly]'
+	$(PIP) --no-build-isolation -e '.[nightly]' >>$(LOG)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal --hypothesis-profile=nightly
 	$(MAKE) test-plain bench-all
 	$(BIN)/python tests/fuzz/fuzz.py --cases 5000 --seed $$(date +%j)

@@ -44,7 +44,7 @@ _CHECKED_ROWS, _CHECKED_SIDE = 4, 5
 _OF_A_CODE = {"batch_size": 128, "learning_rate": {"muon": 1e-2, "adamw": 3e-3}}
 _FROM_DATA = ("levels", "num_classes")  # arguments of the models
 _MEASURED = 256  # held-out images whose codes are looked at during training
-_SHORT, _LOWEST_RATE = 500, 1e-3  # steps, and the learning rate of Salimans et al. 2017
+_STEPS_AT_FULL_RATE, _LOWEST_RATE = 500, 1e-3  # of a PixelCNN++; the paper trains at 1e-3 (Salimans et al. 2017)
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,8 @@ class ImageTraining(OptimisationOptions):
     optimiser: Literal["adamw", "muon"] = "muon"
     """adamw, default for autoencoder, or muon: orthogonal steps for matrices and kernels."""
     learning_rate: float = within(4e-3, 0.0, 1e3)
-    """Peak learning rate; by default 0.01 for a model with a code; with AdamW 0.003, and 0.002 for pixelcnn++,
-    whose rate with Muon falls to 0.001 where there are thousands of steps."""
+    """Peak learning rate; by default 0.01 for a model with a code; with AdamW 0.003, and 0.002 for pixelcnn++.
+    With Muon, pixelcnn++ has 0.001 to 0.004, less for more steps."""
 
 
 class ImageTask(CodedTask["ImageModel"], ImageDataTask["ImageModel"]):
@@ -126,9 +126,10 @@ class ImageTask(CodedTask["ImageModel"], ImageDataTask["ImageModel"]):
         training = config.training
         if config.model != "pixelcnn++" or training.optimiser != "muon" or "--learning-rate" in explicit_flags:
             return config
-        batches, _ = type(self)(self.path, config).batches((0, 1))
-        config, passes = time_passes(type(self)(self.path, config), batches)
-        share = min(1.0, _SHORT / (passes * batches.steps_per_epoch)) ** 0.5
+        run = type(self)(self.path, config)
+        batches, _ = run.batches((0, 1))
+        config, passes = time_passes(run, batches)
+        share = min(1.0, _STEPS_AT_FULL_RATE / (passes * batches.steps_per_epoch)) ** 0.5
         rate = max(_LOWEST_RATE, float(f"{training.learning_rate * share:.2g}"))
         return replace(record_resolved(config, ["learning_rate"]), training=replace(training, learning_rate=rate))
 
