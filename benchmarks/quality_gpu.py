@@ -88,8 +88,8 @@ def cifar(data: Path, folder: Path) -> Job:
         pictures = chainrule("score", run, folder / "cifar-test.npy")
         return math.fsum(picture["nats"] for picture in pictures) / len(pictures) / (math.log(2) * 3 * 32 * 32)
 
-    options = "--model pixelcnn++ --channels 64 --layers 3 --components 8"
-    settings = [f"{options} --dropout {dropout} --batch-size 32" for dropout in (0.3, 0.5)]
+    options = "--model pixelcnn++ --layers 3 --components 8 --dropout 0.5 --batch-size 32"
+    settings = [f"{options} --channels {channels}" for channels in (64, 80)]
     given = [str(folder / "cifar.npz")]
     return Job("CIFAR-10, first 3,600 pictures, test bits/dim", 3.40, settings, given, bits)
 

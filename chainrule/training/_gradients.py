@@ -55,6 +55,15 @@ class Gradients:
         self._shape: Hashable = None  # of the recorded step
         self._trials = 0
 
+    def may_launch(self, batch: Batch) -> bool:
+        """Return whether steps of this batch's shape are launched as recorded ones, now or after some repetitions."""
+        return self._recordable and batch.lengths is None
+
+    @property
+    def launched(self) -> bool:
+        """Return whether steps are recorded ones, launched as a whole and no longer computed as well."""
+        return self._recorded is not None and self._trials == TRIALS
+
     def __call__(
         self, batch: Batch, state: State, elements: int, progress: float, seed: Callable[[], None]
     ) -> StepResult:
@@ -89,7 +98,7 @@ class Gradients:
             self._recordable = False
         if not self._recordable:
             self._recorded = None
-        if not self._recordable or warming or batch.lengths is not None:
+        if warming or not self.may_launch(batch):
             return None
         shape = batch.whole, batch.previous is None, tuple((leaf.shape, leaf.dtype) for leaf in leaves(inputs))
         if self._recorded is not None:

@@ -1,19 +1,23 @@
 """Measurement of a model's training speed, from which the planner derives sizes for a budget."""
 
 import copy
+from functools import partial
 from statistics import mean, median
 from time import monotonic, perf_counter
 
 import torch
 
 from chainrule._base import TrainableModel
+from chainrule._modes import seed_torch
 from chainrule.state import leaves
 from chainrule.training._computation import Computation, computing
-from chainrule.training._evaluate import Batch, Objective, TrainingBatches, count_elements, score
-from chainrule.training._optimiser import Kind, clip_gradient, make_optimiser
-from chainrule.training._parallel import own_randomness
+from chainrule.training._evaluate import Batch, Objective, TrainingBatches, count_elements
+from chainrule.training._gradients import Gradients
+from chainrule.training._optimiser import Kind, make_optimiser
+from chainrule.training._parallel import Processes, own_randomness
 
 _POOL = 16  # number of batches to compare
+_UNTIL_LAUNCHED = 3.0  # seconds in which a GPU takes the steps before it launches recorded ones, at most
 
 
 def average_batch(batches: TrainingBatches) -> Batch:
@@ -32,24 +36,31 @@ def steps_per_second(
     device: torch.device,
     optimiser: Kind = "adamw",
 ) -> float:
-    """Measure training steps per second on a copy of a model for at most `seconds`, ignoring the slow first step."""
+    """Measure training steps per second on a copy of a model for at most `seconds`, ignoring the slow first step.
+
+    A GPU's first step starts it and its libraries, and a training takes nearly all others as recorded launches
+    (`Gradients`). So steps before these do not count there, and `seconds` begin after them, or after `_UNTIL_LAUNCHED`.
+    """
     durations: list[float] = []
     with own_randomness(device):
         trial = copy.deepcopy(model).to(device).train()
-        updates, began = make_optimiser(trial, 0.0, 0.0, optimiser), monotonic()
+        gradients = Gradients(Objective(trial, way.dtype), trial, Processes(0, 1, device), 1.0)
+        updates = make_optimiser(trial, 0.0, 0.0, optimiser)
         with computing(trial, way):
+            if gradients.may_launch(batch):
+                _take_step(updates, batch, gradients)
+                began = monotonic()
+                while gradients.may_launch(batch) and not gradients.launched and monotonic() < began + _UNTIL_LAUNCHED:
+                    _take_step(updates, batch, gradients)
+            began = monotonic()
             while not durations or monotonic() + durations[-1] - began <= seconds:
-                durations.append(_take_step(trial, updates, batch, way, device))
+                durations.append(_take_step(updates, batch, gradients))
     return 1 / median(durations[1:] or durations)
 
 
-def _take_step(
-    model: TrainableModel, optimiser: torch.optim.Optimizer, batch: Batch, way: Computation, device: torch.device
-) -> float:
+def _take_step(optimiser: torch.optim.Optimizer, batch: Batch, gradients: Gradients) -> float:
     began = perf_counter()
-    nats, _ = score(Objective(model, way.dtype), batch, None, device)
-    (nats / count_elements(batch)).backward()
-    clip_gradient(model, 1.0)
+    nats = gradients(batch, None, count_elements(batch), 1.0, partial(seed_torch, 0)).nats
     optimiser.step()
     optimiser.zero_grad(set_to_none=True)
     nats.item()

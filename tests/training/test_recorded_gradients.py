@@ -10,9 +10,12 @@ from chainrule.kernels._cuda_graphs import RecordedGradient
 from chainrule.models import VAE, RecurrentLM
 from chainrule.state import leaves, map_state
 from chainrule.training import _gradients as gradients
+from chainrule.training import _speed as speed
 from chainrule.training import train
+from chainrule.training._computation import Computation
 from chainrule.training._evaluate import Objective
 from chainrule.training._parallel import Processes
+from chainrule.training._speed import steps_per_second
 
 
 class Played(RecordedGradient):
@@ -48,6 +51,24 @@ def trained(directory):
     model = language_model()
     train(model, ToyStream(), held_out, options(steps=60, validate_every=25), directory, progress=False)
     return model
+
+
+@pytest.mark.parametrize(("first", "computed", "rate"), [(9.0, 0.1, 100), (0.1, 2.0, 0.5)])
+def test_the_speed_to_plan_with_is_that_of_launched_steps(first, computed, rate, recorded, monkeypatch):
+    clock, steps, take_step = [0.0], [], speed._take_step
+
+    def stepped(updates, batch, compute):
+        steps.append(0.01 if compute.launched else computed if steps else first)
+        take_step(updates, batch, compute)
+        clock[0] += steps[-1]
+        return steps[-1]
+
+    monkeypatch.setattr(speed, "_take_step", stepped)
+    monkeypatch.setattr(speed, "monotonic", lambda: clock[0])
+    batch, cpu = ToyStream().at(0), torch.device("cpu")
+    assert steps_per_second(language_model(), batch, Computation(1), 0.2, cpu) == pytest.approx(rate)
+    assert clock[0] <= first + speed._UNTIL_LAUNCHED + 2 * computed + 0.2
+    assert len(recorded) == (computed < 1)
 
 
 def test_weights_are_those_of_plain_steps(recorded, tmp_path, monkeypatch):
