@@ -1,5 +1,6 @@
 """What every test and doctest starts from: the same seed, one thread, and for doctests a folder for their files."""
 
+import gc
 import os
 import random
 
@@ -10,6 +11,8 @@ import torch
 
 # Results then do not depend on the number of cores, and test processes do not fight for them.
 torch.set_num_threads(1)
+# A test leaves many objects and few cycles: to look for these at the usual moments takes an eighth of the time.
+gc.set_threshold(100_000, 50, 1_000)
 hypothesis.settings.register_profile("nightly", deadline=None, max_examples=500, print_blob=True)
 hypothesis.settings.register_profile("repeatable", deadline=None, max_examples=25, derandomize=True, print_blob=True)
 hypothesis.settings.load_profile("repeatable")

@@ -1,10 +1,10 @@
 """Test pictures on disk beside what `score` says of them, and beside PNG, WebP and JPEG XL without loss.
 
-    chainrule train CIFAR.npz --task image --no-labels --model pixelcnn++ --layers 2 --channels 32 --out runs/cifar
+    python benchmarks/quality_gpu.py --minutes 7.5 --only cifar  # or, without a GPU, quality_cifar.py
     chainrule train MNIST.npz --task image --no-labels --model pixelcnn --out runs/mnist
-    python benchmarks/compression_pictures.py --cifar runs/cifar --mnist runs/mnist [--pictures 85 5120] [--data FOLDER]
+    python benchmarks/compression_pictures.py --cifar runs/benchmarks/gpu-cifar-1 --mnist runs/mnist
 
-The pictures are the first test pictures of `cifar10_subset/cifar10_subset.npz` and of
+The pictures are the first 85 and 5,120 (--pictures) of the test part of `cifar10_subset/cifar10_subset.npz` and of
 `binarized_mnist/binarized_mnist.npz` in FOLDER (default: ../shared/data, or the environment variable CHAINRULE_DATA);
 the runs must not have seen them. Ours are written as an array of NumPy by `chainrule compress`, read back and compared;
 the run has to be shipped beside them. The other formats write each picture as a file of its own and all of them as one
@@ -38,6 +38,7 @@ FORMATS: dict[str, dict[str, Any]] = {
     "WebP": {"format": "WEBP", "lossless": True, "quality": 100, "method": 6},
     "JPEG XL": {"format": "JXL", "lossless": True, "effort": 9},
 }
+SHARES = {"PNG": 1, "WebP": 1, "JPEG XL": 0.97}  # of their bytes, at most
 
 
 def main() -> None:
@@ -58,7 +59,8 @@ def main() -> None:
         found = [ours(place, pictures), *(row for kind in FORMATS if (row := another(kind, pictures)))]
         claims = [claim(f"{name}: bits/dim on disk ÷ score", found[0]["÷ score"], "<=", 1.005)]
         claims += [
-            claim(f"{name}: bytes ÷ {row['format']}", found[0]["bytes"] / row["bytes"], "<=", 1) for row in found[1:]
+            claim(f"{name}: bytes ÷ {row['format']}", found[0]["bytes"] / row["bytes"], "<=", SHARES[row["format"]])
+            for row in found[1:]
         ]
         publish(f"compression_pictures_{name}", [{"pictures": len(pictures), **row} for row in found], claims)
 

@@ -9,7 +9,6 @@ several settings, the validation part selects one, and that run scores the test 
 
 import argparse
 import json
-import math
 import os
 import subprocess
 import sys
@@ -19,9 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from peer_tasks import chainrule, image, text
+from quality_cifar import bits, write_pictures
 from quality_language_models import penn_treebank
 from side_by_side import claim, publish
 
@@ -78,20 +77,11 @@ def mnist(data: Path, folder: Path) -> Job:
 
 
 def cifar(data: Path, folder: Path) -> Job:
-    """The first 3,600 training pictures, and they from right to left; the last 400 validate; 1,000 are scored."""
-    with np.load(data / "cifar10_subset" / "cifar10_subset.npz") as arrays:
-        train, valid, test = arrays["x_train"][:-400], arrays["x_train"][-400:], arrays["x_test"]
-    np.savez(folder / "cifar.npz", train=np.concatenate([train, train[:, :, ::-1]]), valid=valid)
-    np.save(folder / "cifar-test.npy", test)
-
-    def bits(run: Path) -> float:
-        pictures = chainrule("score", run, folder / "cifar-test.npy")
-        return math.fsum(picture["nats"] for picture in pictures) / len(pictures) / (math.log(2) * 3 * 32 * 32)
-
+    pictures, test = write_pictures(data, folder)
     options = "--model pixelcnn++ --layers 3 --components 8 --dropout 0.5 --batch-size 32"
     settings = [f"{options} --channels {channels}" for channels in (64, 80)]
-    given = [str(folder / "cifar.npz")]
-    return Job("CIFAR-10, first 3,600 pictures, test bits/dim", 3.40, settings, given, bits)
+    figure = "CIFAR-10, first 3,600 pictures, test bits/dim"
+    return Job(figure, 3.40, settings, [str(pictures)], lambda run: float(bits(run, test).mean()))
 
 
 JOBS = {"shakespeare": shakespeare, "ptb": ptb, "mnist": mnist, "cifar": cifar}

@@ -38,11 +38,17 @@ def make(kind: str, **options) -> SequenceClassifier:
     return SequenceClassifier(3, **sizes, **({"hidden_size": 5} | options)).double().eval()
 
 
+WAYS = [("last", "lstm", True), ("attention", "gru", False), ("attention+mean+max+last", "rnn", True)]
+
+
 @pytest.mark.parametrize(
-    ("pooling", "cell", "bidirectional"),
-    [("last", "lstm", True), ("attention", "gru", False), ("attention+mean+max+last", "rnn", True)],
+    ("kind", "pooling", "cell", "bidirectional"),
+    [  # each kind of context, and each way to read it; all pairs in `make test-all`
+        pytest.param(kind, *way, marks=[pytest.mark.slow] if row != column else [])
+        for row, kind in enumerate(CONTEXTS)
+        for column, way in enumerate(WAYS)
+    ],
 )
-@pytest.mark.parametrize("kind", CONTEXTS)
 def test_keeps_the_contract(kind: str, pooling: str, cell: str, bidirectional: bool) -> None:
     model = make(kind, pooling=pooling, cell=cell, bidirectional=bidirectional, num_layers=2)
     report = check_model(model, torch.arange(5) % 3, CONTEXTS[kind]())

@@ -41,8 +41,14 @@ def row_of(given, row, time):
     return {name: part[row : row + 1, :time] for name, part in given.items()}
 
 
-@pytest.mark.parametrize("characters", ["lstm", "cnn", "cnn+affixes", None])
-@pytest.mark.parametrize("head", ["crf", "softmax"])
+CHARACTERS = ["lstm", "cnn", "cnn+affixes", None]
+PAIRS = [*zip(["crf", "softmax"] * 2, CHARACTERS, strict=True)]  # each head, and each way to read characters
+OTHERS = [*zip(["softmax", "crf"] * 2, CHARACTERS, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("head", "characters"), [*PAIRS, *(pytest.param(*pair, marks=pytest.mark.slow) for pair in OTHERS)]
+)
 def test_keeps_the_contract(head, characters):
     given, tags = context(characters=characters is not None), torch.randint(K, (4, 4))
     report = check_model(make(head, characters), tags, given, LENGTHS)

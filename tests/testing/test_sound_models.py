@@ -112,7 +112,10 @@ def test_garbage_past_the_given_lengths_does_no_harm():
         {"cell": "rnn", "nonlinearity": "relu", "hidden_size": 4},
         {"num_layers": 2, "dropout": 0.5, "tie_weights": True, "hidden_size": 8},
         {"vocab_size": 4, "cell": "rnn", "hidden_size": 4, "time": 150},
-        {"vocab_size": 1_000, "cell": "gru", "embedding_size": 8, "hidden_size": 8, "time": 6},
+        pytest.param(
+            {"vocab_size": 1_000, "cell": "gru", "embedding_size": 8, "hidden_size": 8, "time": 6},
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=str,
 )
