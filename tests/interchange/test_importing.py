@@ -250,6 +250,8 @@ def test_missing_or_foreign_vocabularies_end_in_one_line(tmp_path, letters, comm
         "raw.txt": b"\xff\xfe\x00",
     }
     assert "--vocabulary" in command("import", "nanogpt", path, "--out", tmp_path / "run")[2]
+    with pytest.raises(ValueError, match=r"^vocabulary: expected"):
+        import_model("nanogpt", path)
     for name, content in wrong.items():
         (tmp_path / name).write_bytes(content)
         status, _, error = command(

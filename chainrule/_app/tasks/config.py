@@ -288,14 +288,14 @@ class RunConfig:
 
 
 def _check_settled(config: RunConfig, *, timed: bool) -> None:
-    """Check the record of chosen options; the speed is required if training was timed."""
+    """Check the record of chosen options; what was timed has both its passes and its speed."""
     settled = config.settled
     if settled is None:
         return
     names = [item.name for section in (config.options, config.training, config.duration) for item in fields(section)]
     if unknown := [name for name in settled.options if name not in names]:
         raise ValueError(f"settled.options: expected names of options, got {unknown[0]!r:.80}")
-    if timed and None in (settled.passes, settled.elements_per_second):
+    if timed and (settled.passes is None) != (settled.elements_per_second is None):
         raise ValueError("settled: expected the passes and elements a second that were timed, got null")
 
 

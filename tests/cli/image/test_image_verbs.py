@@ -60,8 +60,9 @@ def opened(path):
 )
 def test_a_pixel_cnn_pp_that_trains_for_long_has_a_lower_rate(planned, archive, tmp_path, said, rate):
     """At 0.004 most of its gates closed in 2,000 steps, and the loss climbed."""
-    planned(archive, "--model", "pixelcnn++", "--out", tmp_path / "run", *said)
+    told = planned(archive, "--model", "pixelcnn++", "--out", tmp_path / "run", *said).err
     assert open_run(tmp_path / "run").config.training.learning_rate == rate
+    assert (f"\nlearning rate {rate:g} for this many steps\n" in told) == (len(said) == 2)
 
 
 def test_the_rate_of_a_budget_is_told_and_repeated(planned, archive, tmp_path, monkeypatch):

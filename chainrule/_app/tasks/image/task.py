@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from chainrule._app.tasks.capabilities import CheckedRows, FileCodec
 from chainrule._app.tasks.codes import CodedTask
-from chainrule._app.tasks.config import OptimisationOptions, RunConfig, within
+from chainrule._app.tasks.config import OptimisationOptions, RunConfig, Settled, within
 from chainrule._app.tasks.display import quoted
 from chainrule._app.tasks.image import codes, verbs
 from chainrule._app.tasks.image.image_data import ImageData, ImageDataTask
 from chainrule._app.tasks.likelihood_record import Basis, LikelihoodRecord
 from chainrule._app.tasks.model import Model
-from chainrule._app.tasks.size_schedule import SizeSchedule, describe_passes, record_resolved, time_passes
+from chainrule._app.tasks.size_schedule import SizeSchedule, describe_passes, time_passes
 from chainrule._app.tasks.task import Shard, Source
 from chainrule.data import _images
 from chainrule.data._atomic import write_bytes
@@ -131,13 +131,16 @@ class ImageTask(CodedTask["ImageModel"], ImageDataTask["ImageModel"]):
         config, passes = time_passes(run, batches)
         share = min(1.0, _STEPS_AT_FULL_RATE / (passes * batches.steps_per_epoch)) ** 0.5
         rate = max(_LOWEST_RATE, float(f"{training.learning_rate * share:.2g}"))
-        return replace(record_resolved(config, ["learning_rate"]), training=replace(training, learning_rate=rate))
+        settled = config.settled or Settled([])
+        settled = replace(settled, options=[*settled.options, "learning_rate"])
+        return replace(config, settled=settled, training=replace(training, learning_rate=rate))
 
     def choice(self) -> str:
+        settled, rate = self.config.settled, f"learning rate {self.config.training.learning_rate:g}"
         if self.config.model != "pixelcnn++":
             return super().choice()
-        passes = describe_passes(self.config, "pixels", "images")
-        return f"{passes}: learning rate {self.config.training.learning_rate:g}"
+        timed = settled is not None and settled.passes is not None
+        return f"{describe_passes(self.config, 'pixels', 'images')}: {rate}" if timed else f"{rate} for this many steps"
 
     @property
     def conditions(self) -> tuple[str, ...] | None:
