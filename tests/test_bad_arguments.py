@@ -36,6 +36,7 @@ WRONG = {
     "lists": [[[]]],
     "mixed": ["a", 1],
     "empty": [],
+    "no name": "",
     "dictionary": {},
     "function": print,
     "frame": pandas.DataFrame(),

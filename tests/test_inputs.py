@@ -369,7 +369,7 @@ def test_data_of_another_task_are_refused(task, data):
 
 def test_a_text_in_place_of_a_path_is_told_from_a_missing_file():
     for path in ("no-such-file.txt", "It was a dark night,\nand so on"):
-        with pytest.raises(FileNotFoundError, match=r"passed as a list, or as fit\(text="):
+        with pytest.raises(FileNotFoundError, match=r"in a list, or to fit as text="):
             chainrule.fit(path, **ONE)
 
 

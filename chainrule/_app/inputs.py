@@ -121,7 +121,7 @@ class Inputs:
 
     def _path(self, data: Any, name: str, labels: Any, rate: int | None) -> str:
         if isinstance(data, str | os.PathLike):
-            return self.plain(existing(os.fspath(data)), name, streams=self.task == "text" or name == "file")
+            return self.plain(existing(os.fspath(data), name), name, streams=self.task == "text" or name == "file")
         file = Path(self._folder.name) / name
         if frames.is_frame(data) or is_dataset(data):
             frame = frames.as_frame(frame_of(data) if is_dataset(data) else data)

@@ -15,11 +15,11 @@ _LOUDEST = 2.0  # amplitude of a sound; what is above 1 is cut
 EXPECTED = "expected a path, a frame, an array, or a list of strings, pairs or arrays"
 
 
-def existing(path: str) -> str:
+def existing(path: str, name: str) -> str:
+    if not path:
+        raise ValueError(f"{name}: {EXPECTED}, got an empty string")
     if path != STDIN and ("\n" in path or not all(Path(each).exists() for each in paths_of(path))):
-        raise FileNotFoundError(
-            f"{path[:80]!r}: no such file; texts in memory are passed as a list, or as fit(text=...)"
-        )
+        raise FileNotFoundError(f"{path[:80]!r}: no such file; pass a text in memory in a list, or to fit as text=...")
     return path
 
 

@@ -81,8 +81,8 @@ def _in_flag(name: str, value: Any) -> Any:
 
 
 def path_of(value: Any, name: str) -> Path:
-    """Return an argument as a path; raise ValueError for a value of another type."""
-    if not isinstance(value, str | PathLike):
+    """Return an argument as a path; raise ValueError for a value of another type, and for an empty string."""
+    if not isinstance(value, str | PathLike) or value == "":
         raise ValueError(f"{name}: expected a path, got {_shown(value)}")
     return Path(value)
 

@@ -9,8 +9,10 @@ from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack, closing, redirect_stdout
 from difflib import get_close_matches
 from inspect import Parameter, cleandoc, signature
+from itertools import pairwise
+from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any, TextIO, cast
+from typing import TYPE_CHECKING, Any, TextIO, cast, get_args
 
 from cyclopts import App, CycloptsError, UnknownCommandError, UnknownOptionError, UnusedCliTokensError
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
 
 LINE_LIMIT = 299  # characters of an error: a message may quote data of any size
+EMPTY = "expected the name of a file or folder, got an empty one: is a variable of the shell not set?"
 USER_ERROR, INTERRUPTED, BROKEN_PIPE = 2, 130, 141  # the last two as a shell reports SIGINT and SIGPIPE
 
 
@@ -53,8 +56,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(arguments: list[str], verb_flags: set[str], began: float) -> int:
     """Run a command line that started at `began`; adds the flags of its verb to `verb_flags`."""
     explicit_flags: set[str] = set()
+    files: set[str] = set()  # flags of sources, which may be patterns
 
     def remember(app: App, commands: tuple[str, ...], arguments: Any) -> None:
+        for argument in arguments:
+            if any(not token.value for token in argument.tokens) and (
+                argument.name in files or Path in (argument.hint, *get_args(argument.hint))
+            ):
+                raise ValueError(f"{argument.name}: {EMPTY}")
         explicit_flags.update(argument.name for argument in arguments if argument.tokens)
         verb_flags.update(argument.name for argument in arguments)
 
@@ -67,6 +76,8 @@ def _run(arguments: list[str], verb_flags: set[str], began: float) -> int:
         version_flags=["--version"],
         config=(remember,),
     )
+    if any(not word and not before.startswith("-") for before, word in pairwise(["", *arguments])):
+        raise ValueError(EMPTY)
     name = arguments[0] if arguments else ""
     if name == "train":  # the parser takes - for an option where several files may follow
         arguments = [_STDIN if word == "-" else word for word in arguments]
@@ -80,6 +91,7 @@ def _run(arguments: list[str], verb_flags: set[str], began: float) -> int:
         if verb is None:
             own = ", ".join(verbs_of(task))
             raise ValueError(f"{name}: not a verb of the task {task.name}, which has {own}")
+        files.update(source.flag for source in task.SOURCES.values() if source.flag)
         app.command(verb, name=name, help=description(verb), usage=usage(name, verb))
     else:
         verbs = dict(described_verbs())
