@@ -1,5 +1,6 @@
 import json
 import os
+import re
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 
@@ -106,6 +107,15 @@ def test_the_defaults_are_those_of_the_training_loop():
 def test_a_missing_run_is_named_with_the_remedy(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no such run.*chainrule train"):
         open_run(tmp_path / "nowhere")
+
+
+def test_a_run_of_nearly_that_name_is_suggested(run):
+    with pytest.raises(FileNotFoundError, match=rf"rum: no such run; did you mean {re.escape(str(run.path))}\?$"):
+        open_run(run.path.with_name("rum"))
+    run.path.parent.joinpath("runs").mkdir()
+    place = run.path.rename(run.path.parent / "runs" / "text-lstm")
+    with pytest.raises(FileNotFoundError, match=rf"did you mean {re.escape(str(place))}\?$"):
+        open_run(place.parent.parent / "text-lstm")
 
 
 @pytest.mark.parametrize("content", [None, "", "{", "[]", '{"hidden_size": 3}', "\udcff", "[" * 100_000])

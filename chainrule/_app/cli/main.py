@@ -225,6 +225,7 @@ VERB_SYNONYMS = {
     "verify": ("check",), "label": ("classify",), "annotate": ("tag",),
     "predict": ("tag", "classify", "translate", "caption", "forecast"), "diff": ("compare",),
     "infer": ("tag", "classify", "translate", "caption", "forecast"), "help": ("--help",), "version": ("--version",),
+    "impute": ("sample",), "detect": ("score",), "anomalies": ("score",), "play": ("serve",), "playground": ("serve",),
 }  # fmt: skip
 OPTION_SYNONYMS = {
     "lr": ("learning-rate",), "epoch": ("epochs",), "num-epochs": ("epochs",), "n-epochs": ("epochs",),

@@ -29,7 +29,7 @@ from chainrule._app.cli.verbs import (
 from chainrule._app.tasks import TASK_VERBS, TASKS, recognise, task_class, unrecognised
 from chainrule._app.tasks.config import task_in
 from chainrule._app.tasks.display import Verb, resume_command
-from chainrule._app.tasks.run_directory import CONFIG, read_config, task_of
+from chainrule._app.tasks.run_directory import read_config, task_of
 from chainrule._app.tasks.task import Task
 from chainrule.data._gather import paths_of
 from chainrule.data._kinds import is_images
@@ -198,7 +198,7 @@ def _run_before(line: Line) -> tuple[str | None, str]:
         return task_in(content), str(model.get("name")) if isinstance(model, dict) else ""
 
     try:
-        task, model = read_config(Path(path) / CONFIG, task_and_model) if path else (None, "")
+        task, model = read_config(Path(path), task_and_model) if path else (None, "")
     except (OSError, ValueError):  # opening the run says what is wrong
         return None, ""
     return (task if task in TASKS else None), model

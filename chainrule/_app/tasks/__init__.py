@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chainrule._app.tasks.config import task_in
-from chainrule._app.tasks.run_directory import CONFIG, read_config
+from chainrule._app.tasks.run_directory import read_config
 from chainrule._lazy import attach
 from chainrule._printing import one_line
 from chainrule.data._gather import paths_of
@@ -78,6 +78,4 @@ def open_run(path: str | Path) -> "Task[Any]":
         ValueError: it is no run, or of another format, or was changed.
     """
     path = Path(path)
-    if not (path / CONFIG).is_file():
-        return task_class("text").open(path)  # says what is wrong
-    return read_config(path / CONFIG, lambda content: task_class(task_in(content))).open(path)
+    return read_config(path, lambda content: task_class(task_in(content))).open(path)

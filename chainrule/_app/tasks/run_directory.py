@@ -22,6 +22,7 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
+from difflib import get_close_matches
 from math import prod
 from pathlib import Path
 from tempfile import mkdtemp
@@ -63,8 +64,14 @@ DRAFT = ".preparing"  # where a new run is made, in the directory that it will f
 _CONFIG_LIMIT = 1 << 20  # bytes; a config is a few hundred, and a kilobyte for each column of a table
 
 
-def read_config(path: Path, read: Callable[[Any], Any]) -> Any:
-    if path.exists() and not path.is_file():  # reading a pipe would wait for a writer
+def read_config(run: Path, read: Callable[[Any], Any]) -> Any:
+    """Read the config of a run; raise FileNotFoundError or ValueError with what is wrong."""
+    path = run / CONFIG
+    if not run.exists():
+        raise FileNotFoundError(f"{run}: no such run; {_remedy(run)}")
+    if not path.exists():
+        raise ValueError(f"{run}: not a run: expected a directory with {CONFIG}, as `chainrule train` writes it")
+    if not path.is_file():  # reading a pipe would wait for a writer
         raise ValueError(f"{path}: expected a file, got a folder, device or pipe: damaged")
     if path.stat().st_size > _CONFIG_LIMIT:
         raise ValueError(f"{path}: expected at most {_CONFIG_LIMIT} bytes, got {path.stat().st_size}: damaged")
@@ -72,6 +79,14 @@ def read_config(path: Path, read: Callable[[Any], Any]) -> Any:
         return read(json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, RecursionError) as error:  # JSON's and Unicode's errors are ValueErrors too
         raise ValueError(f"{path}: {error or 'nested too deeply'}") from None
+
+
+def _remedy(path: Path) -> str:
+    """Suggest a run of nearly that name, here or in `runs`, where `train` puts them; else how to create it."""
+    folders = (path.parent, path.parent / "runs")
+    there = {run.parent.name: run.parent for folder in folders for run in folder.glob(f"*/{CONFIG}")}
+    near = get_close_matches(path.name, there, 1)
+    return f"did you mean {there[near[0]]}?" if near else f"create one with `chainrule train DATA --out {path}`"
 
 
 def check_facts(path: Path, facts: dict[str, Any], prepared: str) -> None:
@@ -88,7 +103,7 @@ def check_facts(path: Path, facts: dict[str, Any], prepared: str) -> None:
 def task_of(path: Path) -> str | None:
     """Return the task of the run in a directory; None if no run can be read."""
     try:
-        return cast(str, read_config(path / CONFIG, task_in))
+        return cast(str, read_config(path, task_in))
     except (OSError, ValueError):
         return None
 
@@ -194,7 +209,7 @@ def _format_of_run(path: Path) -> int | None:
     from chainrule._app.tasks import open_run
 
     try:
-        run_format: int = read_config(path / CONFIG, format_in)
+        run_format: int = read_config(path, format_in)
         if run_format == FORMAT:
             open_run(path)
     except (OSError, ValueError):

@@ -340,11 +340,7 @@ class Task(Recipe, Checks, ABC, Generic[M]):
     def open(cls, path: str | Path) -> Self:
         """Open a run of this task; raises FileNotFoundError or ValueError."""
         path = Path(path)
-        if not path.exists():
-            raise FileNotFoundError(f"{path}: no such run; create one with `chainrule train DATA --out {path}`")
-        if not (path / CONFIG).is_file():
-            raise ValueError(f"{path}: not a run: expected a directory with {CONFIG}, as `chainrule train` writes it")
-        config = read_config(path / CONFIG, lambda content: RunConfig.from_json(content, cls))
+        config = read_config(path, lambda content: RunConfig.from_json(content, cls))
         facts = config.to_json(cls.name)["facts"] or {}
         check_facts(path, {name: facts[name] for name in facts.keys() - cls.SOURCES}, cls.PREPARED)
         return cls(path, config)
