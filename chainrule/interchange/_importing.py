@@ -11,7 +11,6 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from chainrule._app.keywords import keyword_errors
 from chainrule._app.tasks.config import Duration, Fingerprint, RunConfig
 from chainrule._app.tasks.model import memory
 from chainrule._app.tasks.run_directory import VOCABULARY, WEIGHTS, TemporaryFolder, refuse_existing
@@ -277,7 +276,6 @@ def _matrix(file: Checkpoint, name: str) -> tuple[int, int]:
 Kind = Literal["nanogpt", "torch-rnn", "huggingface"]
 
 
-@keyword_errors()
 def import_model(
     kind: Kind,
     path: str | Path,
@@ -308,19 +306,6 @@ def import_model(
         FileExistsError: there is something in `out` already.
         ValueError: a file is damaged, holds code, or describes an unsupported model.
     """
-    return imported(kind, path, out, vocabulary=vocabulary, start=start, overwrite=overwrite)
-
-
-def imported(
-    kind: Kind,
-    path: str | Path,
-    out: str | Path | None,
-    *,
-    vocabulary: str | Path | None,
-    start: str | None,
-    overwrite: bool,
-) -> "Run":
-    """Do what `import_model` does, with flags in errors, as for the command line."""
     from chainrule._app.run import Run
 
     path = Path(path)

@@ -58,7 +58,7 @@ def read_symbols(path: Path | None, *, start: str | None) -> Symbols:
     """Read a vocabulary: a tokenizer.json, a run's, JSON that lists or numbers symbols, or a text with each once."""
     if path is None:
         raise ValueError(
-            "--vocabulary: expected the file of the model's symbols, got none: JSON with the symbols in order, a text "
+            "vocabulary: expected the file of the model's symbols, got none: JSON with the symbols in order, a text "
             "with every character once, or a tokenizer.json"
         )
     if check_file(path).stat().st_size > _MOST_BYTES:
@@ -137,5 +137,5 @@ def _start(path: Path, numbers: dict[str, int], start: str | None) -> int:
     number = next((numbers[name] for name in names if name in numbers), None)
     if number is None:
         wanted = "one of " + ", ".join(map(json.dumps, _STARTS)) if start is None else json.dumps(start)
-        raise ValueError(f"--start: {path.name} has no symbol {wanted}: name the one that the first symbol follows")
+        raise ValueError(f"start: {path.name} has no symbol {wanted}: name the one that the first symbol follows")
     return number

@@ -202,7 +202,8 @@ def test_an_imported_run_samples_scores_and_is_described(tmp_path, letters, comm
         assert nats[t] == pytest.approx(-model(window).log_prob(window)[0, -1].item(), abs=1e-5)
     (tmp_path / "text.txt").write_text(text)
     assert command("score", run, tmp_path / "text.txt")[0] == 0
-    assert command("import", "nanogpt", path, "--vocabulary", letters, "--out", run)[0] == 2  # it is taken
+    taken = command("import", "nanogpt", path, "--vocabulary", letters, "--out", run)
+    assert (taken[0], "already exists: --overwrite replaces a run" in taken[2]) == (2, True)
     assert command("import", "nanogpt", path, "--vocabulary", letters, "--out", run, "--overwrite")[0] == 0
 
 

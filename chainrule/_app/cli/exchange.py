@@ -188,9 +188,9 @@ def import_(
         json: Print one JSON object.
     """
     from chainrule._app.tasks.text.task import TextTask
-    from chainrule.interchange._importing import imported
+    from chainrule.interchange import import_model
 
-    run = imported(kind, file, out, vocabulary=vocabulary, start=start, overwrite=overwrite)
+    run = import_model(kind, file, out, vocabulary=vocabulary, start=start, overwrite=overwrite)
     weights = sum(weight.numel() for weight in run.model.parameters())
     name = run.config["model"]["name"]
     size = len(TextTask.open(out).vocabulary)

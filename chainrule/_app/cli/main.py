@@ -124,26 +124,25 @@ def _run(arguments: list[str], verb_flags: set[str], began: float) -> int:
         raise ValueError(
             f'Unknown command "{arguments[0]}".{near} `chainrule --help` lists all: {", ".join(verbs)}'
         ) from None
-    except ValueError as error:  # the library names the argument, the user wrote the flag
-        if isinstance(error, CycloptsError):
-            raise
-        raise ValueError(_with_flags(shortened(str(error), 4 * LINE_LIMIT), verb_flags)) from error
 
 
 def _with_flags(message: str, verb_flags: set[str]) -> str:
-    """Replace argument names by flags of this verb: before the first colon, or names with a `_`.
+    """Replace argument names by flags of this verb: before the first colon, names with a `_`, and those that are true.
 
     >>> _with_flags("size: expected a multiple of num_heads, got 3", {"--size", "--num-heads"})
     '--size: expected a multiple of --num-heads, got 3'
+    >>> _with_flags("runs/x: already exists: overwrite=True replaces it", {"--overwrite"})
+    'runs/x: already exists: --overwrite replaces it'
     """
 
     def with_flag(word: str) -> str:
-        name = word.strip("(),;:")
-        return word.replace(name, flag(name)) if flag(name) in verb_flags else word
+        argument = word.strip("(),;:")
+        name = flag(argument.removesuffix("=True"))
+        return word.replace(argument, name) if name in verb_flags else word
 
     words = message.split(" ")
     return " ".join(
-        with_flag(word) if "_" in word or (index == 0 and word.endswith(":")) else word
+        with_flag(word) if "_" in word or "=True" in word or (index == 0 and word.endswith(":")) else word
         for index, word in enumerate(words)
     )
 
@@ -188,7 +187,9 @@ def _one_line(error: Exception, verb_flags: set[str]) -> str:
     if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
         extra = error.unused_tokens[0]
         return f"unexpected argument {extra!r}: `chainrule VERB --help` lists the arguments"
-    return " ".join(str(error).split()) or type(error).__name__
+    line = " ".join(shortened(str(error), 4 * LINE_LIMIT).split()) or type(error).__name__
+    # The library names the argument, the user wrote the flag.
+    return line if isinstance(error, CycloptsError) else _with_flags(line, verb_flags)
 
 
 def _say(line: str, status: int) -> int:
