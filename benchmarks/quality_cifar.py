@@ -5,14 +5,15 @@
     python benchmarks/quality_cifar.py --stability bfloat16
 
 FOLDER holds `cifar10_subset/cifar10_subset.npz`, the first 4,000 training and the first 1,000 test pictures (default:
-../shared/data, or the environment variable CHAINRULE_DATA). The last 400 of the 4,000 validate; the others train, also
-from right to left. Figures are bits per dimension, with which those of models that saw all 50,000 pictures cannot be
-compared. The weights of the best validation score the test pictures once. A training that was interrupted goes on.
+../shared/data, or the environment variable CHAINRULE_DATA). The last 400 of the 4,000 validate; the others train, each
+as it is and mirrored. Figures are in bits per dimension; do not compare them with those of models that saw all 50,000
+pictures. The weights of the best validation score the test pictures once. An interrupted training is resumed.
 
 With --stability a small model takes 10,000 steps of two pictures each, and every loss and every gradient is looked at.
 """
 
 import argparse
+import json
 import math
 import os
 import subprocess
@@ -64,7 +65,7 @@ def main() -> None:
 
 
 def write_pictures(data: Path, folder: Path) -> tuple[Path, Path]:
-    """Write the 3,600 pictures, also from right to left, with the 400 that validate, and those of the test."""
+    """Write one file with the 3,600 pictures, their mirror images and the 400 that validate, and one for the test."""
     with np.load(data / FILE) as arrays:
         train, valid, test = arrays["x_train"][:-VALID], arrays["x_train"][-VALID:], arrays["x_test"]
     np.savez(folder / "cifar.npz", train=np.concatenate([train, train[:, :, ::-1]]), valid=valid)
@@ -81,14 +82,15 @@ def measure(pictures: Path, test: Path, options: argparse.Namespace) -> dict[str
     print("$ chainrule", *arguments, flush=True)
     subprocess.run([sys.executable, "-m", "chainrule", *arguments], check=True)
     (info,) = chainrule("info", RUN)
+    config = json.loads((RUN / "config.json").read_text())  # a resumed run keeps its own seed and threads
     terms = bits(RUN, test)
     return {
         "options": SETTING,
         "parameters": info["parameters"],
         "steps": info["step"],
         "minutes": options.minutes,
-        "threads": options.threads,
-        "seed": options.seed,
+        "threads": config["computation"]["threads"],
+        "seed": config["training"]["seed"],
         "valid bits/dim": info["likelihood"]["nats_per_element"] / math.log(2),
         "test bits/dim": float(terms.mean()),
         "± 95%": 1.96 * float(terms.std()) / len(terms) ** 0.5,

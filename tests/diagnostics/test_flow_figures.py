@@ -29,7 +29,17 @@ def lines(axes) -> list[np.ndarray]:
     return [np.asarray(line.get_ydata(), dtype=float) for line in axes.lines if len(line.get_xdata()) > 2]
 
 
-@pytest.mark.parametrize(("make", "loss"), [(RNN, "last"), (LSTM, "mean"), (GRU, lambda h: h.sum())])
+LOSSES = ["last", "mean", lambda h: h.sum()]
+
+
+@pytest.mark.parametrize(
+    ("make", "loss"),
+    [  # each layer, and each loss; all pairs in `make test-all`
+        pytest.param(make, loss, marks=[pytest.mark.slow] if row != column else [])
+        for row, make in enumerate([RNN, LSTM, GRU])
+        for column, loss in enumerate(LOSSES)
+    ],
+)
 def test_three_figures_with_an_image_a_layer(make, loss):
     flow = gradient_flow(make(2, 4, 2), torch.randn(3, 7, 2, generator=torch.Generator().manual_seed(0)), loss)
     figures = flow.plot()

@@ -58,12 +58,14 @@ def _run(arguments: list[str], verb_flags: set[str], began: float) -> int:
     explicit_flags: set[str] = set()
     files: set[str] = set()  # flags of sources, which may be patterns
 
-    def remember(app: App, commands: tuple[str, ...], arguments: Any) -> None:
+    def refuse_empty_paths(app: App, commands: tuple[str, ...], arguments: Any) -> None:
         for argument in arguments:
             if any(not token.value for token in argument.tokens) and (
                 argument.name in files or Path in (argument.hint, *get_args(argument.hint))
             ):
                 raise ValueError(f"{argument.name}: {EMPTY}")
+
+    def remember(app: App, commands: tuple[str, ...], arguments: Any) -> None:
         explicit_flags.update(argument.name for argument in arguments if argument.tokens)
         verb_flags.update(argument.name for argument in arguments)
 
@@ -74,7 +76,7 @@ def _run(arguments: list[str], verb_flags: set[str], began: float) -> int:
         help_formatter=FoldedHelp(),
         version=_version,
         version_flags=["--version"],
-        config=(remember,),
+        config=(refuse_empty_paths, remember),
     )
     if any(not word and not before.startswith("-") for before, word in pairwise(["", *arguments])):
         raise ValueError(EMPTY)

@@ -20,7 +20,7 @@ from chainrule._app.tasks.image import codes, verbs
 from chainrule._app.tasks.image.image_data import ImageData, ImageDataTask
 from chainrule._app.tasks.likelihood_record import Basis, LikelihoodRecord
 from chainrule._app.tasks.model import Model
-from chainrule._app.tasks.size_schedule import SizeSchedule, describe_passes, time_passes
+from chainrule._app.tasks.size_schedule import SizeSchedule, describe_passes, record_resolved, time_passes
 from chainrule._app.tasks.task import Shard, Source
 from chainrule.data import _images
 from chainrule.data._atomic import write_bytes
@@ -131,14 +131,13 @@ class ImageTask(CodedTask["ImageModel"], ImageDataTask["ImageModel"]):
         config, passes = time_passes(run, batches)
         share = min(1.0, _STEPS_AT_FULL_RATE / (passes * batches.steps_per_epoch)) ** 0.5
         rate = max(_LOWEST_RATE, float(f"{training.learning_rate * share:.2g}"))
-        settled = config.settled or Settled([])
-        settled = replace(settled, options=[*settled.options, "learning_rate"])
-        return replace(config, settled=settled, training=replace(training, learning_rate=rate))
+        config = replace(config, settled=config.settled or Settled([]), training=replace(training, learning_rate=rate))
+        return record_resolved(config, ["learning_rate"])
 
     def choice(self) -> str:
-        settled, rate = self.config.settled, f"learning rate {self.config.training.learning_rate:g}"
         if self.config.model != "pixelcnn++":
             return super().choice()
+        settled, rate = self.config.settled, f"learning rate {self.config.training.learning_rate:g}"
         timed = settled is not None and settled.passes is not None
         return f"{describe_passes(self.config, 'pixels', 'images')}: {rate}" if timed else f"{rate} for this many steps"
 
