@@ -23,7 +23,7 @@ from chainrule._base import AutoregressiveModel
 from chainrule._checks import check_lengths, fill_padding, length_mask
 from chainrule.state import State, detach
 
-RATE = 3e-4
+RATE = 1e-3
 _DECAY = 1e-3
 _EPSILON = 1e-5
 _WARM_UP = 20  # chunks
