@@ -111,8 +111,8 @@ def bytes_of(data: Any) -> bytes:
     """Return the content of a file that was passed; raise ValueError for a value of another type."""
     if isinstance(data, bytes | bytearray | memoryview):
         return bytes(data)
-    remedy = "data.encode(), or Path(data).read_bytes() of a file" if isinstance(data, str) else "bytes(...)"
-    raise ValueError(f"data: expected bytes, got {type(data).__name__}: pass {remedy}")
+    remedy = "data.encode(), or Path(data).read_bytes()" if isinstance(data, str) else "Path(...).read_bytes()"
+    raise ValueError(f"data: expected bytes, got {type(data).__name__}: pass {remedy} of a file")
 
 
 def _shown(value: Any) -> str:
