@@ -259,18 +259,16 @@ class Inputs:
             return self._write_sounds(samples_of(rows, own, file.name), file, own)
         if isinstance(first, Mapping):
             return self._write_records(first, self._counted(all_of(Mapping, rows, file.name)), file)
-        if not isinstance(first, Sequence) or isinstance(first, bytes) or not first:
+        if not isinstance(first, Sequence) or isinstance(first, bytes) or not (first or self.task == "tag"):
             raise ValueError(f"{file.name}: {EXPECTED}, got a list of {type(first).__name__}")
         rows = self._counted(all_of(Sequence, rows, file.name))
-        if not isinstance(first[0], str):
-            if isinstance(first[0], Real):
+        if self.task == "tag" or not isinstance(first[0], str):
+            if first and isinstance(first[0], Real):
                 raise ValueError(
                     f"{file.name}: rows of numbers: pass them as an array, numpy.array(rows), or as a frame"
                 )
             self.task = self.task or "tag"
             return write_text(file.with_suffix(".tsv"), map(sentence(file.name), count(), rows))
-        if self.task == "tag":
-            return write_text(file.with_suffix(".tsv"), (words_of(number, row) for number, row in enumerate(rows)))
         self.task = self.task or "classify"
         if self.task not in ("classify", "translate"):
             raise ValueError(f"{file.name}: a run of the task {self.task} takes no pairs")
