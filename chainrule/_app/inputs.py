@@ -84,9 +84,12 @@ class Inputs:
                 raise ValueError(message.replace(longest, names[longest])) from None
 
     def _indexed(self, message: str, file: Path) -> str:
-        """Replace the line of a written file by the index of its item in memory."""
-        before, sign, rest = message.partition(f"{file} line ")
+        """Replace the line of a written file, or a file in a written folder, by the index of its item in memory."""
+        folder = file.is_dir()
+        before, sign, rest = message.partition(f"{file}{os.sep}" if folder else f"{file} line ")
         digits = "".join(takewhile(str.isdecimal, rest))
+        if folder and digits:
+            return f"{before}{file} index {int(digits)}{rest[len(digits) + len('.wav') :]}"
         named = file.suffix == ".csv" and (self._header or self.task not in ("table", "forecast"))
         if not sign or int(digits) <= named:
             return message
