@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from chainrule._base import AutoregressiveModel
 from chainrule._checks import check_lengths, length_mask
-from chainrule._modes import evaluating
+from chainrule._modes import check_gradients_work, evaluating
 from chainrule.diagnostics import _derivatives as derivatives
 from chainrule.diagnostics._derivatives import Passage
 from chainrule.layers import GRU, LSTM, RNN, Recurrent
@@ -57,8 +57,7 @@ class Subject:
 
     def local_gradient(self, loss: Loss) -> tuple[Tensor, float]:
         """Return g_t = ∂(w_t ℓ_t)/∂h_t at the top layer, (B, T, M), and the loss."""
-        if torch.is_inference_mode_enabled():
-            raise ValueError("gradients: torch.inference_mode disables them: call this function outside of it")
+        check_gradients_work()
         with torch.enable_grad():
             h = self.output.detach().clone().requires_grad_()
             value = self._loss(h, loss)
