@@ -16,6 +16,12 @@ def device_of(module: nn.Module) -> torch.device:
     return next(chain(module.parameters(), module.buffers()), torch.empty(0, device="cpu")).device
 
 
+def check_gradients_work() -> None:
+    """Raise ValueError in inference mode, which `torch.enable_grad` does not end."""
+    if torch.is_inference_mode_enabled():
+        raise ValueError("gradients: torch.inference_mode disables them: call this function outside of it")
+
+
 @cache
 def _widest_of(kind: str) -> torch.dtype:
     if kind in ("cpu", "cuda", "meta"):

@@ -109,6 +109,16 @@ def test_arguments_of_a_wrong_type_are_refused(runs, tmp_path, kind):
         refused(lambda: table.resume(budget=value), ("budget", "--budget"))
 
 
+def test_errors_of_bytes_have_remedies_that_exist_in_python(runs):
+    """A damaged archive once named the flag --salvage, and a frame was to be passed as bytes(...)."""
+    damaged = bytearray(runs["text"].compress(b"hello, hello"))
+    damaged[-1] ^= 1
+    with pytest.raises(ValueError, match=r"damaged: salvage the rest by `chainrule decompress --salvage`"):
+        runs["text"].decompress(bytes(damaged))
+    with pytest.raises(ValueError, match=r"expected bytes, got DataFrame: pass Path\(...\)\.read_bytes\(\) of a file"):
+        runs["table"].compress(ROWS)
+
+
 def test_numbers_of_numpy_are_numbers(runs):
     text = runs["text"].sample(np.int64(1), seed=np.int32(0), length=np.uint8(5), temperature=np.float32(0.5))
     assert text == runs["text"].sample(1, seed=0, length=5, temperature=0.5)
@@ -126,6 +136,10 @@ def test_errors_name_the_item_in_memory(runs, tmp_path):
         runs["classify"].evaluate([("good film", "pos"), ("bad\nfilm", "neg"), ("bad film", "")])
     with pytest.raises(ValueError, match=r"^data index 1: "):
         runs["tag"].evaluate([[("Ada", "B-PER"), ("saw", "O")], [("Ada", "B-ORG")]])
+    with pytest.raises(ValueError, match=r"^data index 1: expected a sound, got none"):
+        runs["sound"].score([DATA["sound"][0][0], np.zeros(0)])
+    with pytest.raises(ValueError, match=r"^data index 1: expected notes, got none"):
+        runs["music"].score([DATA["music"][0][0], np.zeros((0, 88))])
     values = DATA["forecast"][0].copy()
     values.loc[7, "load"] = None
     with pytest.raises(ValueError, match=r"^data index 7, column 'load': expected a value"):

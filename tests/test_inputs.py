@@ -155,6 +155,11 @@ def test_a_series_is_forecast_and_its_times_go_on():
     assert list(frame.index) == list(pandas.date_range(index[199], periods=5, freq="h")[1:])
     assert frame["mean"].dtype == np.float64
     assert answer.plot().axes
+    levels = ["q0.1", "q0.25"]
+    for quantiles in ("0.25,0.1", [0.25, 0.1], np.array([0.1, 0.25])):
+        assert [name for name in run.forecast(quantiles=quantiles).names if name[:2] == "q0"] == levels
+    with pytest.raises(ValueError, match=r"^data: expected a file of series to forecast"):
+        run.evaluate()  # its error once named DATA
 
 
 def test_lists_of_texts_pairs_and_sentences_name_their_task():

@@ -9,6 +9,7 @@ from torch import nn
 
 import chainrule
 from chainrule import RecurrentLM
+from chainrule.models import Seq2Seq
 
 ROWS = torch.arange(60).view(20, 3) % 4
 
@@ -83,6 +84,25 @@ class Logits(nn.Module):
         return self.table(x)
 
 
+def test_conditions_may_be_dicts_of_arrays_and_one_row_for_all():
+    """The contract has conditions that are trees; here they had to be one tensor with all rows."""
+    torch.manual_seed(0)
+    model = Seq2Seq(5, 4, hidden_size=4, embedding_size=4)
+    sources = {"tokens": torch.arange(80).view(20, 4) % 5, "lengths": torch.tensor([4, 2] * 10)}
+    lengths = torch.full((20,), 3)
+    run = chainrule.fit(
+        model, ROWS, context={name: part.numpy() for name, part in sources.items()}, lengths=lengths, steps=2
+    )
+    nats = -model.log_prob(ROWS, sources, lengths)
+    assert run.score(ROWS, sources, lengths)["nats"] == pytest.approx(nats.tolist())
+    assert run.check()
+    first = {name: part[:1] for name, part in sources.items()}
+    nats = -model.log_prob(ROWS[:2], first, lengths[:2])
+    assert run.score(ROWS[:2], first, lengths[:2])["nats"] == pytest.approx(nats.tolist())
+    with pytest.raises(ValueError, match="context: expected one for each of 3 rows, got 2"):
+        run.score(ROWS[:3], {name: part[:2] for name, part in sources.items()})
+
+
 def test_a_module_of_logits_is_adapted_first():
     with pytest.raises(ValueError, match=r"chainrule.from_logits\(module\)"):
         chainrule.fit(Logits(), ROWS, steps=1)
@@ -95,6 +115,8 @@ def test_a_module_of_logits_is_adapted_first():
     [
         (None, {}, "expected rows to train on"),
         (ROWS[:1], {}, "rows: expected at least two"),
+        ([[0, 1], [2]], {}, r"rows: expected a tensor or array \(N, ...\), got list: stack rows of one length"),
+        (list(ROWS), {}, r"rows: expected a tensor or array \(N, ...\), got list"),
         (ROWS, {"stpes": 3}, "stpes: unknown option: did you mean steps"),
         (ROWS, {"lenghts": 3}, "did you mean lengths"),
         (ROWS, {"lengths": [1]}, "lengths: expected one for each of 20 rows, got 1"),

@@ -44,6 +44,11 @@ def test_columns_of_labelled_frames_may_have_any_names(classifier):
 def test_each_sentence_has_its_tags_and_its_translation():
     tagger = chainrule.fit([[("Ada", "B-PER"), ("saw", "O")]] * 30, steps=1)
     assert tagger.tag(["Ada saw", "", "Ada"]).to_dict()["index"] == [0, 1, 2]
+    for sentences in ([["Ada"], []], [[], ["Ada"]], [[]]):  # the first was once expected to have words
+        assert tagger.tag(sentences)["words"] == sentences
+    assert tagger.evaluate([[], [("Ada", "B-PER")]]).summary["words"] == 1
+    with pytest.raises(ValueError, match="data index 1: expected 1 columns as in the file's first row, got 2"):
+        tagger.tag([["Ada"], [("saw", "O")]])  # a pair was once written as one word
     translator = chainrule.fit([("das haus", "the house"), ("ein hund", "a dog")] * 30, task="translate", steps=1)
     answer = translator.translate(pandas.Series(["das haus", None, "ein hund"]))
     assert (answer["index"], answer["source"]) == ([0, 1, 2], ["das haus", "", "ein hund"])

@@ -183,7 +183,7 @@ class ModuleRun:
     Args:
         module: an `AutoregressiveModel`, or any model with an exact `log_prob(x, context, lengths)`.
         x: (N, ...) rows, a tensor or array: symbols (N, T), images (N, C, H, W), values.
-        context: condition of each row, batch first.
+        context: condition of each row, batch first, or of one row for all; an array or a dict of arrays.
         lengths: (N,) real elements of each row.
         path: the run directory; a temporary one by default.
         validation_fraction: share of the rows that is held out.
@@ -210,8 +210,6 @@ class ModuleRun:
         self.model = module
         self._options: TrainingOptions = TrainingOptions(**options)
         self._rows = _tensors(x, context, lengths)
-        if unequal := [name for name, value in self._rows.items() if value is not None and len(value) != len(x)]:
-            raise ValueError(f"{unequal[0]}: expected one for each of {len(x)} rows, got {len(self._rows[unequal[0]])}")
         self._folder = TemporaryFolder() if path is None else None
         self.path = Path(str(path)) if self._folder is None else self._folder.path
         generator = torch.Generator().manual_seed(self._options.seed)
@@ -255,6 +253,7 @@ class ModuleRun:
 
     def score(self, x: Any, context: Any = None, lengths: Any = None) -> Result:
         """Score rows: the exact nats of each."""
+        from chainrule.state import select
         from chainrule.training import bits
 
         if not len(x):
@@ -265,9 +264,8 @@ class ModuleRun:
         nats: list[float] = []
         self.model.eval()
         for part in torch.arange(len(x)).split(_TOGETHER):
-            chosen: dict[str, Any] = {name: None if value is None else value[part] for name, value in rows.items()}
             with torch.no_grad():
-                nats += (-self.model.log_prob(**chosen)).double().tolist()
+                nats += (-self.model.log_prob(**select(rows, part))).double().tolist()
         columns = [Column("row"), Column("nats", 3), Column("elements"), Column("bits_per_element", 4)]
         measured = zip(range(len(nats)), nats, sizes, strict=True)
         scores = [(row, value, count, bits(value) / count if count else None) for row, value, count in measured]
@@ -297,17 +295,38 @@ class ModuleRun:
 
     def _batch(self, rows: "Tensor | Any") -> Any:
         from chainrule.data import Batch
+        from chainrule.state import select
 
-        parts: Any = (None if value is None else value[rows] for value in self._rows.values())
-        x, context, lengths = parts
+        x, context, lengths = select(self._rows, rows).values()
         if lengths is None and x.ndim == 2 and not x.is_floating_point():
             lengths = torch.full((len(x),), x.shape[1])
         return Batch(x, lengths=lengths, context=context, whole=lengths is None)
 
 
 def _tensors(x: Any, context: Any, lengths: Any) -> dict[str, Any]:
-    rows = {"x": x, "context": context, "lengths": lengths}
-    return {name: None if value is None else torch.as_tensor(value) for name, value in rows.items()}
+    """Return the arguments of `log_prob` as tensors, with a condition and a length for each row."""
+    from chainrule.state import count_rows, expand
+
+    rows = {"x": _tree(x, "rows"), "context": _tree(context, "context"), "lengths": _tree(lengths, "lengths")}
+    for name, permitted in (("context", (1, len(x))), ("lengths", (len(x),))):
+        if rows[name] is not None and (count := count_rows(rows[name])) not in permitted:
+            raise ValueError(f"{name}: expected one for each of {len(x)} rows, got {count}")
+    return rows | {"context": expand(rows["context"], len(x))}
+
+
+def _tree(value: Any, name: str) -> Any:
+    """Return an array as a tensor, and a dict of arrays as one of tensors."""
+    if value is None:
+        return None
+    if isinstance(value, dict):
+        return {key: _tree(part, name) for key, part in value.items()}
+    try:
+        return torch.as_tensor(value)
+    except (TypeError, ValueError, RuntimeError):
+        raise ValueError(
+            f"{name}: expected a tensor or array (N, ...), got {type(value).__name__}: stack rows of one length; pad "
+            "others, and give lengths"
+        ) from None
 
 
 def training_length(budget: str | float | None) -> dict[str, float]:

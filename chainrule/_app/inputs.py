@@ -84,9 +84,12 @@ class Inputs:
                 raise ValueError(message.replace(longest, names[longest])) from None
 
     def _indexed(self, message: str, file: Path) -> str:
-        """Replace the line of a written file by the index of its item in memory."""
-        before, sign, rest = message.partition(f"{file} line ")
+        """Replace the line of a written file, or a file in a written folder, by the index of its item in memory."""
+        folder = file.is_dir()
+        before, sign, rest = message.partition(f"{file}{os.sep}" if folder else f"{file} line ")
         digits = "".join(takewhile(str.isdecimal, rest))
+        if folder and digits:
+            return f"{before}{file} index {int(digits)}{rest[len(digits) + len('.wav') :]}"
         named = file.suffix == ".csv" and (self._header or self.task not in ("table", "forecast"))
         if not sign or int(digits) <= named:
             return message
@@ -259,18 +262,16 @@ class Inputs:
             return self._write_sounds(samples_of(rows, own, file.name), file, own)
         if isinstance(first, Mapping):
             return self._write_records(first, self._counted(all_of(Mapping, rows, file.name)), file)
-        if not isinstance(first, Sequence) or isinstance(first, bytes) or not first:
+        if not isinstance(first, Sequence) or isinstance(first, bytes) or not (first or self.task == "tag"):
             raise ValueError(f"{file.name}: {EXPECTED}, got a list of {type(first).__name__}")
         rows = self._counted(all_of(Sequence, rows, file.name))
-        if not isinstance(first[0], str):
-            if isinstance(first[0], Real):
+        if self.task == "tag" or not isinstance(first[0], str):
+            if first and isinstance(first[0], Real):
                 raise ValueError(
                     f"{file.name}: rows of numbers: pass them as an array, numpy.array(rows), or as a frame"
                 )
             self.task = self.task or "tag"
             return write_text(file.with_suffix(".tsv"), map(sentence(file.name), count(), rows))
-        if self.task == "tag":
-            return write_text(file.with_suffix(".tsv"), (words_of(number, row) for number, row in enumerate(rows)))
         self.task = self.task or "classify"
         if self.task not in ("classify", "translate"):
             raise ValueError(f"{file.name}: a run of the task {self.task} takes no pairs")

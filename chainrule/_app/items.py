@@ -109,8 +109,10 @@ def all_of(kind: type, rows: Iterator[Any], name: str) -> Iterator[Any]:
         yield row
 
 
-def sentence(name: str) -> Callable[[int, Iterable[Any]], str]:
-    def lines(index: int, pairs: Iterable[Any]) -> str:
+def sentence(name: str) -> Callable[[int, Sequence[Any]], str]:
+    def lines(index: int, pairs: Sequence[Any]) -> str:
+        if all(isinstance(word, str) for word in pairs):
+            return words_of(index, pairs)
         written = []
         for pair in pairs:
             if not (isinstance(pair, Sequence) and len(pair) == 2 and all(map(_is_word, pair))):

@@ -65,7 +65,7 @@ def chosen_options(kind: type, options: Mapping[str, Any], inputs: "Inputs") -> 
 
 
 def in_flags(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Write mappings and labels as the command line does, as in types={"a, b": "real"}, and numbers as Python does.
+    """Write mappings, quantiles and labels as the command line does, and numbers as Python does.
 
     >>> in_flags({"types": {"a": "skip", "b, c": "real"}, "seed": 1})
     {'types': 'a=skip,"b, c=real"', 'seed': 1}
@@ -77,6 +77,8 @@ def _in_flag(name: str, value: Any) -> Any:
     if isinstance(value, Mapping) and name in ("types", "where"):
         return _pairs(value)
     value = value.item() if type(value).__module__ == "numpy" and not value.ndim else value
+    if name == "quantiles" and (isinstance(value, list | tuple) or hasattr(value, "tolist")):
+        return ",".join(map(str, value))
     return str(value) if name in ("label", "target") and type(value) is int else value
 
 
@@ -111,8 +113,8 @@ def bytes_of(data: Any) -> bytes:
     """Return the content of a file that was passed; raise ValueError for a value of another type."""
     if isinstance(data, bytes | bytearray | memoryview):
         return bytes(data)
-    remedy = "data.encode(), or Path(data).read_bytes() of a file" if isinstance(data, str) else "bytes(...)"
-    raise ValueError(f"data: expected bytes, got {type(data).__name__}: pass {remedy}")
+    remedy = "data.encode(), or Path(data).read_bytes()" if isinstance(data, str) else "Path(...).read_bytes()"
+    raise ValueError(f"data: expected bytes, got {type(data).__name__}: pass {remedy} of a file")
 
 
 def _shown(value: Any) -> str:
@@ -137,7 +139,7 @@ def keyword_errors() -> Iterator[None]:
 
 
 def in_keywords(message: str) -> str:
-    """Write the flags in a message as keyword arguments, except in commands between backticks.
+    """Write the flags and DATA in a message as arguments of Python, except in commands between backticks.
 
     >>> in_keywords("--watch-every requires --watch-gradients (or --no-labels): see `chainrule train DATA --help`")
     'watch_every requires watch_gradients (or labels=False): see `chainrule train DATA --help`'
@@ -149,6 +151,8 @@ def in_keywords(message: str) -> str:
 
 def _keyword(word: str) -> str:
     name = word.strip("().,:;?")
+    if name == "DATA":
+        return word.lower()
     if not name.startswith("--"):
         return word
     argument = f"{name[5:]}=False" if name.startswith("--no-") else name[2:]

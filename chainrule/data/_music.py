@@ -64,7 +64,7 @@ def midi_file(
     if not 1 <= frames_per_quarter <= _MOST_TICKS:
         raise ValueError(f"frames_per_quarter: expected 1 to {_MOST_TICKS:,}, got {frames_per_quarter}")
     if not 4 <= quarters_per_minute <= 60_000_000:
-        raise ValueError(f"quarters_per_minute: expected at least 4, got {quarters_per_minute}")
+        raise ValueError(f"quarters_per_minute: expected 4 to 60,000,000, got {quarters_per_minute}")
     ticks = max(_TICKS // frames_per_quarter, 1)  # of a frame
     tempo = struct.pack(">I", round(60_000_000 / quarters_per_minute))[1:]  # microseconds of a quarter note, 3 bytes
     events, waited = [b"\x00\xff\x51\x03" + tempo], 0

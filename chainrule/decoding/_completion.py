@@ -21,7 +21,7 @@ class Completed:
     """The result of `complete`.
 
     Args:
-        x: (B, T) the sequences, known elements as they were given.
+        x: (B, T) the sequences, known elements as they were given, in a dtype that holds them and the draws.
         log_evidence: (B,) an estimate of log p(known | c), nats: exact where no known element comes after an unknown
             one.
         effective_particles: (B,) on how many equally weighted draws the completion rests: the fewest of any
@@ -105,7 +105,7 @@ def complete(
         x_prev = x[:, t].repeat_interleave(particles)
         if not observed.all():
             drawn_now = head_of(conditional).sample(generator=generator)
-            x_prev = torch.where(observed, x_prev, drawn_now.to(x.dtype))
+            x_prev = torch.where(observed, x_prev, drawn_now)  # in a dtype that holds both
         if observed.any():
             log_prob = wide(conditional.log_prob(x_prev)).masked_fill(~observed, 0.0)
             log_weights = log_weights + log_prob.view(rows, particles)

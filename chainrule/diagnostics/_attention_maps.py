@@ -162,7 +162,7 @@ def saliency_maps(model: ImageClassifier, images: Tensor, labels: Tensor) -> Ten
             maps = read[:, -rows * columns :].unflatten(1, (rows, columns))  # without the class token, which is first
         case ConvNet() | SwinTransformer():
             features = model.feature_map(model.scaled(images))
-            maps = torch.einsum("bdij,bd->bij", features, model.output.weight[labels]).relu()
+            maps = torch.einsum("bdij,bd->bij", features, model.output.weight[labels.long()]).relu()
         case _:
             raise TypeError(f"model: expected a classifier of images, got {type(model).__name__}")
     return maps / maps.sum((1, 2), keepdim=True).clamp(min=torch.finfo(maps.dtype).tiny)

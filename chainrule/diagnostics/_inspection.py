@@ -156,7 +156,7 @@ def inspect_recurrence(
             property from others.
 
     Raises:
-        ValueError: see `gradient_flow`, or `has_property` has another shape than x.
+        ValueError: see `gradient_flow`, or `has_property` is not booleans of the shape of x.
 
     >>> from chainrule import RecurrentLM
     >>> model = RecurrentLM(vocab_size=5, hidden_size=8)
@@ -170,10 +170,11 @@ def inspect_recurrence(
     every_step = backpropagate(module, x, "mean", lengths)
     recurrent = module.recurrent if isinstance(module, RecurrentLM) else module
     assert isinstance(recurrent, nn.RNNBase)
-    if has_property is not None and has_property.shape != flow.delta[0].shape[:2]:
+    shape = flow.delta[0].shape[:2]
+    if has_property is not None and (has_property.shape != shape or has_property.dtype != torch.bool):
         raise ValueError(
-            f"has_property: expected a boolean for each element, {tuple(flow.delta[0].shape[:2])}, "
-            f"got {tuple(has_property.shape)}"
+            f"has_property: expected a boolean for each element, {tuple(shape)}, "
+            f"got {has_property.dtype} of {tuple(has_property.shape)}"
         )
     # A model's h_t has read x_{t−1} and predicts x_t; a bare layer's has read x_t.
     lag = int(isinstance(module, RecurrentLM))

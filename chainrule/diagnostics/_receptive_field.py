@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from chainrule._base import AutoregressiveModel, Context
-from chainrule._modes import seed_torch
+from chainrule._modes import check_gradients_work, seed_torch
 from chainrule.state import count_rows, expand, map_state, select
 from chainrule.testing._agreement import finite_support
 
@@ -76,6 +76,7 @@ class ReceptiveField:
         }
 
 
+@torch.enable_grad()
 def receptive_field(
     model: AutoregressiveModel,
     position: int | tuple[int, ...],
@@ -120,12 +121,13 @@ def receptive_field(
             "model: expected elements with gradients, got columns with categories, frequent or missing values: "
             "compare values with chainrule.testing.check_model"
         )
+    check_gradients_work()
     generator = torch.Generator().manual_seed(seed)
     twin = copy.deepcopy(model).cpu().double().eval().requires_grad_(requires_grad=False)
     context = map_state(lambda leaf: leaf.cpu().double() if leaf.is_floating_point() else leaf.cpu(), context)
     if x is None:
         x = _random(twin, _ROWS if context is None else count_rows(context), context, generator)
-    x = x.detach().cpu().double() if x.is_floating_point() else x.detach().cpu()
+    x = x.detach().cpu().double() if x.is_floating_point() else x.detach().cpu().long()
     if not len(x):
         raise ValueError("x: expected at least one row, got none")
     if context is not None:

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from chainrule._base import AutoregressiveModel
-from chainrule._checks import length_mask
-from chainrule._modes import evaluating
+from chainrule._checks import check_lengths, length_mask
+from chainrule._modes import check_gradients_work, evaluating
 from chainrule.diagnostics import _derivatives as derivatives
 from chainrule.diagnostics._derivatives import Passage
 from chainrule.layers import GRU, LSTM, RNN, Recurrent
-from chainrule.layers._cells import project
+from chainrule.layers._cells import project, symbols_of
 from chainrule.layers._recurrent import Backend
 from chainrule.models import RecurrentLM
 from chainrule.models._model_mean import first_part
@@ -57,8 +57,7 @@ class Subject:
 
     def local_gradient(self, loss: Loss) -> tuple[Tensor, float]:
         """Return g_t = ∂(w_t ℓ_t)/∂h_t at the top layer, (B, T, M), and the loss."""
-        if torch.is_inference_mode_enabled():
-            raise ValueError("gradients: torch.inference_mode disables them: call this function outside of it")
+        check_gradients_work()
         with torch.enable_grad():
             h = self.output.detach().clone().requires_grad_()
             value = self._loss(h, loss)
@@ -191,13 +190,13 @@ def _checked(x: Tensor, lengths: Tensor | None, fits: bool, wanted: str) -> tupl
     """Return x with zeros in padding, and the lengths."""
     if not fits:
         raise ValueError(f"x: expected {wanted}, got shape {tuple(x.shape)} of {x.dtype}")
+    x = x if x.is_floating_point() else symbols_of(x)
     if lengths is None:
         lengths = torch.full((len(x),), x.shape[1], device=x.device)
-    if lengths.shape != (len(x),) or lengths.is_floating_point():
-        raise ValueError(f"lengths: expected {len(x)} integers, got {tuple(lengths.shape)} of {lengths.dtype}")
-    lengths = lengths.to(x.device)
-    if not len(x) or int(lengths.min()) < 0 or int(lengths.max()) > x.shape[1]:
-        raise ValueError(f"lengths: expected values in [0, {x.shape[1]}], got {lengths.tolist()}")
+    check_lengths(lengths, (len(x), x.shape[1]))
+    lengths = lengths.to(x.device, torch.long)  # torch takes an index in uint8 for a mask
+    if not len(x):
+        raise ValueError("x: expected at least one row, got none")
     if int(lengths.max()) < 2:
         raise ValueError(f"x: expected at least two steps, got {int(lengths.max())}")
     padding = ~length_mask(lengths, x.shape[1])

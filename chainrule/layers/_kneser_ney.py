@@ -247,7 +247,7 @@ class KneserNey(nn.Module):
         x = symbols_of(x)
         indices = self._numbers(contexts, x.unsqueeze(-1)) - self.vocab_size - 1
         terms = self.terms[indices.clamp(min=0)].masked_fill(indices < 0, 0)
-        p = self.unigrams[x]
+        p = self.unigrams.index_select(0, x.flatten()).view(x.shape)  # [x] would take -1 for the last symbol
         for term, backoff in zip(terms.unbind(-1), self._backoffs(contexts).unbind(-1), strict=True):
             p = term + backoff * p
         return p.log()

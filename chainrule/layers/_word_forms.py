@@ -73,7 +73,7 @@ class CharacterEncoder(nn.Module):
         Returns:
             (..., N); zeros for a word without characters.
         """
-        if characters.dim() < 2 or characters.is_floating_point():
+        if characters.dim() < 1 or characters.is_floating_point():
             raise ValueError(
                 f"characters: expected integers (..., K), got {characters.dtype} of {tuple(characters.shape)}"
             )

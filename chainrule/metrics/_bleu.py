@@ -96,6 +96,8 @@ def caption_bleu(hypotheses: Sequence[str], references: Sequence[Sequence[str]],
         raise ValueError(
             f"references: expected at least one for each of {len(hypotheses)} captions, got {len(references)}"
         )
+    if any(isinstance(own, str) for own in references):  # sacrebleu would take each character for a reference
+        raise ValueError("references: expected a list of references for each caption, got a text")
     most = max(map(len, references))
     streams: list[Any] = [[own[index] if index < len(own) else None for own in references] for index in range(most)]
     metric = sacrebleu().metrics.BLEU(lowercase=True, tokenize="none", force=True, max_ngram_order=order)

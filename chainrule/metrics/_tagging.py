@@ -210,7 +210,7 @@ def classification_scores(log_probs: Tensor, labels: Tensor, names: Sequence[str
         raise ValueError(
             "classifications are scored by torchmetrics, which is not installed: pip install torchmetrics"
         ) from None
-    classes, labels = len(names), labels.long()
+    classes, log_probs, labels = len(names), wide(log_probs.detach()), labels.long()
     if classes < 2:
         raise ValueError(f"names: expected at least two labels, got {classes}")
     if log_probs.dim() != 2 or log_probs.shape[1] != classes or labels.shape != log_probs.shape[:1]:
@@ -222,7 +222,7 @@ def classification_scores(log_probs: Tensor, labels: Tensor, names: Sequence[str
         raise ValueError("labels: expected at least one, got none")
     if not 0 <= labels.min() <= labels.max() < classes:
         raise ValueError(f"labels: expected integers in [0, {classes}), got {labels.min()} to {labels.max()}")
-    probs = wide(log_probs).exp().clamp(max=_BELOW_ONE)  # torchmetrics would treat values above 1 as scores
+    probs = log_probs.exp().clamp(max=_BELOW_ONE)  # torchmetrics would treat values above 1 as scores
     confusion = multiclass_confusion_matrix(probs, labels, classes)
     by_label = {}
     for index, name in enumerate(names):
@@ -239,7 +239,7 @@ def classification_scores(log_probs: Tensor, labels: Tensor, names: Sequence[str
         accuracy=float(multiclass_accuracy(probs, labels, classes, average="micro")),
         macro_f1=float(multiclass_f1_score(probs, labels, classes, average="macro")),
         calibration_error=float(multiclass_calibration_error(probs, labels, classes, n_bins=BINS)),
-        nats=-float(wide(log_probs).gather(1, labels.unsqueeze(1)).mean()),
+        nats=-float(log_probs.gather(1, labels.unsqueeze(1)).mean()),
         count=len(labels),
         by_label=by_label,
         confusion=tuple(tuple(row) for row in confusion.tolist()),

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 from torch.overrides import TorchFunctionMode
 
-from chainrule._modes import seed_torch
+from chainrule._modes import check_gradients_work, seed_torch
 
 _NARROW = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -55,6 +55,7 @@ def isolated(seed: int, device: torch.device, widening: AbstractContextManager |
 
     `widening` is entered instead of `Widened`, which sends every call of torch through Python.
     """
+    check_gradients_work()
     dtype, validation = torch.get_default_dtype(), Distribution._validate_args
     python_state, numpy_state = random.getstate(), numpy.random.get_state()
     token = _called.set(dtype)

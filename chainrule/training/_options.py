@@ -66,7 +66,7 @@ class TrainingOptions:
         for name in COUNTS:
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value < 1):
-                raise ValueError(f"{name}: expected an integer >= 1, got {value}")
+                raise ValueError(f"{name}: expected an integer >= 1, got {value!r}")
         for name in ("epochs", "budget", "most_seconds", "learning_rate", "clip_norm"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
@@ -80,7 +80,7 @@ class TrainingOptions:
         if self.optimiser not in ("adamw", "muon"):
             raise ValueError(f"optimiser: expected adamw or muon, got {self.optimiser!r}")
         if not isinstance(self.seed, int) or self.seed < 0:
-            raise ValueError(f"seed: expected an integer >= 0, got {self.seed}")
+            raise ValueError(f"seed: expected an integer >= 0, got {self.seed!r}")
 
     def check_unchanged(self, earlier: Mapping[str, Any]) -> None:
         """Raise ValueError if options of a resumed run differ from the checkpoint's, except those in `MAY_CHANGE`."""

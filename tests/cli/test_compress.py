@@ -174,7 +174,7 @@ def test_damage_is_placed_and_the_rest_is_saved(chain, decided, ok, refused, tmp
     file.write_bytes(content)
     out = tmp_path / "out"
     line = refused("decompress", file, "--run", decided / "stream", "--out", out)
-    assert f"part {last} of {last} is damaged: salvage the rest with --salvage" in line
+    assert f"part {last} of {last} is damaged: salvage the rest by `chainrule decompress --salvage`" in line
     assert not out.exists()
     outcome = ok("decompress", file, "--run", decided / "stream", "--out", out, "--salvage", "--json")
     assert json.loads(outcome.out)["damaged_parts"] == [last]

@@ -7,7 +7,8 @@ import torch
 from decoded_models import TinyDecoder
 
 from chainrule.decoding import complete
-from chainrule.models import MADE, RecurrentLM, WaveNet
+from chainrule.heads import Column
+from chainrule.models import MADE, RecurrentLM, TableMADE, WaveNet
 
 
 def made(seed: int = 0, features: int = 4) -> MADE:
@@ -139,3 +140,27 @@ def test_a_completion_that_a_resampling_left_on_few_draws_says_so():
     found = complete(model, x, known, particles=512, generator=torch.Generator().manual_seed(0))
     assert (found.x[:, 0] == 1).all()
     assert (found.effective_particles < 40).all()  # about one in fifty-five
+
+
+def mixed_table():
+    return TableMADE([Column("categorical", categories=2), Column("real", scale=100.0)], 8, 1)
+
+
+def many_symbols():
+    return WaveNet(levels=300, channels=4, layers_per_block=2, skip_channels=4)
+
+
+@pytest.mark.parametrize(
+    ("make", "dtype"),
+    [(mixed_table, torch.bool), (mixed_table, torch.int64), (mixed_table, torch.float32), (many_symbols, torch.uint8)],
+)
+def test_draws_do_not_depend_on_the_dtype_of_the_known_elements(make, dtype):
+    """Draws were once cast to the dtype of x: real numbers lost their fractions, and symbols above 255 wrapped."""
+    torch.manual_seed(0)
+    model, known = make(), torch.tensor([[True, False]]).expand(20, 2)
+    widest = torch.float64 if make is mixed_table else torch.int64
+    found, expected = (
+        complete(model, torch.ones(20, 2, dtype=kind), known, generator=torch.Generator().manual_seed(0)).x
+        for kind in (dtype, widest)
+    )
+    torch.testing.assert_close(found, expected, check_dtype=False, rtol=0, atol=0)

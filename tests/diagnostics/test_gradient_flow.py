@@ -157,7 +157,7 @@ BAD = {
     ),
     "lengths": (
         lambda: gradient_flow(LSTM(N, M), torch.randn(2, 5, N), lengths=torch.tensor([6, 2])),
-        "values in [0, 5], got [6, 2]",
+        "lengths: expected values in [0, 5] (the time steps of x), got 2 to 6",
     ),
     "loss": (lambda: gradient_flow(LSTM(N, M), torch.randn(2, 5, N), "first"), "'last', 'mean' or a function"),
     "no scalar": (lambda: gradient_flow(LSTM(N, M), torch.randn(2, 5, N), lambda h: h), "expected a scalar"),

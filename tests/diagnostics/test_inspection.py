@@ -124,9 +124,10 @@ def test_a_row_that_is_not_finite_is_left_out_of_the_figures():
     torch.testing.assert_close(found.layers[0].delta_every, alone.layers[0].delta_every)
 
 
-def test_a_property_of_another_shape_is_refused():
+@pytest.mark.parametrize("marks", [torch.ones(2, 5, dtype=torch.bool), torch.ones(2, 6, dtype=torch.long)])
+def test_a_property_of_another_shape_or_dtype_is_refused(marks):
     with pytest.raises(ValueError, match="has_property: expected a boolean for each element"):
-        inspect_recurrence(LSTM(N, 4), torch.randn(2, 6, N), has_property=torch.ones(2, 5, dtype=torch.bool))
+        inspect_recurrence(LSTM(N, 4), torch.randn(2, 6, N), has_property=marks)
 
 
 VERDICTS = {

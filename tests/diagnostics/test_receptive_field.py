@@ -223,3 +223,15 @@ def test_columns_with_categories_are_refused():
         receptive_field(TableMADE([flag, real], hidden_size=4), 1)
     x = torch.randn(3, 2, dtype=torch.float64)
     assert receptive_field(TableMADE([real, real], hidden_size=4), 1, x).reached.tolist() == [True, False]
+
+
+def test_gradients_may_be_off_where_it_is_called():
+    """In a notebook without gradients, models were said to convert integers where no derivative exists."""
+    pixels, reals = PixelCNN((1, 4, 4), 2, channels=4, layers=1), MADE(4, [8])
+    images, rows = torch.randint(2, (2, 1, 4, 4)), torch.randint(2, (2, 4)).float()
+    expected = [receptive_field(pixels, 5, images).summary(), receptive_field(reals, 2, rows).summary()]
+    with torch.no_grad():
+        found = [receptive_field(pixels, 5, images.bool()).summary(), receptive_field(reals, 2, rows).summary()]
+    assert found == expected
+    with torch.inference_mode(), pytest.raises(ValueError, match=r"torch\.inference_mode disables them"):
+        receptive_field(reals, 2, rows)

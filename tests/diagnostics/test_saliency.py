@@ -119,6 +119,15 @@ def test_the_map_of_a_feature_map_is_grad_cam(make):
     torch.testing.assert_close(saliency_maps(model, images, labels), expected / expected.sum((1, 2), keepdim=True))
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16], ids=str)
+def test_labels_may_have_any_integer_dtype(dtype):
+    """torch takes an index in uint8 for a mask: labels of as many images as classes chose weights of other classes."""
+    model, labels = ConvNet((1, 8, 8), 4, channels=4, stages=2).eval(), torch.tensor([1, 2, 3, 1])
+    torch.nn.init.normal_(model.output.weight)
+    images = torch.randint(256, (4, 1, 8, 8))
+    assert torch.equal(saliency_maps(model, images, labels.to(dtype)), saliency_maps(model, images, labels))
+
+
 def test_rollout_multiplies_the_blocks_each_mixed_with_the_identity():
     generator = torch.Generator().manual_seed(0)
     first, second = torch.rand(2, 1, 3, 4, 4, generator=generator).softmax(-1)

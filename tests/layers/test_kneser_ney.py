@@ -136,6 +136,14 @@ def test_symbols_outside_the_vocabulary_were_never_seen():
     torch.testing.assert_close(ngrams.probs(after[:, 2]), ngrams.unigrams.expand(2, -1))
 
 
+@pytest.mark.parametrize("symbol", [-1, 6])
+def test_no_symbol_outside_the_vocabulary_has_a_probability(symbol):
+    """-1 once had the probability of the last symbol."""
+    ngrams = KneserNey.fit(random_text(), 6, 4)
+    with pytest.raises((IndexError, RuntimeError), match="out of"):
+        ngrams.log_prob(ngrams.initial_contexts(1), torch.tensor([symbol]))
+
+
 def test_shares_that_are_rounded_up_leave_nothing_negative():
     tables = KneserNey.fit(random_text(), 7, 2).tables()  # the last symbol is never there
     first = tables["keys"] < 7

@@ -84,3 +84,10 @@ def test_labels_may_be_of_a_narrow_type_and_one_label_is_refused():
     assert classification_scores(log_probs, labels.to(torch.uint8), names).count == 3
     with pytest.raises(ValueError, match="names: expected at least two labels, got 1"):
         classification_scores(torch.zeros(3, 1), torch.zeros(3, dtype=torch.long), ["a"])
+
+
+def test_log_probs_of_a_model_that_trains_are_scored_without_a_warning(recwarn):
+    log_probs = torch.randn(3, 3, requires_grad=True).log_softmax(1)
+    labels = torch.tensor([0, 1, 2])
+    assert classification_scores(log_probs, labels, NAMES) == classification_scores(log_probs.detach(), labels, NAMES)
+    assert not recwarn

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from chainrule.metrics import bleu, chrf
+from chainrule.metrics import bleu, caption_bleu, chrf
 
 REFERENCES = ["the cat sat on the mat .", "two dogs run ."]
 
@@ -31,6 +31,8 @@ def test_what_does_not_fit_is_named(monkeypatch):
         bleu(["a"], REFERENCES)
     with pytest.raises(ValueError, match="got 0 for 0"):
         chrf([], [])
+    with pytest.raises(ValueError, match="expected a list of references for each caption, got a text"):
+        caption_bleu(["a dog"], ["a dog"])  # was 50 of 100, of characters
     monkeypatch.setitem(sys.modules, "sacrebleu", None)
     with pytest.raises(ValueError, match=r"pip install sacrebleu"):
         bleu(REFERENCES, REFERENCES)

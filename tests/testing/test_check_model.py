@@ -75,6 +75,12 @@ def test_it_works_where_gradients_are_switched_off_and_leaves_them_off():
         assert not torch.is_grad_enabled()
 
 
+def test_inference_mode_is_refused_and_no_fault_of_the_model():
+    """A correct model was said to have weights that training never moves."""
+    with torch.inference_mode(), pytest.raises(ValueError, match=r"torch\.inference_mode disables them"):
+        check_model(Tiny(), torch.randint(5, (2, 6)))
+
+
 def test_a_model_that_holds_a_graph_can_be_examined():
     model = Tiny()
     model.last = model(torch.randint(5, (2, 6))).logits

@@ -1,5 +1,6 @@
 """The optimiser, its schedule, and the options of training."""
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -103,6 +104,12 @@ def test_the_cosine_is_half_way_down_in_the_middle() -> None:
 def test_a_value_out_of_range_is_refused_by_name(name: str, value: object) -> None:
     with pytest.raises(ValueError, match=f"^{name}: expected .*got"):
         TrainingOptions(**{name: value})
+
+
+def test_a_number_of_another_type_is_shown_with_it() -> None:
+    """The error of NumPy's 3 once read: expected an integer >= 1, got 3."""
+    with pytest.raises(ValueError, match=r"^steps: expected an integer >= 1, got np\.int64\(3\)"):
+        TrainingOptions(steps=np.int64(3))
 
 
 def test_a_run_has_one_length() -> None:

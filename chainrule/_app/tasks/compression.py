@@ -108,7 +108,8 @@ def decompress_data(
     check_header(container, name)
     if container.damaged and not salvage:
         raise DamagedError(
-            f"{name}: {describe_damage(container)}: salvage the rest with --salvage, or restore the file from a copy"
+            f"{name}: {describe_damage(container)}: salvage the rest by `chainrule decompress --salvage`, or restore "
+            "the file from a copy"
         )
     method = header["method"]
     if method == "run":

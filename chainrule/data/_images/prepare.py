@@ -47,7 +47,8 @@ def open_source(
     if labelled is not False and source.kind == "idx":
         source.labels = _idx_labels(path, source.count, labelled)
     if labelled and source.labels is None:
-        raise ValueError(f"{path}: expected labels, got none: {_label_name(path.name)} is missing")
+        name = _label_name(path.name)
+        raise ValueError(f"{path}: expected labels, got none" + (f": {name} is missing" if name != path.name else ""))
     return source
 
 

@@ -85,14 +85,19 @@ def resampled(blocks: Iterator[Amplitudes], rate: int, new_rate: int) -> Iterato
 
 
 def write_wav(path: str | Path, amplitudes: npt.ArrayLike, rate: int) -> None:
-    """Write amplitudes (T,) in [−1, 1] as a mono wav file of 16 bits, whole or not at all.
+    """Write amplitudes (T,) in [−1, 1] as a mono wav file of 16 bits, whole or not at all; larger ones are clipped.
 
     Raises:
+        ValueError: the amplitudes are of another shape, not finite, or integers beyond [−1, 1].
         OSError: the file cannot be written.
     """
     import wave
 
-    numbers = np.clip(np.round(np.asarray(amplitudes, dtype=np.float64) * 32768), -32768, 32767).astype("<i2")
+    x = np.asarray(amplitudes)
+    samples = x.dtype.kind in "iu" and bool(((x < -1) | (x > 1)).any())
+    if x.ndim != 1 or samples or not np.isfinite(x).all():
+        raise ValueError(f"amplitudes: expected finite numbers (T,) from -1 to 1, got {x.dtype} of shape {x.shape}")
+    numbers = np.clip(np.round(x.astype(np.float64) * 32768), -32768, 32767).astype("<i2")
     content = io.BytesIO()
     with wave.open(content, "wb") as sound:
         sound.setnchannels(1)

@@ -216,6 +216,10 @@ def test_labels_of_another_number_of_images_are_refused(tmp_path):
     assert "'labels': expected 7 whole numbers" in refusal(tmp_path / "x.npz")
     np.savez(tmp_path / "y.npz", images=PIXELS)
     assert "expected labels, got no array 'labels'" in refusal(tmp_path / "y.npz", labelled=True)
+    np.save(tmp_path / "y.npy", PIXELS)
+    assert refusal(tmp_path / "y.npy", labelled=True).endswith(
+        "y.npy: expected labels, got none"
+    )  # not: y.npy is missing
     assert "--no-labels" in refusal(tmp_path / "x.npz")
     assert "--no-labels" not in refusal(tmp_path / "x.npz", labelled=True)  # as a classifier insists
 

@@ -126,3 +126,11 @@ def test_rates_without_a_common_divisor_are_refused():
     """The filter between them would take gigabytes."""
     with pytest.raises(ValueError, match="999,983 samples a second cannot be resampled to 8,000"):
         list(resampled(iter([np.zeros(10, np.float32)]), 999_983, 8000))
+
+
+@pytest.mark.parametrize("wrong", [np.zeros((2, 3)), np.array([100, -100], np.int16), [0.0, np.nan]], ids=repr)
+def test_what_is_no_row_of_amplitudes_is_not_written(tmp_path, wrong):
+    """Several sounds were once written as one, and samples of 16 bits as a square wave."""
+    with pytest.raises(ValueError, match=r"amplitudes: expected finite numbers \(T,\) from -1 to 1, got"):
+        write_wav(tmp_path / "a.wav", wrong, 8000)
+    assert not list(tmp_path.iterdir())
