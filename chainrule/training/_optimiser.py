@@ -4,7 +4,7 @@ import inspect
 import math
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn, optim
@@ -58,6 +58,8 @@ BETAS = (0.9, 0.99)  # shorter memory of squares than Adam's 0.999, for runs of 
 
 def make_optimiser(model: nn.Module, learning_rate: float, weight_decay: float, kind: Kind = "adamw") -> AdamW:
     """Build AdamW (Loshchilov and Hutter 2019), or Muon for hidden matrices; vectors such as biases do not decay."""
+    if kind not in get_args(Kind):
+        raise ValueError(f"kind: expected adamw or muon, got {kind!r}")
     trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if not trainable:
         raise ValueError("model: expected parameters that require a gradient, got none: there is nothing to train")

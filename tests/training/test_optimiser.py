@@ -112,6 +112,12 @@ def test_a_number_of_another_type_is_shown_with_it() -> None:
         TrainingOptions(steps=np.int64(3))
 
 
+def test_an_optimiser_of_another_kind_is_refused() -> None:
+    """AdamW once came for any."""
+    with pytest.raises(ValueError, match=r"^kind: expected adamw or muon, got 'sgd'"):
+        make_optimiser(nn.Linear(2, 2), 1e-3, 0.0, "sgd")
+
+
 def test_a_run_has_one_length() -> None:
     with pytest.raises(ValueError, match="got steps and budget"):
         TrainingOptions(steps=1, budget=1.0)
