@@ -81,6 +81,34 @@ def test_records_become_the_rows_of_a_table_and_labelled_texts(ok, tmp_path):
     ok("train", tmp_path / "texts.jsonl", "--task", "classify", "--steps", 2, "--out", tmp_path / "c")
 
 
+def test_records_keep_the_numbers_of_their_lines(ok, refused, tmp_path):
+    """They became rows of CSV under a header, and were counted one line too far, or more where a text had several."""
+    rows, later = tmp_path / "rows.jsonl", tmp_path / "later.jsonl"
+    rows.write_text("".join(f'{{"size": {n % 9}, "name": "{"ab"[n % 2]}\\n."}}\n' for n in range(80)))
+    ok("train", rows, "--task", "table", "--steps", 2, "--out", tmp_path / "run")
+    scored = ok("score", tmp_path / "run", rows, "--json").out.splitlines()
+    assert [json.loads(line)["line"] for line in scored] == list(range(1, 81))
+    later.write_text(rows.read_text().replace('{"size": 4', '{"size": -4', 1))
+    assert "later.jsonl line 5, column 'size': expected an integer" in refused("score", tmp_path / "run", later)
+    records = [{"text": f"a {label} thing", "label": label} for _ in range(20) for label in ("good", "bad")]
+    (tmp_path / "texts.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    out = ok("train", tmp_path / "texts.jsonl", "--task", "classify", "--steps", 2, "--out", tmp_path / "c").err
+    assert "texts.jsonl, with a header" in out
+    found = ok("classify", tmp_path / "c", tmp_path / "texts.jsonl", "--json").out.splitlines()
+    assert [json.loads(line)["line"] for line in found] == list(range(1, 41))
+
+
+def test_keys_of_records_are_no_text_to_classify(ok, refused, tmp_path):
+    """Where none of them was the column of training, the line of keys was labelled as if it were a text."""
+    polars = pytest.importorskip("polars")
+    columns = {"text": ["a good thing", "a bad thing"] * 20, "label": ["good", "bad"] * 20}
+    polars.DataFrame(columns).write_parquet(tmp_path / "texts.parquet")
+    ok("train", tmp_path / "texts.parquet", "--task", "classify", "--steps", 2, "--out", tmp_path / "c")
+    polars.DataFrame(columns).rename({"text": "words"}).write_parquet(tmp_path / "other.parquet")
+    for verb in ("classify", "evaluate"):
+        assert "the column 'text', got 'words'" in refused(verb, tmp_path / "c", tmp_path / "other.parquet")
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
