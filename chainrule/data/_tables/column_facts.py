@@ -159,7 +159,10 @@ class ColumnFacts:
             return f"{errors[0]!r} is an error of a spreadsheet among numbers: empty such cells"
         odd = [text for text in self._cells if is_odd_number(text)]
         if odd and numbers + len(odd) >= _ALMOST_ALL * self.distinct:
-            return f"its cells look like numbers, which are written with a point and no unit, as 66.96, not {odd[0]!r}"
+            return (
+                "its cells look like numbers, which are written with a point, ungrouped and without a unit, as 66.96, "
+                f"not {odd[0]!r}"
+            )
         if self.distinct < _FEW or numbers < _ALMOST_ALL * self.distinct or _CODE.fullmatch(cell):
             return None
         return (
