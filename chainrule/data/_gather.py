@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import sys
+from codecs import BOM_UTF8
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from itertools import chain, islice
@@ -135,12 +136,17 @@ def _linked(paths: Sequence[str], shared: Path, folder: Path) -> Path:
 
 
 def _concatenate(out: IO[bytes], paths: Sequence[str], *, headers: bool, end: bytes) -> None:
-    """Files one after the other, each ended by some line feeds; of tables the header once."""
+    """Files one after the other, each ended by some line feeds; of tables the header once.
+
+    Readers pass over a byte order mark at the beginning of a file: those of later files would become text.
+    """
     header = b""
     for index, path in enumerate(paths):
         with closing(_unpacked(path)) as chunks:
             last = b""
             beginning = next(chunks, b"")
+            if len(paths) > 1:
+                beginning = beginning.removeprefix(BOM_UTF8)
             if headers and len(paths) > 1:
                 line, _, rest = beginning.partition(b"\n")
                 if index and line.rstrip(b"\r") != header:

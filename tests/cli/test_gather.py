@@ -81,6 +81,18 @@ def test_records_become_the_rows_of_a_table_and_labelled_texts(ok, tmp_path):
     ok("train", tmp_path / "texts.jsonl", "--task", "classify", "--steps", 2, "--out", tmp_path / "c")
 
 
+@pytest.mark.parametrize(
+    ("kind", "first"), [("rows", "a,b\n"), ("tags", "a\tX\n"), ("pairs", "a\tb\n"), ("text", "a\n")]
+)
+@pytest.mark.parametrize("marked", [[0], [1], [0, 1]])
+def test_byte_order_marks_of_several_files_are_no_text(tmp_path, kind, first, marked):
+    """The mark of a second file became a part of its first word, or made the header of its table another one."""
+    paths = [tmp_path / "a.txt", tmp_path / "b.txt"]
+    for index, path in enumerate(paths):
+        path.write_text(first + "1,2\n", encoding="utf-8-sig" if index in marked else "utf-8")
+    assert "\ufeff" not in _gather.gather(" ".join(map(str, paths)), tmp_path, kind).read_text(encoding="utf-8")
+
+
 def test_records_keep_the_numbers_of_their_lines(ok, refused, tmp_path):
     """They became rows of CSV under a header, and were counted one line too far, or more where a text had several."""
     rows, later = tmp_path / "rows.jsonl", tmp_path / "later.jsonl"
