@@ -110,6 +110,14 @@ def test_records_keep_the_numbers_of_their_lines(ok, refused, tmp_path):
     assert [json.loads(line)["line"] for line in found] == list(range(1, 41))
 
 
+def test_errors_in_sentences_of_records_name_the_record(refused, tmp_path):
+    """They named a line of the temporary file, which has one for each word."""
+    records = [{"tokens": ["a", "b"], "tags": ["O", "I-X" if n == 6 else "B-X"]} for n in range(40)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    line = refused("train", tmp_path / "a.jsonl", "--task", "tag", "--out", tmp_path / "run")
+    assert "a.jsonl record 7: I-X after O is impossible" in line
+
+
 def test_keys_of_records_are_no_text_to_classify(ok, refused, tmp_path):
     """Where none of them was the column of training, the line of keys was labelled as if it were a text."""
     polars = pytest.importorskip("polars")
