@@ -68,6 +68,7 @@ class Inputs:
         self.items: int | None = None  # rows or strings in memory; each has one row in a result
         self._folder = TemporaryDirectory(prefix="chainrule-")
         self.names: dict[str, str] = {}  # of sources, by the path of the file that they were written to
+        self._records: set[str] = set()  # the files of these that hold records
 
     def __enter__(self) -> "Inputs":
         return self
@@ -80,11 +81,15 @@ class Inputs:
             if named := [name for name in names if name in str(error)]:
                 # the caller knows the argument, not the file it was written to
                 longest = max(named, key=len)
-                message = str(error) if longest in self.names else self._indexed(str(error), Path(longest))
+                message = str(error)
+                if longest not in self.names:
+                    message = self._indexed(message, Path(longest), "index", 0)
+                elif longest in self._records:
+                    message = self._indexed(message, Path(longest), "record", 1)
                 raise ValueError(message.replace(longest, names[longest])) from None
 
-    def _indexed(self, message: str, file: Path) -> str:
-        """Replace the line of a written file, or a file in a written folder, by the index of its item in memory."""
+    def _indexed(self, message: str, file: Path, word: str, first: int) -> str:
+        """Replace the line of a written file, or a file in a written folder, by the number of its item from `first`."""
         folder = file.is_dir()
         before, sign, rest = message.partition(f"{file}{os.sep}" if folder else f"{file} line ")
         digits = "".join(takewhile(str.isdecimal, rest))
@@ -93,7 +98,8 @@ class Inputs:
         named = file.suffix == ".csv" and (self._header or self.task not in ("table", "forecast"))
         if not sign or int(digits) <= named:
             return message
-        return f"{before}{file} index {self._item_at(file, int(digits)) - named}{rest.removeprefix(digits)}"
+        item = self._item_at(file, int(digits)) - named + first
+        return f"{before}{file} {word} {item}{rest.removeprefix(digits)}"
 
     def _item_at(self, file: Path, line: int) -> int:
         with file.open(encoding="utf-8", newline="") as lines:
@@ -151,6 +157,8 @@ class Inputs:
         made = str(gather(source, folder, kind, self._text_column))
         if plain_name(paths_of(source)[0]).endswith(RECORDS):
             self._name_columns()
+            if kind != "text":  # texts have lines of their own
+                self._records.add(made)
         named = shared_folder(source) if kind == "files" else source
         self.names[made] = "standard input" if source == STDIN else str(named)
         return made

@@ -6,7 +6,8 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from codecs import BOM_UTF8
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from itertools import chain, islice
 from pathlib import Path
@@ -78,7 +79,7 @@ def must_gather(source: str, kind: Kind, *, streams: bool = False) -> bool:
         return kind == "rows" or not streams
     name = plain_name(paths[0])
     if name.endswith(RECORDS):
-        return kind != "rows" or not name.endswith(".parquet")
+        return kind not in ("rows", "labelled")
     return kind == "text" and not streams and is_packed(paths[0])
 
 
@@ -108,12 +109,14 @@ def gather(source: str, folder: Path, kind: Kind, text_column: str = "") -> Path
         suffix = (".csv" if as_csv else ".txt" if kind == "text" else ".tsv") if records[0] or kind == "rows" else ""
     file = folder / f"{Path(first).stem}{more}{suffix}"
     if records[0] and as_csv:
-        _write_csv(file, chain.from_iterable(map(_records, paths)), paths[0])
+        names, rows = record_rows(paths)
+        with file.open("w", encoding="utf-8", newline="") as text:
+            csv.writer(text, lineterminator="\n").writerows(chain([names], (cells for _, cells in rows)))
         return file
     with file.open("wb") as out:
         if records[0]:
             for path in paths:
-                for number, record in enumerate(_records(path), 1):
+                for number, (_, record) in enumerate(_records(path), 1):
                     lines = _LINES[kind](record, text_column, f"{path}: record {number}")
                     out.write(lines.encode("utf-8", "surrogatepass") + b"\n")
         else:
@@ -133,12 +136,17 @@ def _linked(paths: Sequence[str], shared: Path, folder: Path) -> Path:
 
 
 def _concatenate(out: IO[bytes], paths: Sequence[str], *, headers: bool, end: bytes) -> None:
-    """Files one after the other, each ended by some line feeds; of tables the header once."""
+    """Files one after the other, each ended by some line feeds; of tables the header once.
+
+    Readers pass over a byte order mark at the beginning of a file: those of later files would become text.
+    """
     header = b""
     for index, path in enumerate(paths):
         with closing(_unpacked(path)) as chunks:
             last = b""
             beginning = next(chunks, b"")
+            if len(paths) > 1:
+                beginning = beginning.removeprefix(BOM_UTF8)
             if headers and len(paths) > 1:
                 line, _, rest = beginning.partition(b"\n")
                 if index and line.rstrip(b"\r") != header:
@@ -167,10 +175,11 @@ def _unpacked(path: str) -> Generator[bytes, None, None]:
             yield chunk
 
 
-def _records(path: str) -> Iterator[Mapping[str, Any]]:
-    """Yield the records of a file of JSON Lines or Parquet."""
+def _records(path: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """Yield the records of a file of JSON Lines with their lines, or of a Parquet file with their rows, from 1."""
     if plain_name(path).endswith(".parquet"):
-        yield from chain.from_iterable(frame.iter_rows(named=True) for frame in parquet_frames(path))
+        frames = parquet_frames(path)
+        yield from enumerate(chain.from_iterable(frame.iter_rows(named=True) for frame in frames), 1)
         return
     with open_bytes(path) as file:
         for number, line in raw_lines(file, path):
@@ -182,7 +191,7 @@ def _records(path: str) -> Iterator[Mapping[str, Any]]:
                 record = None
             if not isinstance(record, dict):
                 raise ValueError(f"{path} line {number}: expected a JSON object, got {line[:60]!r}: one object a line")
-            yield record
+            yield number, record
 
 
 @contextmanager
@@ -258,27 +267,28 @@ def _names(record: Mapping[str, Any]) -> str:
 _LINES = {"text": _text_of, "pairs": _pair_of, "tags": _sentence_of}
 
 
-def _write_csv(file: Path, records: Iterable[Mapping[str, Any]], path: str) -> None:
-    """Records as CSV; the keys of the first ones are the columns."""
-    rows = iter(records)
-    first = list(islice(rows, _LOOKED_AT))
+def record_rows(paths: Sequence[str]) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
+    """Return the keys of the first records, which name the columns, and the cells of all records with their lines."""
+    records = chain.from_iterable(map(_records, paths))
+    first = list(islice(records, _LOOKED_AT))
     if not first:
-        raise ValueError(f"{path}: expected records, got an empty file")
-    names = list(dict.fromkeys(name for record in first for name in record))
-    with file.open("w", encoding="utf-8", newline="") as out:
-        writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(names)
-        for number, record in enumerate(chain(first, rows), 1):
+        raise ValueError(f"{paths[0]}: expected records, got an empty file")
+    names = list(dict.fromkeys(name for _, record in first for name in record))
+
+    def rows() -> Iterator[tuple[int, list[str]]]:
+        for number, (line, record) in enumerate(chain(first, records), 1):
             if unknown := record.keys() - set(names):
                 raise ValueError(
-                    f"{path}: record {number}: the key {min(unknown)!r:.60} is in none of the first {_LOOKED_AT:,}"
+                    f"{paths[0]}: record {number}: the key {min(unknown)!r:.60} is in none of the first {_LOOKED_AT:,}"
                 )
-            writer.writerow([_cell(record.get(name)) for name in names])
+            yield line, [_cell(record.get(name)) for name in names]
+
+    return names, rows()
 
 
-def _cell(value: Any) -> Any:
+def _cell(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, bool):
         return str(value).lower()
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else value
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else str(value)

@@ -82,6 +82,54 @@ def test_records_become_the_rows_of_a_table_and_labelled_texts(ok, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("kind", "first"), [("rows", "a,b\n"), ("tags", "a\tX\n"), ("pairs", "a\tb\n"), ("text", "a\n")]
+)
+@pytest.mark.parametrize("marked", [[0], [1], [0, 1]])
+def test_byte_order_marks_of_several_files_are_no_text(tmp_path, kind, first, marked):
+    """The mark of a second file became a part of its first word, or made the header of its table another one."""
+    paths = [tmp_path / "a.txt", tmp_path / "b.txt"]
+    for index, path in enumerate(paths):
+        path.write_text(first + "1,2\n", encoding="utf-8-sig" if index in marked else "utf-8")
+    assert "\ufeff" not in _gather.gather(" ".join(map(str, paths)), tmp_path, kind).read_text(encoding="utf-8")
+
+
+def test_records_keep_the_numbers_of_their_lines(ok, refused, tmp_path):
+    """They became rows of CSV under a header, and were counted one line too far, or more where a text had several."""
+    rows, later = tmp_path / "rows.jsonl", tmp_path / "later.jsonl"
+    rows.write_text("".join(f'{{"size": {n % 9}, "name": "{"ab"[n % 2]}\\n."}}\n' for n in range(80)))
+    ok("train", rows, "--task", "table", "--steps", 2, "--out", tmp_path / "run")
+    scored = ok("score", tmp_path / "run", rows, "--json").out.splitlines()
+    assert [json.loads(line)["line"] for line in scored] == list(range(1, 81))
+    later.write_text(rows.read_text().replace('{"size": 4', '{"size": -4', 1))
+    assert "later.jsonl line 5, column 'size': expected an integer" in refused("score", tmp_path / "run", later)
+    records = [{"text": f"a {label} thing", "label": label} for _ in range(20) for label in ("good", "bad")]
+    (tmp_path / "texts.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    out = ok("train", tmp_path / "texts.jsonl", "--task", "classify", "--steps", 2, "--out", tmp_path / "c").err
+    assert "texts.jsonl, with a header" in out
+    found = ok("classify", tmp_path / "c", tmp_path / "texts.jsonl", "--json").out.splitlines()
+    assert [json.loads(line)["line"] for line in found] == list(range(1, 41))
+
+
+def test_errors_in_sentences_of_records_name_the_record(refused, tmp_path):
+    """They named a line of the temporary file, which has one for each word."""
+    records = [{"tokens": ["a", "b"], "tags": ["O", "I-X" if n == 6 else "B-X"]} for n in range(40)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    line = refused("train", tmp_path / "a.jsonl", "--task", "tag", "--out", tmp_path / "run")
+    assert "a.jsonl record 7: I-X after O is impossible" in line
+
+
+def test_keys_of_records_are_no_text_to_classify(ok, refused, tmp_path):
+    """Where none of them was the column of training, the line of keys was labelled as if it were a text."""
+    polars = pytest.importorskip("polars")
+    columns = {"text": ["a good thing", "a bad thing"] * 20, "label": ["good", "bad"] * 20}
+    polars.DataFrame(columns).write_parquet(tmp_path / "texts.parquet")
+    ok("train", tmp_path / "texts.parquet", "--task", "classify", "--steps", 2, "--out", tmp_path / "c")
+    polars.DataFrame(columns).rename({"text": "words"}).write_parquet(tmp_path / "other.parquet")
+    for verb in ("classify", "evaluate"):
+        assert "the column 'text', got 'words'" in refused(verb, tmp_path / "c", tmp_path / "other.parquet")
+
+
+@pytest.mark.parametrize(
     ("name", "content", "message"),
     [
         ("a.txt.gz", b"no gzip", "a.txt.gz: cannot be read (Not a gzipped file"),

@@ -4,10 +4,11 @@ from collections import Counter
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 from chainrule.data._delimited import DelimitedFile, Row
+from chainrule.data._gather import RECORDS, record_rows
 from chainrule.data._packed import plain_name
 from chainrule.data._tables.first_rows import HEADER, find_layout, header_evidence
 from chainrule.data._text import STDIN
@@ -43,7 +44,8 @@ class LabelledFile:
 
     A .csv file, compressed or not, is read with quotes and a comma, semicolon, tab or bar between cells. Each line of
     any other file is a row with tabs between cells, and a quote is a character like others, unless it encloses every
-    cell. See `DelimitedFile`, and `find_layout` for lines before the first row.
+    cell. See `DelimitedFile`, and `find_layout` for lines before the first row. The keys of records (JSON Lines,
+    Parquet) are a header.
 
     The first row is a header where it has the columns asked for by name, or one of the usual names (text, sentence,
     review, ...; label, class, sentiment, ...); or where `header_evidence` speaks for it. Without the usual names, the
@@ -63,7 +65,10 @@ class LabelledFile:
         self._file = DelimitedFile(path)
         self._width: int | None = None
         self._delimiter, self._before = None, 0
-        if plain_name(self.path).endswith(".csv"):
+        self._records = plain_name(self.path).endswith(RECORDS)
+        if self._records:
+            self._delimiter = ","  # in what follows, records are rows of CSV whose first one is a header
+        elif plain_name(self.path).endswith(".csv"):
             layout = find_layout(self._file)
             self._delimiter, self._before = layout.delimiter, layout.before
         elif self.path != STDIN and self._all_quoted():
@@ -88,7 +93,7 @@ class LabelledFile:
         self._plain = not labelled and text_column is None and all(len(cells) == 1 for _, cells in beginning)
         rows = [cells for _, cells in beginning]
         self._width = len(rows[0])
-        self.columns = _find_columns(self.path, rows, text_column, label_column, labelled, like)
+        self.columns = _find_columns(self.path, rows, text_column, label_column, labelled, like, named=self._records)
         # a first line such as "title" may be a text in a file of lines, but for a run whose files have headers
         self._skip_first = self._plain and self.columns.header and like is not None and like.header
 
@@ -126,7 +131,10 @@ class LabelledFile:
                 raise ValueError(f"{self._file.name} line {line}: the label is empty: give one, or leave the row out")
             yield LabelledText(line, cells[self.columns.text].strip(), label)
 
-    def _cells(self) -> Generator[Row, None, None]:
+    def _cells(self) -> Iterator[Row]:
+        if self._records:
+            names, rows = record_rows([self.path])
+            return chain([(0, names)], rows)
         if self._delimiter is None:
             return self._file.plain_rows()
         return self._file.quoted_rows(self._delimiter, before=self._before)
@@ -139,20 +147,27 @@ class LabelledFile:
 
 
 def _find_columns(
-    path: str, rows: list[list[str]], text: str | None, label: str | None, labelled: bool, like: Columns | None
+    path: str,
+    rows: list[list[str]],
+    text: str | None,
+    label: str | None,
+    labelled: bool,
+    like: Columns | None,
+    *,
+    named: bool,  # whether the first row is sure to name the columns
 ) -> Columns:
     first = [_unquoted(cell.strip()) for cell in rows[0]]
     if like is not None:
-        text = like.text_name if text is None and like.text_name in first else text
-        label = like.label_name if labelled and label is None and like.label_name in first else label
-    named = [name for name in (text, label) if name is not None and _number(name) is None]
-    _check_names(path, named, first)
+        text = like.text_name if text is None and (named or like.text_name in first) else text
+        label = like.label_name if labelled and label is None and (named or like.label_name in first) else label
+    names = [name for name in (text, label) if name is not None and _number(name) is None]
+    _check_names(path, names, first)
     lower = [cell.lower() for cell in first]
     usual = {
         kind: next((lower.index(name) for name in names if name in lower), None)
         for kind, names in (("text", TEXT_NAMES), ("label", LABEL_NAMES))
     }
-    header = bool(named) or (usual["text"] is not None and (usual["label"] is not None or len(first) != 2))
+    header = named or bool(names) or (usual["text"] is not None and (usual["label"] is not None or len(first) != 2))
     header = header or (usual["label"] is not None and len(first) == 2)
     width = len(first)
 
@@ -194,8 +209,8 @@ def _find_columns(
     at_label = at_label if labelled else None
     if at_label is not None and like is None:
         header = header or _names_columns(rows, at_text, at_label)
-    names = (first[at_text], None if at_label is None else first[at_label]) if header else (None, None)
-    return Columns(at_text, at_label, header, *names)
+    own_names = (first[at_text], None if at_label is None else first[at_label]) if header else (None, None)
+    return Columns(at_text, at_label, header, *own_names)
 
 
 def _check_names(path: str, names: Iterable[str], header: list[str]) -> None:

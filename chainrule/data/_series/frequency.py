@@ -87,9 +87,8 @@ class Frequency:
             date, line = repeated[0]
             raise ValueError(
                 f"{where} line {line}: expected each date once, got {date} again, as in {len(repeated):,} of "
-                f"{len(places):,} rows: write date and time into one column, as 2026-01-05 13:00, and several series "
-                "each into a separate column, or name the column that distinguishes them with --item, or say --date "
-                "none to count rows only"
+                f"{len(places):,} rows: write date and time into one column, name the column of several series with "
+                "--item, or pass --date none to count rows only"
             )
 
     @classmethod

@@ -77,7 +77,7 @@ class SeriesSchema(Record):
                 scalings.append(SeriesScaling.fit(values, anchor, observed))
             except ValueError as error:
                 what = "column" if file.item is None else f"{file.item}"
-                raise ValueError(f"{file.where}, {what} {name!r}: {error}") from None
+                raise ValueError(f"{file.where}, {what} {name!r}: {error}: leave it out") from None
         covariates = np.concatenate([*file.known[:rows]]) if file.known.ndim == 3 else file.known[:rows]
         covariates = covariates[~np.isnan(covariates).any(1)]
         spreads = covariates.std(0) if len(covariates) else np.ones(covariates.shape[1])

@@ -83,7 +83,7 @@ def lay_out(
     """Items side by side, by their dates; without dates from the first row on."""
     parts: dict[str, Part] = {}
     for name in sorted(groups, key=lambda name: -len(groups[name])):  # the longest tells the step
-        numbers = groups[name]
+        numbers = sorted(groups[name], key=dates.__getitem__) if dates else groups[name]
         own = [rows[number] for number in numbers]
         if dates and len(own) < 2:
             raise ValueError(f"{reader.where} line {own[0][0]}: expected at least two rows of {name!r:.60}, got one")

@@ -18,11 +18,12 @@ NUMBER = r"[+-]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 INFINITE = "[+-]?[iI][nN][fF](?:[iI][nN][iI][tT][yY])?"
 LONGEST_INTEGER = 17  # characters: a sign and the digits of LARGEST
 
-# 1.234,5; $5; 5 %; 3 kg; 3kg; and a minus sign that is no hyphen
+# 1.234,5; 1,234.5; $5; 5 %; 3 kg; 3kg; and a minus sign that is no hyphen
 _UNIT = "kg|mg|g|t|lb|km|cm|mm|m|ms|min|s|h|kWh|kW|W|V|mV|A|mA|Hz|kHz|MHz|GHz|°C|°F|°|kB|MB|GB|TB|ml|l|dB"
 _DIGITS = r"[+\-\N{MINUS SIGN}]?\d[\d.,]*"
 _ODD_NUMBER = re.compile(
     DECIMAL_COMMA.pattern
+    + r"|[+-]?\d{1,3}(?:[,']\d{3})+(?:\.\d+)?"
     + rf"|[€$£¥] ?{_DIGITS}|{_DIGITS} ?[€$£¥%]|{_DIGITS}(?:{_UNIT})|{_DIGITS} [^\W\d_%°µ/²³]{{1,4}}"
     + rf"|{_DIGITS} [^\W\d_]{{0,3}}[%°/²³][^\W\d_]{{0,3}}[²³]?|\N{{MINUS SIGN}}\d[\d.,]*(?:[eE][+-]?\d+)?"
 )
@@ -58,7 +59,7 @@ def as_number(cell: str) -> float | None:
 def is_odd_number(cell: str) -> bool:
     """Return whether a cell tells a number in a notation that `as_number` does not read, for a hint.
 
-    >>> [is_odd_number(cell) for cell in ("1.234,5", "$5", "5 %", "3 kg", "\N{MINUS SIGN}7", "12", "4x4", "12a")]
+    >>> [is_odd_number(cell) for cell in ("1.234,5", "1,234.5", "5 %", "3 kg", "\N{MINUS SIGN}7", "12", "4x4", "12a")]
     [True, True, True, True, True, False, False, False]
     """
     return _ODD_NUMBER.fullmatch(cell) is not None

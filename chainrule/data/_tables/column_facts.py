@@ -159,7 +159,10 @@ class ColumnFacts:
             return f"{errors[0]!r} is an error of a spreadsheet among numbers: empty such cells"
         odd = [text for text in self._cells if is_odd_number(text)]
         if odd and numbers + len(odd) >= _ALMOST_ALL * self.distinct:
-            return f"its cells look like numbers, which are written with a point and no unit, as 66.96, not {odd[0]!r}"
+            return (
+                "its cells look like numbers, which are written with a point, ungrouped and without a unit, as 66.96, "
+                f"not {odd[0]!r}"
+            )
         if self.distinct < _FEW or numbers < _ALMOST_ALL * self.distinct or _CODE.fullmatch(cell):
             return None
         return (
@@ -211,7 +214,8 @@ class ColumnFacts:
             leave = f"use --task forecast for a series, {leave}"
         elif all(" " in cell for cell in self._cells):
             leave = f"use --task classify for texts with labels, {leave}"
-        if kind == "categorical" and (self._overflowed or self.distinct > MOST_CATEGORIES):
+        repeats = self.count >= _FEW and max(self._cells.values()) > 1
+        if kind == "categorical" and (repeats or self._overflowed or self.distinct > MOST_CATEGORIES):
             categories = self.categories(min_count)
             rare = 1 - sum(self._cells[category] for category in categories) / self.count
             if self._overflowed or len(categories) > MOST_CATEGORIES or rare > _MOST_RARE:
@@ -222,7 +226,7 @@ class ColumnFacts:
                     + (f"though {doubt}: correct them, or {leave}" if doubt else f"an identifier or free text: {leave}")
                     + f", or keep those that occur --min-count times with {self._flag(kind)}"
                 )
-        if self.count < _FEW or kind == "real" or max(self._cells.values()) > 1:
+        if self.count < _FEW or kind == "real" or repeats:
             return
         if kind == "date" and not self._ascending:
             return

@@ -1,4 +1,4 @@
-"""A table on disk, CSV or Parquet, row by row."""
+"""A table on disk, CSV, Parquet or JSON Lines, row by row."""
 
 from collections import Counter
 from collections.abc import Generator, Iterator
@@ -9,7 +9,9 @@ from pathlib import Path
 import polars
 
 from chainrule.data._delimited import MOST_COLUMNS, DelimitedFile, Row, may_have_decimal_commas, with_point
-from chainrule.data._gather import parquet_errors, parquet_frames
+from chainrule.data._gather import parquet_errors, parquet_frames, record_rows
+from chainrule.data._kinds import RECORDS
+from chainrule.data._packed import plain_name
 from chainrule.data._tables.blocks import Block, regular_blocks
 from chainrule.data._tables.first_rows import find_layout, is_header, is_units
 from chainrule.data._text import LONGEST_LINE, check_file
@@ -30,10 +32,10 @@ class TableFile:
     def __init__(self, path: str | Path, *, header: bool | None = None):
         self.path = check_file(path)
         self._parquet = self.path.name.lower().endswith(".parquet")
-        if self._parquet:
-            with parquet_errors(path):
-                self.names = list(polars.read_parquet_schema(self.path))
+        self._records = plain_name(path).endswith(RECORDS)
+        if self._parquet or self._records:
             self.header, self.units, self._before = True, False, 0
+            self.names = record_rows([str(path)])[0] if self._records else self._parquet_names()
             if len(self.names) > MOST_COLUMNS:
                 raise ValueError(
                     f"{path}: expected at most {MOST_COLUMNS:,} columns, got {len(self.names):,}: "
@@ -70,7 +72,7 @@ class TableFile:
 
     def rows(self, *, empty_end: bool = False) -> Generator[Row, None, None]:
         """Yield the rows with the number of the line where each ends (for Parquet of the row), cells as text."""
-        with closing(self._parquet_rows() if self._parquet else self._lines(self._header_end)) as rows:
+        with closing(self._parsed_rows() or self._lines(self._header_end)) as rows:
             empty: list[int] = []  # lines of rows of empty cells, which at the end are left out
             for line, cells in self._checked(rows):
                 if not any(cells) and not empty_end:
@@ -93,8 +95,8 @@ class TableFile:
                 empty.append(block.part(slice(filled, len(block))))
 
     def _all_blocks(self) -> Iterator[Block]:
-        if self._parquet:
-            yield from self._listed(self._parquet_rows())
+        if parsed := self._parsed_rows():
+            yield from self._listed(parsed)
             return
         line: int | None = self._header_end
         if 2 <= len(self.names) <= _WIDEST:
@@ -137,6 +139,17 @@ class TableFile:
                 yield from ((line, list(map(with_point, cells))) for line, cells in rows)
             else:
                 yield from rows
+
+    def _parsed_rows(self) -> Generator[Row, None, None] | None:
+        """Return the rows of a file whose format tells the cells; None for text that must be cut into cells."""
+        if self._records:
+            rows = record_rows([str(self.path)])[1]
+            return ((line, list(map(str.strip, cells))) for line, cells in rows)
+        return self._parquet_rows() if self._parquet else None
+
+    def _parquet_names(self) -> list[str]:
+        with parquet_errors(self.path):
+            return list(polars.read_parquet_schema(self.path))
 
     def _parquet_rows(self) -> Generator[Row, None, None]:
         """Yield the rows; nanoseconds of times are kept, which Python would cut to microseconds."""

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chainrule._app.cli.main import LINE_LIMIT
 from chainrule.data._series.frequency import Frequency, calendar_features, calendar_names, on_one_clock
 from chainrule.data._tables.cell import as_date, is_date_like
 
@@ -34,8 +35,9 @@ def test_dates_that_come_again_and_again_have_their_time_elsewhere_or_are_of_sev
         expected = (
             rf"line {line}: expected each date once, .* {count}: write date and time into one column.* --date none"
         )
-        with pytest.raises(ValueError, match=expected):
+        with pytest.raises(ValueError, match=expected) as error:
             Frequency.find(made, range(2, 2 + len(made)), "days.csv")
+        assert len(str(error.value)) < LINE_LIMIT - 40  # the command line cut it in the middle
     with pytest.raises(ValueError, match="line 11: the date 2024-01-09 00:00:00 comes twice: keep one"):
         Frequency.find([*days[:9], days[8], days[9]], range(2, 13), "days.csv")
 

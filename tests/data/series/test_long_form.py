@@ -39,6 +39,11 @@ def test_rows_of_items_may_be_mixed_and_without_dates_begin_together(sales, tmp_
     lines = sales.read_text().split("\n")[1:-1]
     mixed = sorted(lines, key=lambda line: line.split(",")[1])
     assert read_series(write(tmp_path / "mixed.csv", mixed), None).values.shape == (10, 3)
+    backwards = read_series(write(tmp_path / "backwards.csv", lines[::-1]), None)
+    assert backwards.targets == ("c", "a", "b")
+    assert np.array_equal(backwards.values[:, ::-1], read_series(sales, None).values, equal_nan=True)
+    with pytest.raises(ValueError, match="line 7: the date 2024-01-01 00:00:00 comes twice"):
+        read_series(write(tmp_path / "twice.csv", [lines[4], *lines]), None)
     counted = [",".join(np.array(line.split(","))[[0, 2]]) for line in lines]
     file = read_series(write(tmp_path / "counted.csv", counted, "item_id,target"), None)
     assert file.spans.tolist() == [[0, 4], [0, 10], [0, 2]]

@@ -100,6 +100,17 @@ def test_categories_are_counted_after_rare_ones_are_merged(tmp_path):
             prepared(tmp_path, rare_categories(rare), **options)
 
 
+@pytest.mark.parametrize("rows", [60, 600])
+def test_a_column_of_mostly_rare_texts_is_refused_in_a_small_table_too(tmp_path, rows):
+    """With up to 1,000 different texts it was learned, and nearly all its samples were `<other>`."""
+    cells = [f"u{n if n % 10 else 0}" for n in range(rows)]
+    with pytest.raises(
+        ValueError, match=rf"different texts in {rows * 9 // 10} rows, an identifier or free text: .*id=skip"
+    ):
+        prepared(tmp_path, cells)
+    assert prepared(tmp_path, cells, types={"id": "categorical"}).schema.columns[0].kind == "categorical"
+
+
 def test_a_kind_that_is_named_is_obeyed(tmp_path):
     (column, _) = prepared(tmp_path, rare_categories(7), types={"id": "categorical"}, min_count=5).schema.columns
     assert len(column.categories) == 15 + 1

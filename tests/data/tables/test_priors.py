@@ -71,12 +71,12 @@ def test_which_rows_lie_outside_the_range_of_training(tmp_path):
     ("cells", "doubt"),
     [
         ([f"{n / 8}" for n in range(60)] + ["-"], "60 of 61 different cells are numbers, but not '-' in line 62"),
-        ([f"{n},5" for n in range(9)], "written with a point and no unit, as 66.96, not '0,5'"),
+        ([f"{n},5" for n in range(9)], "written with a point, ungrouped and without a unit, as 66.96, not '0,5'"),
         ([f"1.{n:03},50" for n in range(9)], "written with a point"),
         ([f"${n}.00" for n in range(9)] + ["$1.000"], "written with a point"),
         ([f"{n} %" for n in range(9)], "written with a point"),
-        ([f"{n} kg" for n in range(9)], "written with a point and no unit, as 66.96, not '0 kg'"),
-        ([f"{n}kWh" for n in range(9)], "written with a point and no unit"),
+        ([f"{n} kg" for n in range(9)], "written with a point, ungrouped and without a unit, as 66.96, not '0 kg'"),
+        ([f"{n}kWh" for n in range(9)], "written with a point, ungrouped and without a unit"),
         ([f"{n}" if n % 2 else f"\N{MINUS SIGN}{n}" for n in range(9)], "not '\N{MINUS SIGN}0'"),
         ([f"{n}" if n else "#DIV/0!" for n in range(12)], "'#DIV/0!' is an error of a spreadsheet among numbers"),
         (["#REF!", "red", "blue"], None),
@@ -104,7 +104,7 @@ def test_too_many_texts_that_look_like_numbers_are_refused_as_such(tmp_path):
         prepare_table(path, tmp_path / "table", validation=path)
 
 
-@pytest.mark.parametrize("cell", ["{} kg", "{}%", "\N{MINUS SIGN}{}"])
+@pytest.mark.parametrize("cell", ["{} kg", "{}%", "\N{MINUS SIGN}{}", '"1,2{:02}.50"', "1'2{:02}"])
 def test_different_texts_that_look_like_numbers_are_no_identifiers(tmp_path, cell):
     path = tmp_path / "rows.csv"
     path.write_text("weight,y\n" + "".join(f"{cell.format(n)},{n % 3}\n" for n in range(40)))

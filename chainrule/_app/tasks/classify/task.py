@@ -237,10 +237,10 @@ class ClassifyTask(Task["SequenceClassifier"]):
             yield from self._unnamed_header()
         for part, what in ((train, "to train on"), (valid, "held out")):
             if part.empty:
-                yield f"{part.empty:,} of the texts {what} are empty: their prediction is these shares"
+                yield f"{counted(part.empty, 'empty text')} {what}: predicted as these shares"
             if part.cut:
                 limit = self.data.max_length
-                yield f"{part.cut:,} of the texts {what} are cut after {limit:,} {element} (--max-length)"
+                yield f"{counted(part.cut, 'text')} {what} cut after {limit:,} {element} (--max-length)"
 
     def _unnamed_header(self) -> Iterator[str]:
         """Warn if only the first row has its label, like an unrecognised header."""

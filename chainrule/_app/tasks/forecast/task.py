@@ -238,7 +238,7 @@ class ForecastTask(Task["AutoregressiveModel"]):
             spans = self.series().spans
             rows = (spans[:, 1] - spans[:, 0]).tolist()
             short = sum(min(stop, facts.rows.train) - start < self.history + self.data.horizon for start, stop in spans)
-            told = f"; {short:,} of them are too short for a training window" if short else ""
+            told = f"; too short for a training window: {short:,}" if short else ""
             yield f"  {counted(facts.items, 'item')} of {min(rows):,} to {counted(max(rows), 'row')}{told}"
         ahead = counted(self.data.horizon, "row")
         yield f"  forecast: {', '.join(schema.targets):.200}, {ahead} ahead from {self.history}"
