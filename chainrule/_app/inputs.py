@@ -78,10 +78,9 @@ class Inputs:
             if not isinstance(error, ValueError):
                 return
             names = {str(file): file.stem for file in sorted(Path(folder).iterdir())} | self.names
-            if named := [name for name in names if name in str(error)]:
-                # the caller knows the argument, not the file it was written to
-                longest = max(named, key=len)
-                message = str(error)
+            message = str(error)
+            if named := [name for name in names if name in message]:
+                longest = max(named, key=len)  # the caller knows the argument, not the file it was written to
                 if longest not in self.names:
                     message = self._indexed(message, Path(longest), "index", 0)
                 elif longest in self._records:

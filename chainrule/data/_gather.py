@@ -274,12 +274,14 @@ def record_rows(paths: Sequence[str]) -> tuple[list[str], Iterator[tuple[int, li
     if not first:
         raise ValueError(f"{paths[0]}: expected records, got an empty file")
     names = list(dict.fromkeys(name for _, record in first for name in record))
+    known = set(names)
 
     def rows() -> Iterator[tuple[int, list[str]]]:
         for number, (line, record) in enumerate(chain(first, records), 1):
-            if unknown := record.keys() - set(names):
+            if not record.keys() <= known:
+                unknown = min(record.keys() - known)
                 raise ValueError(
-                    f"{paths[0]}: record {number}: the key {min(unknown)!r:.60} is in none of the first {_LOOKED_AT:,}"
+                    f"{paths[0]}: record {number}: the key {unknown!r:.60} is in none of the first {_LOOKED_AT:,}"
                 )
             yield line, [_cell(record.get(name)) for name in names]
 
@@ -287,8 +289,11 @@ def record_rows(paths: Sequence[str]) -> tuple[list[str], Iterator[tuple[int, li
 
 
 def _cell(value: Any) -> str:
+    kind = type(value)
+    if kind is str:
+        return value
     if value is None:
         return ""
-    if isinstance(value, bool):
+    if kind is bool:
         return str(value).lower()
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else str(value)
+    return json.dumps(value, ensure_ascii=False) if kind is dict or kind is list else str(value)
