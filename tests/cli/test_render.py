@@ -101,11 +101,13 @@ def test_csv_keeps_all_digits_and_figures_go_to_standard_error(capsys):
 
 
 def test_files_have_the_form_of_their_name(capsys, tmp_path):
-    for name in ("x.csv", "x.csv.gz", "x.tsv", "x.txt", "x.jsonl", "x.npy"):
+    for name in ("x.csv", "x.csv.gz", "x.tsv", "x.TSV.GZ", "x.txt", "x.jsonl", "x.jsonl.gz", "x.npy", "x.npy.gz"):
         show(result(main="nats"), out=tmp_path / name)
         assert f"{name}: 3 rows\n" in capsys.readouterr().err
     assert (tmp_path / "x.csv").read_text() == "name,its nats\na,1.5\nlonger,12.25\nb,3.0\n"
-    assert gzip.decompress((tmp_path / "x.csv.gz").read_bytes()) == (tmp_path / "x.csv").read_bytes()
+    for packed, plain in (("x.csv.gz",) * 2, ("x.TSV.GZ", "x.tsv"), ("x.jsonl.gz",) * 2, ("x.npy.gz",) * 2):
+        content = gzip.decompress((tmp_path / packed).read_bytes())
+        assert content == (tmp_path / plain.removesuffix(".gz")).read_bytes()
     assert (tmp_path / "x.tsv").read_text() == (tmp_path / "x.csv").read_text().replace(",", "\t")
     assert "rows 3, nats per row" in (tmp_path / "x.txt").read_text()
     assert [json.loads(line)["name"] for line in (tmp_path / "x.jsonl").read_text().splitlines()] == [
@@ -146,6 +148,9 @@ def test_a_picture_is_written_to_a_file(capsys, tmp_path):
         ("none/x.csv", {}, "no directory"),
         ("x.csv", {"json": True}, "cannot hold JSON"),
         ("x.npy", {"json": True}, "cannot hold JSON"),
+        ("x.tsv.gz", {"json": True}, "cannot hold JSON"),
+        ("x.xlsx", {}, "this format is not written: choose .csv, "),  # was CSV
+        ("x.CSV.zst", {}, "this format is not written"),
     ],
 )
 def test_files_that_cannot_be_written_are_refused(tmp_path, name, given, message):

@@ -24,7 +24,8 @@ from chainrule._app.tasks.display import counted, csv_line, dump_json, plain_val
 from chainrule._app.tasks.output import save_figure, write_images, write_music, write_page, write_sounds
 from chainrule.data._atomic import write_bytes
 
-_TABULAR = (".csv", ".csv.gz", ".tsv")
+_ROWS = (".csv", ".tsv", ".npy", ".parquet")  # formats that hold rows and nothing else
+_UNWRITTEN = (".arrow", ".bz2", ".feather", ".ods", ".xls", ".xlsx", ".xz", ".zip", ".zst")
 
 
 def show(
@@ -146,14 +147,19 @@ def checked_out(out: Path | None, *suffixes: str, flag: str = "--out", json: boo
     """Reject an output file that cannot be written, before anything is computed."""
     if out is None:
         return
-    name = out.name.lower()
-    if suffixes and not name.endswith(suffixes):
+    name = _format_of(out)
+    if suffixes and not out.name.lower().endswith(suffixes):
         raise ValueError(f"{flag} {out}: expected a name that ends in {' or '.join(suffixes)}")
+    if name.endswith(_UNWRITTEN):
+        raise ValueError(
+            f"{flag} {out}: this format is not written: choose .csv, .tsv, .jsonl, .txt, .parquet or .npy, any of them "
+            "also with .gz"
+        )
     if out.is_dir():
         raise ValueError(f"{flag} {out}: this is a directory; name a file in it")
     if not out.resolve().parent.is_dir():
         raise FileNotFoundError(f"{flag} {out}: no directory {out.parent}: create it first")
-    if json and name.endswith((*_TABULAR, ".npy", ".parquet")):
+    if json and name.endswith(_ROWS):
         raise ValueError(f"{flag} {out}: this format cannot hold JSON: leave out --json, or name the file .jsonl")
 
 
@@ -167,7 +173,7 @@ def _write_media(result: Result, form: str, out: Path | None, *, json: bool) -> 
 
 
 def _write(result: Result, form: str, out: Path, *, json: bool) -> None:
-    name, rows = out.name.lower(), 0
+    name, rows = _format_of(out), 0
 
     def noted() -> Iterator[Sequence[Any]]:
         nonlocal rows
@@ -175,11 +181,16 @@ def _write(result: Result, form: str, out: Path, *, json: bool) -> None:
             rows += 1
             yield row
 
-    write_bytes(out, _file_content(result.with_rows(noted()), form, name, json=json))
+    content = _file_content(result.with_rows(noted()), form, name, json=json)
+    write_bytes(out, gzip.compress(content) if out.name.lower().endswith(".gz") else content)
     say([f"{out}: {counted(rows, 'row')}{_seed(result)}"])
     if not json:
-        rows_alone = result.form == "table" and name.endswith((*_TABULAR, ".npy", ".parquet"))
-        say(figure_lines(result) if rows_alone else result.notes())
+        say(figure_lines(result) if result.form == "table" and name.endswith(_ROWS) else result.notes())
+
+
+def _format_of(out: Path) -> str:
+    """Return the name whose end tells the format: x.csv of X.csv.gz."""
+    return out.name.lower().removesuffix(".gz")
 
 
 def _file_content(result: Result, form: str, name: str, *, json: bool) -> bytes:
@@ -199,10 +210,9 @@ def _file_content(result: Result, form: str, name: str, *, json: bool) -> bytes:
         csv.writer(text, delimiter="\t", lineterminator="\n").writerows(_csv(result, header=form != "cells"))
         lines = iter([text.getvalue().removesuffix("\n")])
     else:
-        tabular = name.endswith(_TABULAR) and form in ("table", "figures", "texts")
+        tabular = name.endswith((".csv", ".tsv")) and form in ("table", "figures", "texts")
         lines = _lines(result, "csv" if tabular else form)
-    content = "".join(f"{line}\n" for line in lines).encode("utf-8", "replace")
-    return gzip.compress(content) if name.endswith(".gz") else content
+    return "".join(f"{line}\n" for line in lines).encode("utf-8", "replace")
 
 
 def _seed(result: Result) -> str:
