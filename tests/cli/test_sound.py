@@ -216,4 +216,4 @@ def test_sounds_of_a_rate_that_nobody_hears_are_named(refused, tmp_path):
     for name in "ab":
         soundfile.write(tmp_path / f"{name}.wav", np.random.default_rng(0).normal(size=50) / 9, 1)
     message = refused("train", tmp_path, "--task", "sound", "--steps", 1, "--out", tmp_path / "run")
-    assert "expected at least 100 samples a second, got 1: say --rate" in message
+    assert "expected at least 100 samples a second, got 1: pass --rate" in message

@@ -14,7 +14,14 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TextIO, cast, get_args
 
-from cyclopts import App, CycloptsError, UnknownCommandError, UnknownOptionError, UnusedCliTokensError
+from cyclopts import (
+    App,
+    CycloptsError,
+    MissingArgumentError,
+    UnknownCommandError,
+    UnknownOptionError,
+    UnusedCliTokensError,
+)
 
 from chainrule._app.cli.selection import described_verbs, is_verb, owners, select, verbs_of
 from chainrule._app.cli.signature import open_run
@@ -189,6 +196,9 @@ def _one_line(error: Exception, verb_flags: set[str]) -> str:
     if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
         extra = error.unused_tokens[0]
         return f"unexpected argument {extra!r}: `chainrule VERB --help` lists the arguments"
+    if isinstance(error, MissingArgumentError) and error.argument is not None and error.command_chain:
+        verb, name = " ".join(error.command_chain), error.keyword or error.argument.name
+        return f"{verb}: expected {name}{' VALUE' * name.startswith('-')}: `chainrule {verb} --help` describes it"
     line = " ".join(shortened(str(error), 4 * LINE_LIMIT).split()) or type(error).__name__
     # The library names the argument, the user wrote the flag.
     return line if isinstance(error, CycloptsError) else _with_flags(line, verb_flags)

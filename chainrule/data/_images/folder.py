@@ -186,7 +186,7 @@ class ImageFolder(ImageSource):
                 if skip_bad:
                     skipped.append(file.name)
                     continue
-                raise ValueError(f"{error}: remove it, or say --skip-bad") from None
+                raise ValueError(f"{error}: remove it, or pass --skip-bad") from None
             if first is None:
                 first, (channels, height, width) = (file, mode), pixels.shape
                 self.shape = (channels, height, width)
@@ -237,6 +237,6 @@ def _labels_of(files: list[Member], *, archive: bool, labelled: bool | None, pat
         outside = next(file for file in files if file.name not in folders)
         raise ValueError(
             f"{outside.label}: outside the sub-folders ({', '.join(names):.100}) whose names are the labels: "
-            f"move it into one{'' if labelled else ', or say --no-labels'}"
+            f"move it into one{'' if labelled else ', or pass --no-labels'}"
         )
     return None

@@ -155,7 +155,7 @@ def _idx_labels(path: Path, count: int, labelled: bool | None) -> ImageLabels | 
 
 def _leave_out(labelled: bool | None) -> str:
     """Return the remedy for labels that do not fit, where nobody insists on them."""
-    return "" if labelled else ": say --no-labels to leave it out"
+    return "" if labelled else ": pass --no-labels to leave it out"
 
 
 def _header(path: Path, array: str | None = None) -> Header:
@@ -226,7 +226,7 @@ def prepare_images(
     check_fraction(validation_fraction)
     source = open_source(path, labelled=labelled, reading=reading, skip_bad=skip_bad)
     if prod(source.shape) > _LARGEST:
-        remedy = "say --size" if source.kind == "folder" else "scale them"
+        remedy = "pass --size" if source.kind == "folder" else "scale them"
         raise ValueError(
             f"{source.label}: expected images of at most {_LARGEST:,} values, got {format_shape(source.shape)}: "
             f"{remedy}"

@@ -304,7 +304,7 @@ def prepare_series(
     if schema is None:
         length = season or (1 if file.frequency is None else file.frequency.season)
         if anchor == "season" and length == 1:
-            raise ValueError("--anchor season: expected series with a season: say its length with --season")
+            raise ValueError("--anchor season: expected series with a season: pass its length with --season")
         lag = {"last": 1, "season": length, "centre": 0}[anchor]
         schema = SeriesSchema.fit(file, rows - held_out, length, lag, fill, static)
     else:

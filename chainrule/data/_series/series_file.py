@@ -254,7 +254,7 @@ def read_series(
     date_name = _date_column(file, cells, open_cells, date, date_format)
     rest = [name for name, cell in open_cells.items() if name != date_name and not is_date_like(cell)]
     if target is None and len(rest) > 1:
-        hint = "" if item_name is not None else ", or say all"
+        hint = "" if item_name is not None else ", or pass all"
         raise ValueError(f"--target: {where} has several columns: name one of {', '.join(rest):.200}{hint}")
     targets = rest if target in (None, ALL) else named
     if not targets:
@@ -345,7 +345,7 @@ def _columns(file: TableFile, names: str, option: str) -> list[str]:
     columns = [name.strip() for name in names.split(",") if name.strip()]
     for index, name in enumerate(columns):
         if name not in file.names:
-            remedy = "" if file.header else ": say --header yes if the first row names them"
+            remedy = "" if file.header else ": pass --header yes if the first row names them"
             raise ValueError(
                 f"{option}: {file.path} has no column {name!r} (there are: {', '.join(file.names):.200}){remedy}"
             )
@@ -372,7 +372,7 @@ def _dates(rows: list[Row], index: int, name: str, where: str, date_format: str)
             expected = f"as {date_format} writes it" if date_format else "as 2024-01-31 or 2024-01-31 13:00"
             raise ValueError(
                 f"{where} line {line}, column {name!r}: expected a date {expected}, got {cells[index]!r:.80}: rewrite "
-                "it, or say --date none to count rows only, or --date-format with another notation, such as %d/%m/%Y"
+                "it, or pass --date none to count rows only, or --date-format with another notation, such as %d/%m/%Y"
             )
         if dates and (moment.tzinfo is None) != (dates[0].tzinfo is None):
             raise ValueError(

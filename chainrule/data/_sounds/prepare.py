@@ -285,7 +285,7 @@ def prepare_sounds(
     rates = Counter(facts.rate for _, facts in sounds)
     rate = rate or min(*rates, HIGHEST_USUAL_RATE)
     if rate < LOWEST_RATE:
-        raise ValueError(f"{source}: expected at least {LOWEST_RATE} samples a second, got {rate}: say --rate")
+        raise ValueError(f"{source}: expected at least {LOWEST_RATE} samples a second, got {rate}: pass --rate")
     labelling = _labelling(labels, label_pattern, [file.name for file, _ in sounds])
     if like is not None and bool(like) != (labelling is not None):
         raise ValueError(f"{source}: expected sounds {'with' if like else 'without'} labels, as the run before")

@@ -68,7 +68,7 @@ def resampled(blocks: Iterator[Amplitudes], rate: int, new_rate: int) -> Iterato
     if max(up, down) > _LARGEST_RATIO:
         raise ValueError(
             f"sounds of {rate:,} samples a second cannot be resampled to {new_rate:,}, as the rates have no large "
-            "common divisor: say another --rate"
+            "common divisor: pass another --rate"
         )
     margin = (10 * max(up, down) // up // down + 2) * down  # of the old rate; blocks begin where a new sample does
     held, before = np.zeros(0, dtype=np.float32), 0  # `before` of them are done with, and kept for the filter

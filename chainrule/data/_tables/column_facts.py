@@ -181,7 +181,7 @@ class ColumnFacts:
         if kind == "categorical":
             if self._overflowed and min_count == 1:
                 raise self._error(
-                    f"{self.counted()} different texts: say --min-count 2 or more, which makes one category of rarer "
+                    f"{self.counted()} different texts: pass --min-count 2 or more, which makes one category of rarer "
                     f"ones, or {leave}"
                 )
             return
@@ -189,7 +189,7 @@ class ColumnFacts:
             raise self._error(f"all {self.missing} training rows are missing: {leave}")
         expected = "a number" if kind != "date" else "a date written as the others, such as 2024-01-31"
         self._refuse_cell(
-            self._word, expected, f"correct it, empty it if none is known, or say {self._flag('categorical')}"
+            self._word, expected, f"correct it, empty it if none is known, or pass {self._flag('categorical')}"
         )
         if kind == "date" and self.dates is None:
             raise self._error(
@@ -204,7 +204,7 @@ class ColumnFacts:
         if not math.isfinite(self._squares):
             raise self._error(f"numbers too far apart for their squares: divide them, or {leave}")
         if self._squares <= 0:
-            raise self._error(f"one number only, or missing: say {self._flag('categorical')}")
+            raise self._error(f"one number only, or missing: pass {self._flag('categorical')}")
 
     def refuse_identifier(self, min_count: int) -> None:
         """Refuse names of rows or free texts: nothing repeats, or categories are too many or too rare."""

@@ -59,7 +59,7 @@ class TableFile:
         self.names = [cell or name for cell, name in zip(cells[0], numbered, strict=True)] if self.header else numbered
         if len(set(self.names)) < len(self.names):
             twice = Counter(self.names).most_common(1)[0][0]
-            raise ValueError(f"{self.path}: the header has {twice!r} twice: rename one, or say --header no")
+            raise ValueError(f"{self.path}: the header has {twice!r} twice: rename one, or pass --header no")
 
     def left_out(self) -> str:
         """Describe the lines before the rows that are neither header nor data; empty without such lines."""

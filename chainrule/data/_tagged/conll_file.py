@@ -25,7 +25,7 @@ class Sentence:
     line: int  # the number of the first word's line, or of the blank line of an empty sentence
 
 
-TEXT_HINT = "say --text if each line is a sentence"
+TEXT_HINT = "pass --text if each line is a sentence"
 
 
 class ConllFile:

@@ -240,7 +240,7 @@ def possible(
                 index, what = fault
                 raise ValueError(
                     f"{name} line {sentence.lines[index]}: {what} is impossible in {scheme.upper()} tags: correct it, "
-                    "or say --repair to have it read as the nearest possible"
+                    "or pass --repair to have it read as the nearest possible"
                 )
             mended += 1
             sentence = replace(sentence, tags=tuple(map(spelling.own, repaired(tags, scheme))))

@@ -166,7 +166,7 @@ def test_what_cannot_be_captioned_is_refused(refused, run, data, tmp_path):
     assert "no such file" in refused("caption", run, tmp_path / "no.png")
     (tmp_path / "no.png").write_text("no image")
     assert "no.png: cannot be read" in refused("caption", run, tmp_path / "no.png")
-    assert "FILE requires an argument" in refused("caption", run)
+    assert "caption: expected FILE: `chainrule caption --help` describes it" in refused("caption", run)
     assert "--n-best" in refused("caption", run, data / "one.png", "--beam", 2, "--n-best", 3)
     assert "--plot" in refused("caption", run, data / "one.png", "--plot", "look.jpg")
 

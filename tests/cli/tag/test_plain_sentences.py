@@ -29,13 +29,13 @@ def runs(tmp_path_factory):
         (
             "univers",
             "Bo met Li in .\nAl met Cy in .\n",
-            "expected words alone or with a tag, got 5 columns: say --text",
+            "expected words alone or with a tag, got 5 columns: pass --text",
         ),
-        ("columns", "Bo met Li here .\n" * 600, "expected 3 columns, as in training, got 5 columns: say --text"),
-        ("broader", "Bo met\nAl met\n", "expected 4 columns, as in training, got 2 columns: say --text"),
-        ("columns", "Bo met Li here .\nAl met Cy .\n", "say --text if each line is a sentence"),
+        ("columns", "Bo met Li here .\n" * 600, "expected 3 columns, as in training, got 5 columns: pass --text"),
+        ("broader", "Bo met\nAl met\n", "expected 4 columns, as in training, got 2 columns: pass --text"),
+        ("columns", "Bo met Li here .\nAl met Cy .\n", "pass --text if each line is a sentence"),
         ("columns", "Bo met .\nAl met Cy .\n", "line 2: expected 3 columns as in the file's first row, got 4"),
-        ("columns", "Bo met .\nAl met Cy .\n", "say --text if each line is a sentence"),
+        ("columns", "Bo met .\nAl met Cy .\n", "pass --text if each line is a sentence"),
     ],
 )
 def test_sentences_are_not_taken_for_columns(runs, tmp_path, ok, refused, run, text, message):

@@ -50,7 +50,7 @@ def test_whether_the_first_row_is_a_header_can_be_said(tmp_path):
     path = written(tmp_path, "7,101\n1,2\n3,4\n5,7\n")
     assert read_series(path, "column2").values[:, 0].tolist() == [101, 2, 4, 7]
     assert read_series(path, "101", header=True).values[:, 0].tolist() == [2, 4, 7]
-    with pytest.raises(ValueError, match=r"no column '101' .*: say --header yes if the first row names them"):
+    with pytest.raises(ValueError, match=r"no column '101' .*: pass --header yes if the first row names them"):
         read_series(path, "101")
     schema = SeriesSchema.fit(read_series(path, "101", header=True), 3, 1, 1)
     assert schema.open(path).values[:, 0].tolist() == [2, 4, 7]
@@ -100,12 +100,12 @@ def test_dates_in_other_notations_are_refused_and_never_passed_over(tmp_path, na
     rows = hours(notation)
     path, first = written(tmp_path, f"{name};Wert;n\n{rows}"), rows.partition(";")[0]
     expected = (
-        rf"line 2, column '{name}': expected a date as 2024-01-31 .* got '{first}': rewrite it, or say --date none"
+        rf"line 2, column '{name}': expected a date as 2024-01-31 .* got '{first}': rewrite it, or pass --date none"
     )
     for target, covariates in (("Wert", ""), ("all", ""), (None, "n")):
         with pytest.raises(ValueError, match=expected):
             read_series(path, target, covariates)
-    with pytest.raises(ValueError, match=r"--target: .* name one of Wert, n, or say all"):
+    with pytest.raises(ValueError, match=r"--target: .* name one of Wert, n, or pass all"):
         read_series(path, None)
     assert read_series(path, "Wert", date="none").date is None
 
