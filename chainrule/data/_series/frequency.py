@@ -70,7 +70,7 @@ class Frequency:
                 remedy = "train with --fill to have what is missing filled in" if date > expected else "move it"
                 raise ValueError(
                     f"{where} line {line}: {'a gap: ' if date > expected else ''}expected {expected} after {before}, "
-                    f"as rows are {frequency}, got {date}: {remedy}, or pass --date none to count rows only"
+                    f"as rows are {frequency}, got {date}: {remedy}, or train with --date none to count rows only"
                 )
         return frequency
 
@@ -88,7 +88,7 @@ class Frequency:
             raise ValueError(
                 f"{where} line {line}: expected each date once, got {date} again, as in {len(repeated):,} of "
                 f"{len(places):,} rows: write date and time into one column, name the column of several series with "
-                "--item, or pass --date none to count rows only"
+                "--item, or train with --date none to count rows only"
             )
 
     @classmethod
@@ -199,12 +199,12 @@ def complete_dates(
         if complete[-1] < date:
             raise ValueError(
                 f"{where} line {line}: expected no more missing dates than rows, got more up to "
-                f"{date}, as rows are {frequency}: pass --date none to count rows only"
+                f"{date}, as rows are {frequency}: train with --date none to count rows only"
             )
         if complete[-1] > date:
             raise ValueError(
                 f"{where} line {line}: expected a date some steps after the one before it, as rows are {frequency}, "
-                f"got {date}: move it, or pass --date none to count rows only"
+                f"got {date}: move it, or train with --date none to count rows only"
             )
         places.append(len(complete) - 1)
     return complete, places

@@ -372,7 +372,7 @@ def _dates(rows: list[Row], index: int, name: str, where: str, date_format: str)
             expected = f"as {date_format} writes it" if date_format else "as 2024-01-31 or 2024-01-31 13:00"
             raise ValueError(
                 f"{where} line {line}, column {name!r}: expected a date {expected}, got {cells[index]!r:.80}: rewrite "
-                "it, or pass --date none to count rows only, or --date-format with another notation, such as %d/%m/%Y"
+                "it, or train with --date none to count rows only, or with another --date-format, such as %d/%m/%Y"
             )
         if dates and (moment.tzinfo is None) != (dates[0].tzinfo is None):
             raise ValueError(

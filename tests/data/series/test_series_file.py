@@ -99,9 +99,8 @@ def test_a_zone_may_stand_apart(tmp_path, zone, seconds):
 def test_dates_in_other_notations_are_refused_and_never_passed_over(tmp_path, name, notation):
     rows = hours(notation)
     path, first = written(tmp_path, f"{name};Wert;n\n{rows}"), rows.partition(";")[0]
-    expected = (
-        rf"line 2, column '{name}': expected a date as 2024-01-31 .* got '{first}': rewrite it, or pass --date none"
-    )
+    refused = rf"line 2, column '{name}': expected a date as 2024-01-31 .* got '{first}'"
+    expected = f"{refused}: rewrite it, or train with --date none"
     for target, covariates in (("Wert", ""), ("all", ""), (None, "n")):
         with pytest.raises(ValueError, match=expected):
             read_series(path, target, covariates)
