@@ -24,7 +24,7 @@ from chainrule._checks import check_lengths, fill_padding, length_mask
 from chainrule.state import State, detach
 
 RATE = 1e-3
-_DECAY = 1e-3
+_DECAY = 1e-2
 _EPSILON = 1e-5
 _WARM_UP = 20  # chunks
 _CHUNK_LENGTH = 64
