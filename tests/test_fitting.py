@@ -71,7 +71,7 @@ def test_errors_name_keyword_arguments(tmp_path):
     for name in ("cat/a.png", "dog/b.png", "c.png"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(png(np.zeros((6, 6), np.uint8)))
-    with pytest.raises(ValueError, match=r"c\.png: outside the sub-folders .* or say labels=False$"):
+    with pytest.raises(ValueError, match=r"c\.png: outside the sub-folders .* or pass labels=False$"):
         chainrule.fit(tmp_path, steps=1)
 
 
