@@ -6,8 +6,8 @@
 
 FOLDER holds `cifar10_subset/cifar10_subset.npz`, the first 4,000 training and the first 1,000 test pictures (default:
 ../shared/data, or the environment variable CHAINRULE_DATA). The last 400 of the 4,000 validate; the others train, each
-as it is and mirrored. Figures are in bits per dimension; do not compare them with those of models that saw all 50,000
-pictures. The weights of the best validation score the test pictures once. An interrupted training is resumed.
+as it is and mirrored. Figures are in bits per dimension; published models saw all 50,000 training pictures, so theirs
+are not comparable. The weights of the best validation score the test pictures once. An interrupted training is resumed.
 
 With --stability a small model takes 10,000 steps of two pictures each, and every loss and every gradient is looked at.
 """

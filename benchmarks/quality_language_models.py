@@ -6,9 +6,9 @@ ptb: Penn Treebank, the usual three files. wide: 2.5 million words, 35,160 diffe
 of FOLDER one after another (Penn Treebank, Multi30k, captions, reviews, web sentences, Shakespeare), in lower case;
 words seen once are `<unk>`. The last twentieth of each source is the test part, the one before it chooses the
 weights. FOLDER is ../shared/data, or the environment variable CHAINRULE_DATA; its README names the files. Each test
-part is scored once, and that of ptb once more by a copy of the model that learns while it reads (`score --adapt`). Runs
-go to runs/benchmarks and are replaced; `--keep` scores those that are there in place of training. `--minutes`: of
-training, 34 for ptb and 25 for wide by default. `--avx2`: as on a machine without AVX-512.
+part is scored once; the test part of ptb is also scored with `--adapt`, by a copy of the model that learns while it
+reads. Runs are written to runs/benchmarks and replace earlier ones. `--keep` scores the existing runs without training.
+`--minutes` sets the training time (default: 34 for ptb, 25 for wide). `--avx2` hides AVX-512 from torch and oneDNN.
 """
 
 import argparse

@@ -138,7 +138,7 @@ def _linked(paths: Sequence[str], shared: Path, folder: Path) -> Path:
 def _concatenate(out: IO[bytes], paths: Sequence[str], *, headers: bool, end: bytes) -> None:
     """Files one after the other, each ended by some line feeds; of tables the header once.
 
-    Readers pass over a byte order mark at the beginning of a file: those of later files would become text.
+    Readers skip a byte order mark only at the beginning of a file, so that of several files each loses its own here.
     """
     header = b""
     for index, path in enumerate(paths):

@@ -194,7 +194,7 @@ def _checked(x: Tensor, lengths: Tensor | None, fits: bool, wanted: str) -> tupl
     if lengths is None:
         lengths = torch.full((len(x),), x.shape[1], device=x.device)
     check_lengths(lengths, (len(x), x.shape[1]))
-    lengths = lengths.to(x.device, torch.long)  # torch takes an index in uint8 for a mask
+    lengths = lengths.to(x.device, torch.long)  # torch reads a uint8 index as a mask
     if not len(x):
         raise ValueError("x: expected at least one row, got none")
     if int(lengths.max()) < 2:

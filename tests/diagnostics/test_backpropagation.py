@@ -172,7 +172,7 @@ def test_padding_is_never_read():
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32], ids=str)
 def test_symbols_and_lengths_may_have_any_integer_dtype(dtype):
-    """torch takes an index in uint8 for a mask: with as many rows as steps, other steps had the loss."""
+    """torch reads a uint8 index as a mask: if there were as many rows as steps, the loss was taken at other steps."""
     layer, x, lengths = LSTM(N, M), torch.randint(N, (4, 4)), torch.tensor([4, 1, 2, 3])
     found, expected = (backpropagate(layer, x.to(kind), "last", lengths.to(kind)) for kind in (dtype, torch.int64))
     assert found.loss == expected.loss

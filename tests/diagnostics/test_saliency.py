@@ -121,7 +121,7 @@ def test_the_map_of_a_feature_map_is_grad_cam(make):
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int16], ids=str)
 def test_labels_may_have_any_integer_dtype(dtype):
-    """torch takes an index in uint8 for a mask: labels of as many images as classes chose weights of other classes."""
+    """torch reads a uint8 index as a mask: with as many images as classes, the weights were those of other classes."""
     model, labels = ConvNet((1, 8, 8), 4, channels=4, stages=2).eval(), torch.tensor([1, 2, 3, 1])
     torch.nn.init.normal_(model.output.weight)
     images = torch.randint(256, (4, 1, 8, 8))

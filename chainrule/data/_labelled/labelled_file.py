@@ -93,7 +93,7 @@ class LabelledFile:
         self._plain = not labelled and text_column is None and all(len(cells) == 1 for _, cells in beginning)
         rows = [cells for _, cells in beginning]
         self._width = len(rows[0])
-        self.columns = _find_columns(self.path, rows, text_column, label_column, labelled, like, named=self._records)
+        self.columns = _find_columns(self.path, rows, text_column, label_column, labelled, like, has_keys=self._records)
         # a first line such as "title" may be a text in a file of lines, but for a run whose files have headers
         self._skip_first = self._plain and self.columns.header and like is not None and like.header
 
@@ -154,20 +154,20 @@ def _find_columns(
     labelled: bool,
     like: Columns | None,
     *,
-    named: bool,  # whether the first row is sure to name the columns
+    has_keys: bool,  # the first row holds the keys of records
 ) -> Columns:
     first = [_unquoted(cell.strip()) for cell in rows[0]]
     if like is not None:
-        text = like.text_name if text is None and (named or like.text_name in first) else text
-        label = like.label_name if labelled and label is None and (named or like.label_name in first) else label
+        text = like.text_name if text is None and (has_keys or like.text_name in first) else text
+        label = like.label_name if labelled and label is None and (has_keys or like.label_name in first) else label
     names = [name for name in (text, label) if name is not None and _number(name) is None]
     _check_names(path, names, first)
     lower = [cell.lower() for cell in first]
     usual = {
-        kind: next((lower.index(name) for name in names if name in lower), None)
-        for kind, names in (("text", TEXT_NAMES), ("label", LABEL_NAMES))
+        kind: next((lower.index(name) for name in usual_names if name in lower), None)
+        for kind, usual_names in (("text", TEXT_NAMES), ("label", LABEL_NAMES))
     }
-    header = named or bool(names) or (usual["text"] is not None and (usual["label"] is not None or len(first) != 2))
+    header = has_keys or bool(names) or (usual["text"] is not None and (usual["label"] is not None or len(first) != 2))
     header = header or (usual["label"] is not None and len(first) == 2)
     width = len(first)
 
