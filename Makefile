@@ -31,7 +31,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@began=$$(date +%s); \
 	  $(PIP) pip >$(LOG) && \
 	  $(PIP) hatchling editables >>$(LOG) && \
-	  $(PIP) --no-build-isolation -e '.[bpe,tensorboard,plots,sound,metrics,compress,serve,export,zstd,dev,docs]' >>$(LOG) && \
+	  $(PIP) --no-build-isolation -e '.[all,dev,docs]' >>$(LOG) && \
 	  awk -v seconds=$$(($$(date +%s) - began)) -v kilobytes=$$(du -sk $(VENV) | cut -f 1) '$(SUM)' $(LOG)
 	@touch $@
 
@@ -66,7 +66,7 @@ test-plain: setup ## tests of layers, models and decoding with all kernels off, 
 check: setup ## format, lint, types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy chainrule
+	$(BIN)/mypy chainrule chainrule_app
 
 docs: setup ## build docs/_build/html strictly
 	rm -rf docs/_build

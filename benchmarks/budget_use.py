@@ -31,7 +31,7 @@ SLOWER = 3
 PROCESSOR_CLOCK = """
 import queue, subprocess, sys, threading, time  # these keep the real clock
 time.monotonic = lambda: {factor} * time.process_time()
-from chainrule._app.cli.main import main
+from chainrule_app.cli.main import main
 sys.exit(main())
 """
 SHARE, OVERRUN = 0.6, 0.1  # of the budget: training steps at least, and time beyond it at most

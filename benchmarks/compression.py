@@ -22,10 +22,9 @@ from typing import Any
 
 from side_by_side import claim, publish
 
-from chainrule._app.tasks import open_run
-from chainrule._app.tasks.compression import compress_data, decompress_data
 from chainrule.coding._container import read_container
-from chainrule.data import builtin_text
+from chainrule_app import builtin_text, open_run
+from chainrule_app.tasks.compression import compress_data, decompress_data
 
 LONGEST, LONGEST_WITH_RUN = 14, 11  # binary digits of the length of random files
 Pair = tuple[Callable[[bytes], bytes], Callable[[bytes], bytes]]

@@ -26,8 +26,8 @@ import torch
 from PIL import Image
 from side_by_side import claim, publish
 
-from chainrule._app.tasks import open_run
-from chainrule._app.tasks.compression import compress_data
+from chainrule_app import open_run
+from chainrule_app.tasks.compression import compress_data
 
 SETS = {
     "cifar": ("cifar10_subset/cifar10_subset.npz", "x_test", (32, 32, 3)),

@@ -30,7 +30,7 @@ def files_that_run() -> set[str]:
 
     sys.setprofile(note)
     threading.setprofile(note)
-    from chainrule._app.cli.main import main
+    from chainrule_app.cli.main import main
 
     with tempfile.TemporaryDirectory() as folder, redirect_stdout(StringIO()), redirect_stderr(StringIO()):
         run = str(Path(folder) / "run")

@@ -23,10 +23,10 @@ import torch
 from side_by_side import claim, publish
 from torch import Tensor
 
-from chainrule.data import prepare_table
-from chainrule.data._tables import Table, table_batches
 from chainrule.models import TableMADE
 from chainrule.training import learning_rate, make_optimiser
+from chainrule_app import prepare_table
+from chainrule_app.readers.tables.prepare import Table, table_batches
 
 CHAIN = "chain of per-column logistic models"
 MODELS: dict[str, dict[str, Any]] = {

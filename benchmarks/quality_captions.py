@@ -21,9 +21,12 @@ import numpy as np
 import torch
 from side_by_side import claim, publish
 
-from chainrule._app.tasks.caption.verbs import search, words_of
 from chainrule.data import WordVocabulary
-from chainrule.data._captions import (
+from chainrule.layers import ImageEncoder
+from chainrule.metrics import caption_bleu
+from chainrule.models import Captioner
+from chainrule.training import MetricValue, TrainingOptions, ValidationMetric, evaluate, train
+from chainrule_app.readers.captions import (
     CaptionedImages,
     ImageStore,
     PreparedCaptions,
@@ -32,10 +35,7 @@ from chainrule.data._captions import (
     captions_by_image,
     prepare_captions,
 )
-from chainrule.layers import ImageEncoder
-from chainrule.metrics import caption_bleu
-from chainrule.models import Captioner
-from chainrule.training import MetricValue, TrainingOptions, ValidationMetric, evaluate, train
+from chainrule_app.tasks.caption.verbs import search, words_of
 
 BATCH, RATE, DROPOUT, LONGEST, BEAM, PENALTY, JUDGED = 64, 2e-3, 0.4, 40, 5, 0.7, 250
 SIZES = {"embedding_size": 192, "hidden_size": 256}

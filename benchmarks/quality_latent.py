@@ -30,11 +30,11 @@ from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
 from chainrule._latent import CodeModel, LatentModel
-from chainrule.data import prepare_table
 from chainrule.diagnostics import active_units
 from chainrule.models import VAE, Autoencoder, HierarchicalVAE, PixelVAE, TableVAE
 from chainrule.training import learning_rate, make_optimiser
 from chainrule.training._optimiser import Kind
+from chainrule_app import prepare_table
 
 DRAWS, VALIDATIONS, PICTURE, CODE = 5000, 20, (1, 28, 28), 32
 Rows = dict[str, Tensor]

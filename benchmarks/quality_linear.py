@@ -29,7 +29,7 @@ from typing import Any
 from peer_tasks import chainrule
 from side_by_side import claim, publish
 
-from chainrule._app.tasks import open_run
+from chainrule_app import open_run
 
 Rows = list[list[str]]
 NAIVE = "seasonal-naive with its errors"

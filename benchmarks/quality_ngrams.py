@@ -16,7 +16,7 @@ from default_rule import TEXTS
 from peer_tasks import chainrule
 from side_by_side import claim, publish
 
-from chainrule._app.tasks import open_run
+from chainrule_app import open_run
 
 LEAST = 0.02  # nats a symbol that counts are worth
 

@@ -25,11 +25,13 @@ import torch
 from side_by_side import claim, publish
 from torch import Tensor
 
-from chainrule._app.cli.main import main as chainrule
-from chainrule._app.tasks.sound.task import SoundTask
-from chainrule.data import MuLawLevels, write_wav
-from chainrule.data._sounds import Collection, Labelling, read_sound
+from chainrule.data import MuLawLevels
 from chainrule.models import WaveNet
+from chainrule_app import write_wav
+from chainrule_app.cli.main import main as chainrule
+from chainrule_app.readers.sounds.prepare import Labelling
+from chainrule_app.readers.sounds.sound_file import Collection, read_sound
+from chainrule_app.tasks.sound.task import SoundTask
 
 RATE, ORDER = 8000, 32
 AVERAGES = (0.9, 0.98, 0.995)

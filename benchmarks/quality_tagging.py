@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from side_by_side import claim, publish
 
-from chainrule._app.cli.main import main as chainrule
+from chainrule_app.cli.main import main as chainrule
 
 FILES = {
     "words": ("ud_english_ewt/en_ewt-ud-train.conllu.gz", "ud_english_ewt/en_ewt-ud-dev.conllu.gz",

@@ -24,9 +24,12 @@ import torch
 from safetensors.torch import load_file, save_file
 from side_by_side import claim, publish
 
-from chainrule._app.tasks.translate.prediction import Translator
 from chainrule.data import Vocabulary
-from chainrule.data._pairs import (
+from chainrule.metrics import bleu, chrf
+from chainrule.models import Seq2Seq, TransformerSeq2Seq
+from chainrule.training import evaluate, learning_rate, make_optimiser
+from chainrule.training._computation import autocast, multiply_dtype
+from chainrule_app.readers.pairs import (
     PairedSentences,
     Pairs,
     pair_batches,
@@ -34,11 +37,8 @@ from chainrule.data._pairs import (
     prepare_pairs,
     read_sentences,
 )
-from chainrule.data._ragged import Ragged
-from chainrule.metrics import bleu, chrf
-from chainrule.models import Seq2Seq, TransformerSeq2Seq
-from chainrule.training import evaluate, learning_rate, make_optimiser
-from chainrule.training._computation import autocast, multiply_dtype
+from chainrule_app.readers.ragged import Ragged
+from chainrule_app.tasks.translate.prediction import Translator
 
 TranslationModel = Seq2Seq | TransformerSeq2Seq
 FILES = "multi30k/tok/{}.lc.norm.tok.{}.gz"

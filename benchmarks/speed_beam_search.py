@@ -21,12 +21,12 @@ from quality_translation import FILES, MAX_LENGTH, MODELS, encoded
 from safetensors.torch import load_file
 from side_by_side import claim, publish
 
-from chainrule._app.tasks.translate.prediction import translations
-from chainrule.data._pairs import open_pairs, read_sentences
-from chainrule.data._ragged import Ragged
 from chainrule.decoding import Decoded
 from chainrule.models import Seq2Seq
 from chainrule.training._computation import autocast, multiply_dtype
+from chainrule_app.readers.pairs import open_pairs, read_sentences
+from chainrule_app.readers.ragged import Ragged
+from chainrule_app.tasks.translate.prediction import translations
 
 
 def main() -> None:

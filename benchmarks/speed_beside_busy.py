@@ -15,7 +15,7 @@ import time
 
 from side_by_side import claim, publish
 
-from chainrule._app.cli.main import ASKED, bound_spinning
+from chainrule_app.cli.main import ASKED, bound_spinning
 
 VOCABULARY, BATCH, TIME, EMBEDDING, HIDDEN = 65, 32, 64, 64, 256
 BUSY = "import os\nparent = os.getppid()\nwhile os.getppid() == parent:\n    pass"  # ends with this process

@@ -1,27 +1,24 @@
 """Exact models of sequences, one element at a time: p(x | c) = ∏_t p(x_t | x_<t, c).
 
 The map of the library: its parts (`chainrule.models`, `chainrule.layers`, ...) and main classes. They are imported when
-they are first used, so that `import chainrule` costs nothing.
+they are first used, so that `import chainrule` costs nothing. `fit`, `load`, `Run` and a few more come from the
+application, `chainrule_app`, which needs the extra `app`.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from chainrule._lazy import attach
+from chainrule.lazy import attach
 
 if TYPE_CHECKING:
     from chainrule import coding, data, decoding, diagnostics, heads, layers, metrics, models, testing, training
-    from chainrule._app.fitting import fit, load
-    from chainrule._app.listing import runs
-    from chainrule._app.results import Report, Result
-    from chainrule._app.run import Run
-    from chainrule._app.tasks import open_run
-    from chainrule._app.tasks.table.comparison import compare_tables
-    from chainrule._base import AutoregressiveModel, LikelihoodModel
+    from chainrule._base import AutoregressiveModel, LikelihoodModel, TrainableModel
     from chainrule._executor import Executor
     from chainrule._latent import LatentModel
-    from chainrule.interchange import import_model
     from chainrule.models._logits_model import from_logits
     from chainrule.models._recurrent_lm import RecurrentLM
+
+APPLICATION = ("Report", "Result", "Run", "fit", "import_model", "load", "open_run", "runs")
 
 __all__ = [
     "AutoregressiveModel",
@@ -32,9 +29,9 @@ __all__ = [
     "Report",
     "Result",
     "Run",
+    "TrainableModel",
     "__version__",
     "coding",
-    "compare_tables",
     "data",
     "decoding",
     "diagnostics",
@@ -56,9 +53,18 @@ _get, __dir__ = attach(__name__)
 
 
 def __getattr__(name: str) -> Any:
-    if name == "__version__":
+    if name in APPLICATION:
+        try:
+            value = getattr(import_module("chainrule_app"), name)
+        except ModuleNotFoundError as error:
+            raise ImportError(
+                f"chainrule.{name} needs the package {error.name!r}: pip install 'chainrule[app]'", name=error.name
+            ) from None
+    elif name == "__version__":
         from importlib.metadata import version
 
-        found = globals()[name] = version("chainrule")  # read from the package's folder once
-        return found
-    return _get(name)
+        value = version("chainrule")  # read from the package's folder once
+    else:
+        return _get(name)
+    globals()[name] = value
+    return value

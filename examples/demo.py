@@ -79,7 +79,7 @@ def compare() -> list[tuple[str, float, str]]:
 
 def parts_of_text() -> tuple[str, str]:
     """The built-in text as the run divided it: what the model trained on, and what it did not."""
-    from chainrule.data import builtin_text, open_corpus
+    from chainrule_app import builtin_text, open_corpus
 
     text, corpus = builtin_text(), open_corpus(RUN / "data")
     size = len(corpus.valid)
@@ -90,8 +90,9 @@ def parts_of_text() -> tuple[str, str]:
 
 def model_bits(text: str) -> float:
     """-log2 p(text) under the run's best weights, every character predicted from all those before it."""
-    from chainrule.data import open_corpus, stream_evaluation
+    from chainrule.data import stream_evaluation
     from chainrule.training import bits, evaluate
+    from chainrule_app import open_corpus
 
     corpus, model = open_corpus(RUN / "data"), chainrule.load(RUN).model
     nats = evaluate(model, stream_evaluation(corpus.valid, batch_size=1, chunk_length=1024)).nats

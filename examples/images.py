@@ -80,7 +80,7 @@ def pixel_bits(known: np.ndarray, known_labels: np.ndarray, images: np.ndarray, 
 
 def draw() -> None:
     """Real images on the left, drawn ones on the right, a column for each digit."""
-    from chainrule.data import grid, png
+    from chainrule_app import grid, png
 
     with np.load(TEST) as test:
         real = np.stack([test["images"][test["labels"] == digit][:4] for digit in range(CLASSES)], 1)

@@ -9,8 +9,9 @@ import tempfile
 import torch
 
 from chainrule import RecurrentLM
-from chainrule.data import StreamBatches, prepare_corpus, stream_evaluation
+from chainrule.data import StreamBatches, stream_evaluation
 from chainrule.training import TrainingOptions, evaluate, train
+from chainrule_app import prepare_corpus
 
 directory = tempfile.mkdtemp(prefix="chainrule-")
 corpus = prepare_corpus(None, f"{directory}/corpus")  # None: the text built into Python; else the path of a text file

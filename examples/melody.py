@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from chainrule.data import midi_file, png
 from chainrule.models import RNNMADE
+from chainrule_app import midi_file, png
 
 LOWEST, KEYS = 48, 36  # three octaves from the C below middle C
 SCALE = [0, 2, 4, 5, 7, 9, 11]  # major

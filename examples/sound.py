@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from chainrule.data import clip_batches, clip_evaluation, prepare_sounds, write_wav
 from chainrule.models import WaveNet
 from chainrule.training import TrainingOptions, train
+from chainrule_app import clip_batches, clip_evaluation, prepare_sounds, write_wav
 
 RATE, folder = 4000, Path(tempfile.mkdtemp(prefix="chainrule-"))
 random = np.random.default_rng(0)

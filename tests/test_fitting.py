@@ -7,10 +7,11 @@ import pytest
 import small_data
 
 import chainrule
-from chainrule._app.cli.main import main
-from chainrule._app.tasks import TASKS, task_class
-from chainrule._app.tasks.task import Task
-from chainrule.data import png, write_wav
+from chainrule_app.cli.main import main
+from chainrule_app.readers.images.source import png
+from chainrule_app.readers.sounds.sound_file import write_wav
+from chainrule_app.tasks import TASKS, task_class
+from chainrule_app.tasks.task import Task
 
 SAME = {"threads": 1, "precision": "float32"}
 SMALL = {"hidden_size": 8, "kneser_ney_order": 0}

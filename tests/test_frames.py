@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import chainrule
-from chainrule._app import frames
-from chainrule.data._atomic import write_json
+from chainrule.files import write_json
+from chainrule_app import frames
 
 pandas = pytest.importorskip("pandas")
 polars = pytest.importorskip("polars")

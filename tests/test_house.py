@@ -34,15 +34,15 @@ ROOMS = [
 FORBIDDEN = [("decoding", "models"), ("training", "models"), ("coding", "models")]
 # Parts that few need, and who imports them, inside a function.
 OPTIONAL = {
-    "chainrule.coding.adaptive": {"chainrule._app.tasks.compression"},
+    "chainrule.coding.adaptive": {"chainrule_app.tasks.compression"},
     "chainrule.coding._portable": {"chainrule.coding._container"},
-    "chainrule.data._music": {
-        "chainrule._app.heavy",
-        "chainrule._app.inputs",
-        "chainrule._app.tasks.music.task",
+    "chainrule_app.readers.music": {
+        "chainrule_app.heavy",
+        "chainrule_app.inputs",
+        "chainrule_app.tasks.music.task",
         "chainrule.data",
     },
-    "chainrule.interchange": {"chainrule", "chainrule._app.cli.exchange", "chainrule._app.run"},
+    "chainrule_app.exchange": {"chainrule", "chainrule_app.cli.exchange", "chainrule_app.run"},
     "chainrule.data.synthetic": set(),
     "chainrule.models.rare": set(),
 }

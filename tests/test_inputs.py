@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import chainrule
-from chainrule._app.inputs import Inputs
+from chainrule_app.inputs import Inputs
 
 pandas = pytest.importorskip("pandas")
 polars = pytest.importorskip("polars")

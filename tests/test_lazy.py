@@ -8,7 +8,7 @@ from pkgutil import walk_packages
 import pytest
 
 import chainrule
-from chainrule._lazy import imported_names
+from chainrule.lazy import imported_names
 
 PACKAGES = [
     name

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainrule._app.results import Column, Report, Result
+from chainrule_app.results import Column, Report, Result
 
 CELLS = st.one_of(st.none(), st.integers(), st.floats(allow_nan=False), st.text())
 

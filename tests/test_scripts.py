@@ -114,6 +114,6 @@ def test_required_arguments_are_found(tmp_path):
 def test_what_is_not_there_is_found(tmp_path):
     (tmp_path / "beside.py").write_text("SIZES: dict[str, int] = {}\nA, B = 1, 2\nif A:\n    C = A\nprint(MODEL)\n")
     script = tmp_path / "script.py"
-    lines = ["from beside import A, C, SIZES, MODEL", "from chainrule._app.tasks import size_schedule", "import os"]
+    lines = ["from beside import A, C, SIZES, MODEL", "from chainrule_app.tasks import size_schedule", "import os"]
     script.write_text("\n".join([*lines, "from chainrule.models import Seq2Seq, Sequence2"]))
     assert missing(script) == ["beside.MODEL", "chainrule.models.Sequence2"]

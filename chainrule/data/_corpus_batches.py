@@ -7,7 +7,8 @@ import torch
 
 from chainrule._ranges import check_batch_size, check_seed
 from chainrule.data._batches import Batch, Batches, Shuffled, by_length, padded
-from chainrule.data._vocabulary import Ids, Tokens
+from chainrule.data._tokens import Tokens
+from chainrule.data._vocabulary import Ids
 
 
 class StreamBatches:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.data._atomic import read_json
 from chainrule.data._characters import visible
 from chainrule.data._vocabulary import EOS, Beginning, Ids, Vocabulary, cut_before_space
+from chainrule.files import read_json
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

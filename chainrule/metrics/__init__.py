@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from chainrule._lazy import attach
+from chainrule.lazy import attach
 
 if TYPE_CHECKING:
     from chainrule.metrics._bleu import bleu as bleu

@@ -8,7 +8,7 @@ from pathlib import Path
 from time import monotonic, time
 from typing import Any, Literal
 
-from chainrule.data._atomic import read_json, write_json
+from chainrule.files import read_json, write_json
 
 Ending = Literal["finished", "interrupted", "failed"]
 

@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from chainrule._base import AutoregressiveModel
-from chainrule.data._atomic import check_header, parse_json, replacing
+from chainrule.files import check_header, parse_json, replacing
 from chainrule.state import State, count_rows, flatten, unflatten
 from chainrule.training._duration import Position
 from chainrule.training._optimiser import AdamW, moments, restore_moments

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from chainrule.data._atomic import replacing
+from chainrule.files import replacing
 from chainrule.training._callbacks import Callback, Ending
 
 if TYPE_CHECKING:

@@ -12,14 +12,14 @@ import pytest
 from cyclopts import App
 from cyclopts.argument import ArgumentCollection
 
-from chainrule._app.cli import selection
-from chainrule._app.cli.main import main
-from chainrule._app.tasks.config import Duration, RunConfig
-from chainrule._app.tasks.run_directory import WEIGHTS
-from chainrule._app.tasks.text.options import TextData, TextTraining
-from chainrule._app.tasks.text.task import TextTask
-from chainrule._app.training_run import create_run
 from chainrule.training import save_weights
+from chainrule_app.cli import selection
+from chainrule_app.cli.main import main
+from chainrule_app.tasks.config import Duration, RunConfig
+from chainrule_app.tasks.run_directory import WEIGHTS
+from chainrule_app.tasks.text.options import TextData, TextTraining
+from chainrule_app.tasks.text.task import TextTask
+from chainrule_app.training_run import create_run
 
 
 class Outcome(NamedTuple):
@@ -32,9 +32,9 @@ class Outcome(NamedTuple):
 def short_checks() -> Iterator[None]:
     """`check` reads eight symbols of a line: 32 take most of a test's time."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("chainrule._app.tasks.text.task._CHECKED_ELEMENTS", 8)
-        patch.setattr("chainrule._app.tasks.translate.task.TranslateTask.CHECKED", (4, 8))
-        patch.setattr("chainrule._app.tasks.sound.task.SoundTask.CHECKED", (3, 8))
+        patch.setattr("chainrule_app.tasks.text.task._CHECKED_ELEMENTS", 8)
+        patch.setattr("chainrule_app.tasks.translate.task.TranslateTask.CHECKED", (4, 8))
+        patch.setattr("chainrule_app.tasks.sound.task.SoundTask.CHECKED", (3, 8))
         yield
 
 
@@ -183,7 +183,7 @@ def run_copy(runs: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def without_lzma(monkeypatch):
     """lzma gains nothing: models of no training are not put to shame by it on files of a few hundred bytes."""
-    monkeypatch.setattr("chainrule._app.tasks.compression._by_lzma", lambda data: data + b"x")
+    monkeypatch.setattr("chainrule_app.tasks.compression._by_lzma", lambda data: data + b"x")
 
 
 @pytest.fixture

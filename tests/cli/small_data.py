@@ -7,7 +7,8 @@ import zipfile
 import numpy as np
 from PIL import Image
 
-from chainrule.data import midi_file, write_wav
+from chainrule_app.readers.music import midi_file
+from chainrule_app.readers.sounds.sound_file import write_wav
 
 TABLE_COLUMNS = ["colour", "count", "height", "class"]
 

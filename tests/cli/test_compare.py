@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from chainrule._app.tasks.likelihood_record import Basis, LikelihoodRecord, why_not_ranked
+from chainrule_app.tasks.likelihood_record import Basis, LikelihoodRecord, why_not_ranked
 
 
 def validated(run, nats, elements=100):

@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from chainrule._app.cli.main import main
-from chainrule._app.cli.selection import verbs_of
-from chainrule._app.tasks import open_run, task_class
-from chainrule._app.tasks.bundle import Bundle, write_bundle
-from chainrule._app.tasks.run_directory import WEIGHTS
 from chainrule.coding._container import read_container, write_container
 from chainrule.training import save_weights
+from chainrule_app.cli.main import main
+from chainrule_app.cli.selection import verbs_of
+from chainrule_app.tasks import open_run, task_class
+from chainrule_app.tasks.bundle import Bundle, write_bundle
+from chainrule_app.tasks.run_directory import WEIGHTS
 
-STREAM = "chainrule._app.tasks.text.compression.SYMBOLS_OF_A_STREAM"
-PART, SHORT_PART = "chainrule._app.tasks.text.compression.SYMBOLS_OF_A_PART", 500
+STREAM = "chainrule_app.tasks.text.compression.SYMBOLS_OF_A_STREAM"
+PART, SHORT_PART = "chainrule_app.tasks.text.compression.SYMBOLS_OF_A_PART", 500
 pytestmark = pytest.mark.usefixtures("without_lzma", "short_streams")
 
 LEVELS = ["stream", "lines", "words", "bytes"]
@@ -287,7 +287,7 @@ def test_a_missing_file_and_another_kind_of_file_are_named(refused, tmp_path):
 def test_a_model_that_computes_otherwise_the_second_time_is_caught_before_anything_is_written(
     decided, refused, tmp_path, monkeypatch
 ):
-    from chainrule._app.tasks import compression
+    from chainrule_app.tasks import compression
 
     (tmp_path / "text").write_bytes(drawn(decided / "stream"))
     read = compression.read_batches

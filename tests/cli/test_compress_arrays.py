@@ -11,9 +11,9 @@ import pytest
 import torch
 from PIL import Image
 
-from chainrule._app.tasks import open_run
 from chainrule.coding._batches import write_batches
 from chainrule.coding._container import read_container
+from chainrule_app.tasks import open_run
 
 pytestmark = pytest.mark.usefixtures("without_lzma")
 

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 import chainrule
-from chainrule._app.cli.main import main
-from chainrule._app.tasks.run_directory import lock_run
 from chainrule.training._checkpoint import read_sealed, write_sealed
+from chainrule_app.cli.main import main
+from chainrule_app.tasks.run_directory import lock_run
 
 TINY = ["--hidden-size", 4, "--batch-size", 2, "--chunk-length", 8, "--validation-fraction", 0.2, "--steps", 2]
 

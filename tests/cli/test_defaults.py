@@ -3,7 +3,7 @@
 import pytest
 from small_data import WRITERS
 
-from chainrule._app.tasks import TASKS, open_run, task_class
+from chainrule_app.tasks import TASKS, open_run, task_class
 
 CASES = [(task, model) for task in TASKS for model in task_class(task).MODELS]
 TASKS_BY_MUON = {"text", "image", "sound", "music", "translate", "caption", "classify-images", "forecast"}

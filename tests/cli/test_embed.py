@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from chainrule import load
-from chainrule._app.cli.render import show
-from chainrule._app.results import Column, Result
-from chainrule._app.tasks.text.task import TextTask
 from chainrule.models import RecurrentLM, TransformerLM, WaveNet
+from chainrule_app.cli.render import show
+from chainrule_app.results import Column, Result
+from chainrule_app.tasks.text.task import TextTask
 
 
 def test_a_line_becomes_the_state_that_the_next_symbol_is_predicted_from(ok, runs, tmp_path):

@@ -9,7 +9,7 @@ import pytest
 from small_data import SMALL_SIZES, WRITERS
 
 import chainrule
-from chainrule._app.cli.main import main
+from chainrule_app.cli.main import main
 
 TEXT = ("--hidden-size", 16, "--batch-size", 4, "--chunk-length", 16, "--learning-rate", 0.01)
 STILL = ("--steps", 1, "--learning-rate", "1e-30")  # weights of float32 do not move

@@ -10,7 +10,10 @@ import numpy as np
 import pytest
 
 import chainrule
-from chainrule.data import _gather, midi_file, png, write_wav
+from chainrule_app.readers import gather as _gather
+from chainrule_app.readers.images.source import png
+from chainrule_app.readers.music import midi_file
+from chainrule_app.readers.sounds.sound_file import write_wav
 
 FLAGS = ("--steps", 2, "--hidden-size", 8, "--batch-size", 2, "--chunk-length", 8, "--kneser-ney-order", 0)
 LINES = [f"line {number} of a log" for number in range(120)]

@@ -4,11 +4,11 @@ from typing import get_args
 
 import pytest
 
-from chainrule._app.cli.main import OPTION_SYNONYMS, VERB_SYNONYMS
-from chainrule._app.cli.selection import described_verbs
-from chainrule._app.cli.signature import TaskName
-from chainrule._app.tasks import TASKS
-from chainrule._app.tasks.display import counted
+from chainrule_app.cli.main import OPTION_SYNONYMS, VERB_SYNONYMS
+from chainrule_app.cli.selection import described_verbs
+from chainrule_app.cli.signature import TaskName
+from chainrule_app.tasks import TASKS
+from chainrule_app.tasks.display import counted
 
 VERBS = dict(described_verbs())
 FORMS = [[name] for name in VERBS] + [["train", "--task", name] for name in TASKS]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from chainrule._app.cli.main import main
-from chainrule._app.cli.selection import VERBS
+from chainrule_app.cli.main import main
+from chainrule_app.cli.selection import VERBS
 
 QUIET = {**os.environ, "OMP_NUM_THREADS": "1"}
 

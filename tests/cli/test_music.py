@@ -11,10 +11,9 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 import chainrule
-from chainrule._app.tasks.music.task import MusicTask
-from chainrule.data import midi_file
-from chainrule.data._music import read_midi
 from chainrule.training._checkpoint import write_sealed
+from chainrule_app.readers.music import midi_file, read_midi
+from chainrule_app.tasks.music.task import MusicTask
 
 TINY = ("--hidden-size", 8, "--batch-size", 2, "--chunk-length", 16)
 TEMPO = 90
@@ -44,7 +43,7 @@ def pieces(tmp_path_factory):
 @pytest.fixture(scope="module")
 def made(pieces, tmp_path_factory):
     """A run of a few steps; not to be written to."""
-    from chainrule._app.cli.main import main
+    from chainrule_app.cli.main import main
 
     out = tmp_path_factory.mktemp("runs") / "songs"
     assert main(list(map(str, ["train", pieces, "--out", out, "--steps", 4, *TINY]))) == 0
@@ -101,7 +100,7 @@ def test_a_piece_may_have_a_beginning_and_a_tempo(ok, made, pieces, tmp_path):
 
 
 def test_scores_are_those_of_the_model_most_surprising_first(command, made, pieces, monkeypatch):
-    monkeypatch.setattr("chainrule._app.tasks.music.task._CHUNK", 7)
+    monkeypatch.setattr("chainrule_app.tasks.music.task._CHUNK", 7)
     records = [json.loads(line) for line in command("score", made, pieces, "--sort", "--json").out.splitlines()]
     assert len(records) == 20
     model = MusicTask.open(made).model()
@@ -126,7 +125,7 @@ def test_validation_is_the_score_of_the_held_out_pieces(made, pieces, tmp_path, 
 
 
 def test_training_pieces_are_moved_within_the_keyboard():
-    from chainrule.data._music import _moved
+    from chainrule_app.readers.music import _moved
 
     roll = scale(0) > 0
     np.testing.assert_array_equal(_moved(roll, 5)[:, 20:], roll[:, 15:-5])

@@ -4,10 +4,10 @@ import pytest
 import small_data
 
 import chainrule
-from chainrule._app.tasks import TASKS, open_run, task_class
-from chainrule._app.tasks.config import Duration, RunConfig
 from chainrule.models import Forecaster, RecurrentLM, SequenceClassifier, SequenceTagger
 from chainrule.testing import _contract
+from chainrule_app.tasks import TASKS, open_run, task_class
+from chainrule_app.tasks.config import Duration, RunConfig
 
 SAME = ("--steps", 1, "--threads", 1, "--precision", "float32")
 PARTS = {  # of the default recipe, the class of the plain model, and the flags that --plain stands for

@@ -7,18 +7,18 @@ import pytest
 import torch
 from torch import nn
 
-from chainrule._app.cli.signature import RunFlags
-from chainrule._app.results import Column, Result
-from chainrule._app.tasks import TASK_VERBS, TASKS
-from chainrule._app.tasks.capabilities import CheckedRows
-from chainrule._app.tasks.config import CheckedOptions, OptimisationOptions
-from chainrule._app.tasks.model import Model
-from chainrule._app.tasks.task import Source, Task
-from chainrule._app.tasks.text.task import TextTask
 from chainrule._base import AutoregressiveModel
 from chainrule._ranges import Range
 from chainrule.data import Batch
 from chainrule.heads import Bernoulli, Categorical
+from chainrule_app.cli.signature import RunFlags
+from chainrule_app.results import Column, Result
+from chainrule_app.tasks import TASK_VERBS, TASKS
+from chainrule_app.tasks.capabilities import CheckedRows
+from chainrule_app.tasks.config import CheckedOptions, OptimisationOptions
+from chainrule_app.tasks.model import Model
+from chainrule_app.tasks.task import Source, Task
+from chainrule_app.tasks.text.task import TextTask
 
 
 class Bigrams(AutoregressiveModel):
@@ -119,7 +119,7 @@ class FlipTask(Task[Flips]):
             return torch.tensor([[float(flip) for flip in line.strip()] for line in file])
 
     def prepare(self, old=None):
-        from chainrule.data._text import fingerprint
+        from chainrule_app.readers.text import fingerprint
 
         return {"source": fingerprint(self.config.sources["source"])}
 

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from chainrule._app.cli.render import checked_out, figure_lines, show, write_plot
-from chainrule._app.results import Column, Result
-from chainrule._app.tasks.display import SafeOutput, dump_json, shortened
 from chainrule._printing import one_line, printable
+from chainrule_app.cli.render import checked_out, figure_lines, show, write_plot
+from chainrule_app.results import Column, Result
+from chainrule_app.tasks.display import SafeOutput, dump_json, shortened
 
 COLUMNS = [Column("name"), Column("nats", 2, heading="its nats"), Column("hidden", shown=False)]
 ROWS = [("a", 1.5, [1]), ("longer", 12.25, [2]), ("b", 3.0, [3])]

@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 from small_data import SMALL_SIZES, WRITERS
 
-from chainrule._app.tasks import open_run, size_schedule
-from chainrule._app.tasks.classify import task as classify_task
-from chainrule._app.tasks.config import ChosenComputation
-from chainrule._app.tasks.display import flags_of
-from chainrule._app.tasks.forecast import task as forecast_task
 from chainrule.data import Batches, SeriesWindows
 from chainrule.training import _speed as speed
+from chainrule_app.tasks import open_run, size_schedule
+from chainrule_app.tasks.classify import task as classify_task
+from chainrule_app.tasks.config import ChosenComputation
+from chainrule_app.tasks.display import flags_of
+from chainrule_app.tasks.forecast import task as forecast_task
 
 
 def same_again(outcome):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import chainrule
-from chainrule._app.cli.main import main
+from chainrule_app.cli.main import main
 
 TEXT = ("--steps", 12, "--hidden-size", 8, "--batch-size", 2, "--chunk-length", 8, "--kneser-ney-order", 0)
 

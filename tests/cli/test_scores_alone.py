@@ -11,12 +11,12 @@ import torch
 from PIL import Image
 from small_data import WRITERS, written
 
-from chainrule._app.tasks import task_class
-from chainrule._app.tasks.config import Duration, RunConfig
-from chainrule._app.tasks.run_directory import WEIGHTS
-from chainrule._app.training_run import create_run
-from chainrule.data import write_wav
 from chainrule.training import save_weights
+from chainrule_app.readers.sounds.sound_file import write_wav
+from chainrule_app.tasks import task_class
+from chainrule_app.tasks.config import Duration, RunConfig
+from chainrule_app.tasks.run_directory import WEIGHTS
+from chainrule_app.training_run import create_run
 
 SMALL = {
     "hidden_size": 6,

@@ -4,8 +4,8 @@ from typing import get_args
 
 import pytest
 
-from chainrule._app.cli.selection import VERBS, described_verbs, select, verbs_of
-from chainrule._app.tasks import TASK_VERBS, TASKS, task_class
+from chainrule_app.cli.selection import VERBS, described_verbs, select, verbs_of
+from chainrule_app.tasks import TASK_VERBS, TASKS, task_class
 
 
 @pytest.mark.parametrize(

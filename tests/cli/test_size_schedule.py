@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from small_data import WRITERS, write_pairs
 from torch import nn
 
-from chainrule._app.tasks import open_run
-from chainrule._app.tasks import size_schedule as ladder_module
-from chainrule._app.tasks.config import Duration, OptimisationOptions, RunConfig
-from chainrule._app.tasks.forecast.task import ForecastTask
-from chainrule._app.tasks.size_schedule import SizeSchedule, first_that_fits, limit_passes, step_rate
-from chainrule._app.tasks.tag import task as tag_task
 from chainrule.data import Batch
 from chainrule.training import _speed as speed
 from chainrule.training._computation import Computation
+from chainrule_app.tasks import open_run
+from chainrule_app.tasks import size_schedule as ladder_module
+from chainrule_app.tasks.config import Duration, OptimisationOptions, RunConfig
+from chainrule_app.tasks.forecast.task import ForecastTask
+from chainrule_app.tasks.size_schedule import SizeSchedule, first_that_fits, limit_passes, step_rate
+from chainrule_app.tasks.tag import task as tag_task
 
 TASKS = ("image", "sound", "translate", "caption", "classify-images")
 RATES = st.lists(st.floats(1e-3, 1e4), min_size=1, max_size=5)

@@ -9,8 +9,8 @@ import pytest
 import soundfile
 import torch
 
-from chainrule._app.tasks.sound.task import SoundTask
-from chainrule.data import write_wav
+from chainrule_app.readers.sounds.sound_file import write_wav
+from chainrule_app.tasks.sound.task import SoundTask
 
 RATE = 8000
 TINY = ("--channels", 4, "--blocks", 1, "--layers-per-block", 3, "--skip-channels", 8)
@@ -33,7 +33,7 @@ def clips(tmp_path_factory):
 @pytest.fixture(scope="module")
 def made(clips, tmp_path_factory):
     """Two runs of a few steps, one with labels; not to be written to."""
-    from chainrule._app.cli.main import main
+    from chainrule_app.cli.main import main
 
     home = tmp_path_factory.mktemp("runs")
     for name, options in {"labelled": PATTERN, "plain": ()}.items():
@@ -115,7 +115,7 @@ def test_a_sample_may_have_a_label_and_a_beginning(command, made, clips, tmp_pat
 
 
 def test_scores_are_those_of_the_model_most_surprising_first(command, made, clips, monkeypatch):
-    monkeypatch.setattr("chainrule._app.tasks.sound.verbs._CHUNK", 37)
+    monkeypatch.setattr("chainrule_app.tasks.sound.verbs._CHUNK", 37)
     run = SoundTask.open(made / "labelled")
     records = [json.loads(line) for line in command("score", run.path, clips, "--json").out.splitlines()]
     assert len(records) == 20

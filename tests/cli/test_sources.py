@@ -39,7 +39,7 @@ def trained(tmp_path_factory):
 
 
 def train(folder, source, flags):
-    from chainrule._app.cli.main import main
+    from chainrule_app.cli.main import main
 
     words = ["train", source, *flags, "--steps", 1, "--out", folder / "run"]
     assert main([str(word) for word in words]) == 0

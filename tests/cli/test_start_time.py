@@ -7,12 +7,12 @@ from time import monotonic
 
 import pytest
 
-from chainrule._app.cli import main as module
-from chainrule._app.cli.main import BOUNDED, bound_spinning
+from chainrule_app.cli import main as module
+from chainrule_app.cli.main import BOUNDED, bound_spinning
 
 TRAIN = """
 import sys
-from chainrule._app.cli.main import main
+from chainrule_app.cli.main import main
 status = main(["train", "--steps", "2", "--hidden-size", "8", "--out", sys.argv[1]])
 print(status, sorted({"sympy", "torch._dynamo"} & sys.modules.keys()))
 status = main(["sample", sys.argv[1], "--length", "3"])
@@ -24,7 +24,7 @@ HEAVY = {"torch", "numpy", "safetensors", "tokenizers"}
 for arguments in json.loads(sys.argv[1]):
     for name in [name for name in sys.modules if name.partition(".")[0] == "chainrule"]:
         del sys.modules[name]  # a fresh start but for other packages, of which none is a heavy one
-    from chainrule._app.cli.main import main
+    from chainrule_app.cli.main import main
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as error:
         status = main(arguments)
     ours = sum(name.partition(".")[0] == "chainrule" for name in sys.modules)
@@ -49,7 +49,7 @@ def test_a_budget_counts_from_the_start_of_the_command(ok, monkeypatch):
 
     original = module.select
     monkeypatch.setattr(module, "select", select)
-    monkeypatch.setattr("chainrule._app.cli.verbs.train_run", lambda *_, began, **__: (times.append(began), None))
+    monkeypatch.setattr("chainrule_app.cli.verbs.train_run", lambda *_, began, **__: (times.append(began), None))
     before = monotonic()
     ok("train", "--steps", 1)
     selected, began = times
@@ -97,7 +97,7 @@ def test_a_missing_input_of_a_run_is_named_without_torch(runs, tmp_path):
 
 def test_training_says_what_it_reads_before_it_imports_torch(tmp_path):
     code = (
-        "import sys; sys.modules['torch'] = None; from chainrule._app.cli.main import main; main(['train', 'log.txt'])"
+        "import sys; sys.modules['torch'] = None; from chainrule_app.cli.main import main; main(['train', 'log.txt'])"
     )
     (tmp_path / "log.txt").write_text("a\nb\n")
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
@@ -119,7 +119,7 @@ def test_the_users_way_of_waiting_is_left_alone(name):
 
 def test_the_command_line_bounds_it_before_torch_is_there():
     code = (
-        "import os, sys; from chainrule._app.cli.main import main; main(['--version']);"
+        "import os, sys; from chainrule_app.cli.main import main; main(['--version']);"
         "print(os.environ['GOMP_SPINCOUNT'], 'torch' in sys.modules)"
     )
     answer = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, env={})

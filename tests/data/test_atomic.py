@@ -2,9 +2,9 @@ import os
 
 import pytest
 
-from chainrule._app.tasks.bundle import read_bundle, write_bundle
-from chainrule.data._atomic import replacing, write_text
-from chainrule.interchange._exporting import _new_folder
+from chainrule.files import replacing, write_text
+from chainrule_app.exchange.exporting import _new_folder
+from chainrule_app.tasks.bundle import read_bundle, write_bundle
 
 
 def test_an_error_names_the_file_that_was_to_be_written_and_leaves_nothing(tmp_path):

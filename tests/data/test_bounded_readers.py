@@ -11,20 +11,23 @@ from pathlib import Path
 import polars
 import pytest
 
+from chainrule import files as atomic
 from chainrule._blocks import in_blocks
-from chainrule.data import CharVocabulary, prepare_corpus, prepare_table, read_lines
-from chainrule.data import _atomic as atomic
-from chainrule.data import _gather as gather
-from chainrule.data import _text as text
-from chainrule.data._atomic import parse_json, read_json, write_json
-from chainrule.data._captions import read_captions
-from chainrule.data._delimited import DelimitedFile
-from chainrule.data._series import series_file
-from chainrule.data._series.series_file import read_series
-from chainrule.data._tables import table_file
-from chainrule.data._tables.table_file import TableFile
-from chainrule.data._tagged import conll_file
-from chainrule.data._tagged.conll_file import read_conll
+from chainrule.data import CharVocabulary
+from chainrule.files import parse_json, read_json, write_json
+from chainrule_app.readers import gather as gather
+from chainrule_app.readers import text as text
+from chainrule_app.readers.captions import read_captions
+from chainrule_app.readers.corpus import prepare_corpus
+from chainrule_app.readers.delimited import DelimitedFile
+from chainrule_app.readers.series import series_file
+from chainrule_app.readers.series.series_file import read_series
+from chainrule_app.readers.tables import table_file
+from chainrule_app.readers.tables.prepare import prepare_table
+from chainrule_app.readers.tables.table_file import TableFile
+from chainrule_app.readers.tagged import conll_file
+from chainrule_app.readers.tagged.conll_file import read_conll
+from chainrule_app.readers.text import read_lines
 
 
 def test_a_line_without_end_is_refused(tmp_path, monkeypatch):
@@ -116,7 +119,8 @@ pytest.importorskip("resource")
 
 MEASURE = """
 import resource, sys
-from chainrule.data import LineBatches, StreamBatches, prepare_corpus
+from chainrule.data import LineBatches, StreamBatches
+from chainrule_app.readers.corpus import prepare_corpus
 
 def peak():  # MB
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1e6 if sys.platform == "darwin" else 1e3)

@@ -8,7 +8,7 @@ import zipfile
 import pytest
 from PIL import Image
 
-from chainrule.data._captions import captions_in, prepare_captions, read_captions
+from chainrule_app.readers.captions import captions_in, prepare_captions, read_captions
 
 COCO = {
     "info": {},

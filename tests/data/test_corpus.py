@@ -6,9 +6,10 @@ import re
 import numpy as np
 import pytest
 
-from chainrule.data import ByteVocabulary, CharVocabulary, builtin_text, open_corpus, prepare_corpus
-from chainrule.data import _corpus as corpus_module
-from chainrule.data._text import fingerprint
+from chainrule.data import ByteVocabulary, CharVocabulary
+from chainrule_app.readers import corpus as corpus_module
+from chainrule_app.readers.corpus import open_corpus, prepare_corpus
+from chainrule_app.readers.text import builtin_text, fingerprint
 
 # 3 MB whose characters of 1 to 4 bytes and whose \r\n fall on every possible side of the ends of chunks
 MIXED = "a\r\né 科\t𝄞b \n\nlonger words, punctuated!\r\n" * 60_000 + "unseen longer"

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from chainrule.data import BPEVocabulary, ByteVocabulary, CharVocabulary, WordVocabulary
-from chainrule.data._corpus import load_vocabulary, vocabulary_from_json
+from chainrule_app.readers.corpus import load_vocabulary, vocabulary_from_json
 
 VOCABULARIES = [
     CharVocabulary("ab\n é"),

@@ -2,29 +2,28 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from memory_tokens import MemoryTokens
 
-from chainrule.data import LineBatches, StreamBatches
+from chainrule.data import LineBatches, StreamBatches, Tokens
 from chainrule.data import _corpus_batches as corpus_batches
 from chainrule.data._corpus_batches import line_evaluation
 
 EOS = 1
 
 
-def corpus(lengths: list[int]) -> MemoryTokens:
+def corpus(lengths: list[int]) -> Tokens:
     """Lines of the given lengths, `<eos>` included; no element but `<eos>` occurs twice."""
     ids, fresh = [], 2
     for length in lengths:
         ids += [*range(fresh, fresh + length - 1), EOS]
         fresh += length - 1
-    return MemoryTokens(ids, eos=EOS)
+    return Tokens(ids, eos=EOS)
 
 
 def rows(batch) -> list[tuple[int, ...]]:
     return [tuple(row[:length].tolist()) for row, length in zip(batch.x, batch.lengths, strict=True)]
 
 
-def lines(tokens: MemoryTokens) -> list[tuple[int, ...]]:
+def lines(tokens: Tokens) -> list[tuple[int, ...]]:
     starts, stops = tokens.line_bounds(torch.arange(tokens.line_count).numpy())
     return [tuple(tokens.slice(a, b).tolist()) for a, b in zip(starts.tolist(), stops.tolist(), strict=True)]
 
@@ -141,7 +140,7 @@ def test_too_few_lines_are_refused():
 
 
 def test_a_stream_is_no_corpus_of_lines():
-    tokens = MemoryTokens(range(100))
+    tokens = Tokens(range(100))
     for read in (lambda: LineBatches(tokens, 1, 9), lambda: line_evaluation(tokens, 1)):
         with pytest.raises(ValueError, match="reading='lines'"):
             read()
@@ -150,4 +149,4 @@ def test_a_stream_is_no_corpus_of_lines():
 
 def test_a_last_line_without_eos_is_refused():
     with pytest.raises(ValueError, match="last line"):
-        MemoryTokens([2, EOS, 3], eos=EOS)
+        Tokens([2, EOS, 3], eos=EOS)

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainrule.data import midi_file
-from chainrule.data._music import read_midi
+from chainrule_app.readers.music import midi_file, read_midi
 
 
 def played(content, lowest, keys, frames, ticks, quarter=480):

@@ -5,23 +5,17 @@ import random
 import numpy as np
 import pytest
 
-from chainrule.data import (
-    SeriesWindows,
-    clip_batches,
-    open_corpus,
-    prepare_corpus,
-    prepare_series,
-    prepare_sounds,
-    prepare_table,
-    write_wav,
-)
-from chainrule.data._images import image_batches, open_images, prepare_images
-from chainrule.data._labelled import labelled_batches, open_labelled, prepare_labelled
-from chainrule.data._pairs import open_pairs, pair_batches, prepare_pairs
-from chainrule.data._series import open_series
-from chainrule.data._sounds import open_sounds
-from chainrule.data._tables import open_table, table_batches
-from chainrule.data._tagged import open_tagged, prepare_tagged, tagged_batches
+from chainrule.data import SeriesWindows
+from chainrule_app.readers.corpus import open_corpus, prepare_corpus
+from chainrule_app.readers.images.batches import image_batches
+from chainrule_app.readers.images.prepare import open_images, prepare_images
+from chainrule_app.readers.labelled.prepare import labelled_batches, open_labelled, prepare_labelled
+from chainrule_app.readers.pairs import open_pairs, pair_batches, prepare_pairs
+from chainrule_app.readers.series.prepare import open_series, prepare_series
+from chainrule_app.readers.sounds.prepare import clip_batches, open_sounds, prepare_sounds
+from chainrule_app.readers.sounds.sound_file import write_wav
+from chainrule_app.readers.tables.prepare import open_table, prepare_table, table_batches
+from chainrule_app.readers.tagged.prepare import open_tagged, prepare_tagged, tagged_batches
 
 DRAW = random.Random(0)
 ROWS = [f"{n} " + "word " * DRAW.randrange(1, 7) for n in range(40)]

@@ -7,9 +7,9 @@ from typing import Literal
 
 import pytest
 
-from chainrule.data._atomic import Record
-from chainrule.data._delimited import DelimitedFile
-from chainrule.data._tables import TableFile
+from chainrule.files import Record
+from chainrule_app.readers.delimited import DelimitedFile
+from chainrule_app.readers.tables.table_file import TableFile
 
 
 @dataclass(frozen=True)

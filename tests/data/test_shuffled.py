@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from chainrule.data import BPEVocabulary, ByteVocabulary, CharVocabulary, WordVocabulary
 from chainrule.data._batches import Shuffled, by_length, in_order
-from chainrule.data._ragged import Ragged
-from chainrule.data._store import Store, StoreWriter
 from chainrule.data._vocabulary import symbol_spans
+from chainrule_app.readers.ragged import Ragged
+from chainrule_app.readers.store import Store, StoreWriter
 
 LENGTHS = np.random.default_rng(0).integers(1, 40, size=203)
 SORTED = {"sort": by_length(LENGTHS), "pool": 6}

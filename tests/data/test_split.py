@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainrule.data import prepare_table
-from chainrule.data._pairs import prepare_pairs
-from chainrule.data._text import Source, split_by_position
+from chainrule_app.readers.pairs import prepare_pairs
+from chainrule_app.readers.tables.prepare import prepare_table
+from chainrule_app.readers.text import Source, split_by_position
 
 
 def source(raw: bytes) -> Source:

@@ -4,7 +4,7 @@ import os
 import numpy as np
 import pytest
 
-from chainrule.data._store import Store, StoreWriter
+from chainrule_app.readers.store import Store, StoreWriter
 
 
 def write(folder, arrays, **manifest):

@@ -4,9 +4,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from memory_tokens import MemoryTokens
 
-from chainrule.data import StreamBatches, stream_evaluation
+from chainrule.data import StreamBatches, Tokens, stream_evaluation
 
 
 @st.composite
@@ -19,7 +18,7 @@ def streams(draw: st.DrawFn) -> tuple[int, int, int, int]:
 
 def batches(stream: tuple[int, int, int, int], **options) -> StreamBatches:
     count, batch_size, chunk_length, seed = stream
-    return StreamBatches(MemoryTokens(range(count)), batch_size, chunk_length, seed, **options)
+    return StreamBatches(Tokens(range(count)), batch_size, chunk_length, seed, **options)
 
 
 @given(streams(), st.integers(0, 3))
@@ -97,14 +96,14 @@ def test_a_corpus_too_short_for_one_step_is_refused(extra):
 )
 def test_arguments_out_of_range_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
-        StreamBatches(MemoryTokens(range(1000)), **{"batch_size": 4, "chunk_length": 8} | arguments)
+        StreamBatches(Tokens(range(1000)), **{"batch_size": 4, "chunk_length": 8} | arguments)
 
 
 @settings(max_examples=300)
 @given(st.integers(1, 200), st.integers(1, 9), st.integers(1, 20))
 def test_evaluation_reads_every_element_once_and_in_order(count, batch_size, chunk_length):
     tracks: list[list[int]] = []
-    for batch in stream_evaluation(MemoryTokens(range(count)), batch_size, chunk_length):
+    for batch in stream_evaluation(Tokens(range(count)), batch_size, chunk_length):
         assert batch.x.shape[0] <= batch_size
         if batch.fresh:
             assert batch.previous is None
@@ -119,6 +118,6 @@ def test_evaluation_reads_every_element_once_and_in_order(count, batch_size, chu
 
 def test_evaluation_takes_fewer_tracks_rather_than_short_ones():
     with pytest.raises(ValueError, match="at least one element"):
-        stream_evaluation(MemoryTokens([]), 1, 1)
-    assert [batch.x.shape for batch in stream_evaluation(MemoryTokens(range(20)), 16, 10)] == [(2, 10)]
-    assert [batch.x.shape for batch in stream_evaluation(MemoryTokens(range(5)), 16, 10)] == [(1, 5)]
+        stream_evaluation(Tokens([]), 1, 1)
+    assert [batch.x.shape for batch in stream_evaluation(Tokens(range(20)), 16, 10)] == [(2, 10)]
+    assert [batch.x.shape for batch in stream_evaluation(Tokens(range(5)), 16, 10)] == [(1, 5)]

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainrule.data import BPEVocabulary, builtin_text
+from chainrule.data import BPEVocabulary
 from chainrule.data import _subwords as subwords
+from chainrule_app.readers.text import builtin_text
 
 tokenizers = pytest.importorskip("tokenizers")
 

@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainrule._app.tasks.bundle import read_bundle
-from chainrule.data import read_lines, read_text
-from chainrule.data._delimited import DelimitedFile
-from chainrule.data._members import Members
-from chainrule.data._text import check_file, decode_chunks, open_source, split_by_position
+from chainrule_app.readers.delimited import DelimitedFile
+from chainrule_app.readers.members import Members
+from chainrule_app.readers.text import check_file, decode_chunks, open_source, read_lines, read_text, split_by_position
+from chainrule_app.tasks.bundle import read_bundle
 
 
 def chunked(raw: bytes, cuts: list[int]) -> list[bytes]:

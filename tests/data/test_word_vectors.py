@@ -6,7 +6,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from chainrule.data._word_vectors import read_vectors, vector_size
+from chainrule_app.readers.word_vectors import read_vectors, vector_size
 
 LINES = ["the 0.1 0.2 0.3", "Dog 1 2 3", "dog 4 5 6", "CAT 7 8 9", ". . . -1 -2 -3", "naïve 1e-3 2 3"]
 

@@ -3,9 +3,9 @@
 import numpy as np
 import torch
 
-from chainrule._app.pages.image_page import LabelledImage, classifier_sections
-from chainrule._app.pages.page import Page, parts_section
 from chainrule.diagnostics._attention_maps import GRAD_CAM
+from chainrule_app.pages.image_page import LabelledImage, classifier_sections
+from chainrule_app.pages.page import Page, parts_section
 
 
 def labelled_image(place: int, given: str = "cat", right: str = "cat", channels: int = 1) -> LabelledImage:

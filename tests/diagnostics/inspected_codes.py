@@ -2,9 +2,9 @@
 
 import torch
 
-from chainrule._app.pages.code_page import Labels, code_sections
-from chainrule._app.pages.page import Page, Table
 from chainrule.diagnostics import LatentUse
+from chainrule_app.pages.code_page import Labels, code_sections
+from chainrule_app.pages.page import Page, Table
 
 
 def code_report(labels: bool = True, **shown) -> str:

@@ -7,7 +7,7 @@ import torch
 from inspected_classifier import classifier_report, labelled_image
 from inspected_codes import code_report
 
-from chainrule._app.pages.image_page import HEAT
+from chainrule_app.pages.image_page import HEAT
 
 
 def test_the_page_says_what_was_answered_and_escapes_names():

@@ -8,10 +8,10 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
-from chainrule._app.pages.plots import inline_svg
 from chainrule.diagnostics import gradient_flow
 from chainrule.diagnostics._panels import draw_influence, draw_jacobians, draw_last, flow_figures, log_ticks, new_figure
 from chainrule.layers import GRU, LSTM, RNN
+from chainrule_app.pages.plots import inline_svg
 
 
 def linear(alpha: float) -> torch.nn.RNN:

@@ -2,7 +2,9 @@
 
 import torch
 
-from chainrule._app.pages.image_page import (
+from chainrule.diagnostics import receptive_field
+from chainrule.models import GatedPixelCNN, PixelCNN, PixelRNN
+from chainrule_app.pages.image_page import (
     BEYOND,
     BLIND,
     LATER,
@@ -12,8 +14,6 @@ from chainrule._app.pages.image_page import (
     mask_images,
     pixel_of,
 )
-from chainrule.diagnostics import receptive_field
-from chainrule.models import GatedPixelCNN, PixelCNN, PixelRNN
 
 
 def test_every_mask_is_shown_once_with_the_layers_that_have_it():

@@ -8,11 +8,11 @@ import torch
 from jinja2 import UndefinedError
 from markupsafe import Markup
 
-from chainrule._app.pages.attention_page import attention_page
-from chainrule._app.pages.image_page import MaskImage, image_sections
-from chainrule._app.pages.page import Page, Part, Table, Text
-from chainrule._app.tasks.classify.labelling import LabelledAnswer
-from chainrule.data._labelled import LabelledText
+from chainrule_app.pages.attention_page import attention_page
+from chainrule_app.pages.image_page import MaskImage, image_sections
+from chainrule_app.pages.page import Page, Part, Table, Text
+from chainrule_app.readers.labelled.labelled_file import LabelledText
+from chainrule_app.tasks.classify.labelling import LabelledAnswer
 
 NASTY = "<script>\x1b[31m"
 

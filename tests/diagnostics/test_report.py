@@ -12,8 +12,11 @@ import torch
 from inspected_texts import make, make_page, report_page
 from PIL import Image
 
-from chainrule._app.pages.page import visible
-from chainrule._app.pages.read_text import (
+from chainrule.diagnostics import Inspection
+from chainrule.diagnostics._hidden_units import PROPERTIES
+from chainrule.diagnostics._verdict import verdict
+from chainrule_app.pages.page import visible
+from chainrule_app.pages.read_text import (
     GATES,
     MOST_ELEMENTS,
     STATES,
@@ -22,10 +25,7 @@ from chainrule._app.pages.read_text import (
     palette,
     surprise_text,
 )
-from chainrule._app.pages.recurrence_page import LAYER_FIGURES, RULES
-from chainrule.diagnostics import Inspection
-from chainrule.diagnostics._hidden_units import PROPERTIES
-from chainrule.diagnostics._verdict import verdict
+from chainrule_app.pages.recurrence_page import LAYER_FIGURES, RULES
 
 
 class Page(HTMLParser):

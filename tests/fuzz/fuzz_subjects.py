@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image
 
 from chainrule.coding import adaptive
-from chainrule.data import midi_file
+from chainrule_app.readers.music import midi_file
 
 SMALL = ["--hidden-size", "4", "--steps", "2", "--batch-size", "2", "--dropout", "0"]
 COLOURS = {"red": (200, 20, 20), "green": (20, 200, 20), "blue": (20, 20, 200)}

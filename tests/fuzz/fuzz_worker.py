@@ -32,7 +32,7 @@ class Terminal(io.TextIOWrapper):
 
 def run(arguments: list[str]) -> dict[str, Any]:
     """Run one command line in this process."""
-    from chainrule._app.cli.main import main
+    from chainrule_app.cli.main import main
 
     written = io.BytesIO(), io.BytesIO()
     streams = [

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import chainrule
-from chainrule._app.cli.main import main
+from chainrule_app.cli.main import main
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 LINE = "the cat sat on the mat and the dog sat on the log while it rained all day\n"

@@ -13,9 +13,9 @@ import pytest
 import uvicorn
 
 import chainrule
-from chainrule.serve import Limits, create_app
-from chainrule.serve._engine import Engine
-from chainrule.serve._server import _config
+from chainrule_app.serve import Limits, create_app
+from chainrule_app.serve.engine import Engine
+from chainrule_app.serve.server import _config
 
 WORDS = [
     "the",

@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-from chainrule.serve._guard import Busy, ClientGone, Limits, while_wanted
-from chainrule.serve._state import ServerState
-from chainrule.serve._stream import Held
+from chainrule_app.serve.guard import Busy, ClientGone, Limits, while_wanted
+from chainrule_app.serve.state import ServerState
+from chainrule_app.serve.stream import Held
 
 
 def test_metrics_count_requests_and_symbols(app, ask):

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from chainrule._app.cli.main import main
-from chainrule.serve import _server
+from chainrule_app.cli.main import main
+from chainrule_app.serve import server as _server
 
 
 def get(url, **headers):

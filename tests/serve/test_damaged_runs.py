@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 import chainrule
-from chainrule.serve import create_app
+from chainrule_app.serve import create_app
 
 ROWS = [{"a": number % 7, "b": "xyz"[number % 3]} for number in range(60)]
 DAMAGES = {"missing": os.remove, "empty": lambda file: open(file, "wb").close()}

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from chainrule.heads._adapter import CompiledStep
-from chainrule.serve._engine import _CHUNK, Engine
-from chainrule.serve._guard import Busy, Limits
-from chainrule.serve._stream import Request
+from chainrule_app.serve.engine import _CHUNK, Engine
+from chainrule_app.serve.guard import Busy, Limits
+from chainrule_app.serve.stream import Request
 
 PROMPTS = ["", "the cat", "a", "the cat sat on a mat and saw two dogs", "two dogs run far away from café"]
 

@@ -8,7 +8,7 @@ from time import sleep
 import httpx
 import pytest
 
-from chainrule.serve._guard import Guard, Limits
+from chainrule_app.serve.guard import Guard, Limits
 
 BODY = {"model": "default", "prompt": "the", "max_tokens": 4, "seed": 1}
 URL = "/v1/completions"

@@ -107,7 +107,7 @@ def test_choices_differ_and_the_first_is_that_of_one(client):
 
 
 def test_prompts_are_strings_or_symbols_one_or_several(client, runs):
-    from chainrule.data._corpus import load_vocabulary
+    from chainrule_app.readers.corpus import load_vocabulary
 
     vocabulary = load_vocabulary(runs().path / "vocabulary.json")
     prompts = [PROMPT, "a"]

@@ -11,11 +11,11 @@ import pytest
 import small_data
 
 import chainrule
-from chainrule._app.results import Result
-from chainrule._app.tasks import TASKS
-from chainrule.data import png
-from chainrule.serve import create_app
-from chainrule.serve._routes import _body, _verbs, answered
+from chainrule_app.readers.images.source import png
+from chainrule_app.results import Result
+from chainrule_app.serve import create_app
+from chainrule_app.serve.routes import _body, _verbs, answered
+from chainrule_app.tasks import TASKS
 
 GREY = np.random.default_rng(1).integers(0, 256, (2, 8, 8), dtype=np.uint8)
 ROWS = [{"first": "a", "second": "x", "third": 1}, {"first": "b", "second": "z", "third": 0}]

@@ -11,17 +11,17 @@ import pytest
 import torch
 from PIL import Image
 
-from chainrule._app.tasks import compression
-from chainrule._app.tasks.compression import compress_data, decompress_data
-from chainrule._app.tasks.image.compression import ImageCodec
-from chainrule._app.tasks.sound.compression import SoundCodec
-from chainrule._app.tasks.text.compression import TextCodec
 from chainrule.coding import DamagedError
 from chainrule.coding._container import read_container, unpacked, write_container
 from chainrule.coding._range_coder import read_even
 from chainrule.data import CharVocabulary, MuLawLevels
-from chainrule.data._images.source import Reduction
 from chainrule.models import RecurrentLM
+from chainrule_app.readers.images.source import Reduction
+from chainrule_app.tasks import compression
+from chainrule_app.tasks.compression import compress_data, decompress_data
+from chainrule_app.tasks.image.compression import ImageCodec
+from chainrule_app.tasks.sound.compression import SoundCodec
+from chainrule_app.tasks.text.compression import TextCodec
 
 PIXELS = np.arange(12, dtype=np.uint8).reshape(2, 2, 3)
 

@@ -8,7 +8,7 @@ import pytest
 from torch import nn
 
 from chainrule import models
-from chainrule._app.tasks.model import REQUIRED, Model, argument_help, constructor_arguments
+from chainrule_app.tasks.model import REQUIRED, Model, argument_help, constructor_arguments
 
 
 def imported_arguments(model_class):

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from chainrule._app.results import Column
-from chainrule._app.tasks.forecast.prediction import Forecast, forecast_figure
-from chainrule._app.tasks.likelihood_record import Basis, Tally
-from chainrule._app.tasks.output import save_figure
+from chainrule_app.results import Column
+from chainrule_app.tasks.forecast.prediction import Forecast, forecast_figure
+from chainrule_app.tasks.likelihood_record import Basis, Tally
+from chainrule_app.tasks.output import save_figure
 
 pytest.importorskip("matplotlib")
 

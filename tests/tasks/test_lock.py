@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from chainrule._app.tasks.run_directory import LOCK, lock_run
+from chainrule_app.tasks.run_directory import LOCK, lock_run
 
 HOLD = (
-    "import sys; from pathlib import Path; from chainrule._app.tasks.run_directory import lock_run\n"
+    "import sys; from pathlib import Path; from chainrule_app.tasks.run_directory import lock_run\n"
     "with lock_run(Path(sys.argv[1])):\n    print('held', flush=True)\n    sys.stdin.read()"
 )
 

@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chainrule import open_run
-from chainrule._app.tasks.config import FORMAT, Duration, Fingerprint, RunConfig, Settled
-from chainrule._app.tasks.run_directory import CONFIG, DATA, VOCABULARY, WEIGHTS
-from chainrule._app.tasks.task import Task
-from chainrule._app.tasks.text.options import TextData, TextTraining
-from chainrule._app.tasks.text.task import TextCounts, TextFacts, TextTask
 from chainrule._typed_json import read_value
 from chainrule.data import CharVocabulary
 from chainrule.training import TrainingOptions, save_weights
+from chainrule_app.tasks.config import FORMAT, Duration, Fingerprint, RunConfig, Settled
+from chainrule_app.tasks.run_directory import CONFIG, DATA, VOCABULARY, WEIGHTS
+from chainrule_app.tasks.task import Task
+from chainrule_app.tasks.text.options import TextData, TextTraining
+from chainrule_app.tasks.text.task import TextCounts, TextFacts, TextTask
 
 FACTS = TextFacts(
     source=Fingerprint("a.txt", 7, "0" * 64),

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import chainrule
-from chainrule._app.tasks.text import compression
 from chainrule.data import WordVocabulary
+from chainrule_app.tasks.text import compression
 
 TEXT = "He said: \"Well, well.\" She didn't (not yet); it's 3.50, or so.\n" * 60
 

@@ -11,10 +11,10 @@ import torch
 from safetensors.torch import load_file
 from training_toy import ToyLines, ToyModel, ToyStream, held_out, options
 
-from chainrule._app.tasks import TASKS, task_class
 from chainrule.training import process_shard, train
 from chainrule.training._checkpoint import read_sealed
 from chainrule.training._parallel import Processes, check_shares_of_rows, choose_device
+from chainrule_app.tasks import TASKS, task_class
 
 
 @pytest.fixture(scope="module")

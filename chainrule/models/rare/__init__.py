@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from chainrule._lazy import attach
+from chainrule.lazy import attach
 
 if TYPE_CHECKING:
     from chainrule.models.rare._made_ensemble import MADEEnsemble as MADEEnsemble

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 import torch
 
-from chainrule.data._captions import ImageStore, captions_by_image
+from chainrule_app.readers.captions import ImageStore, captions_by_image
 
 pytest.importorskip("sacrebleu")
 from PIL import Image
 from safetensors.torch import save_file
 from small_data import WRITERS
 
-from chainrule._app.cli.main import main
-from chainrule._app.tasks.caption.task import CaptionTask
 from chainrule.layers._image_encoder import ResNet
+from chainrule_app.cli.main import main
+from chainrule_app.tasks.caption.task import CaptionTask
 
 COLOURS = {"red": (200, 20, 20), "green": (20, 200, 20), "blue": (20, 20, 200)}
 TINY = [

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 import torch
 
-from chainrule._app.tasks import size_schedule
-from chainrule._app.tasks.classify import task as classify_task
-from chainrule._app.tasks.classify.task import ClassifierTraining, ClassifyTask, LabelledData
-from chainrule._app.tasks.config import Duration, RunConfig
-from chainrule._app.tasks.run_directory import WEIGHTS
-from chainrule._app.training_run import create_run
 from chainrule.layers._ngrams import NgramScores
 from chainrule.training import save_weights
+from chainrule_app.tasks import size_schedule
+from chainrule_app.tasks.classify import task as classify_task
+from chainrule_app.tasks.classify.task import ClassifierTraining, ClassifyTask, LabelledData
+from chainrule_app.tasks.config import Duration, RunConfig
+from chainrule_app.tasks.run_directory import WEIGHTS
+from chainrule_app.training_run import create_run
 
 
 def rows(count: int) -> str:

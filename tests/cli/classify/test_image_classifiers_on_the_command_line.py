@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from chainrule._app.tasks import open_run, size_schedule
+from chainrule_app.tasks import open_run, size_schedule
 
 SMALL = {
     "cnn": ["--channels", 4, "--stages", 2],

@@ -10,12 +10,12 @@ from datetime import datetime, timedelta
 import numpy as np
 import pytest
 
-from chainrule._app.cli.main import main
-from chainrule._app.tasks import size_schedule
-from chainrule._app.tasks.forecast import task as forecast_task
-from chainrule._app.tasks.forecast.prediction import parse_quantiles
-from chainrule._app.tasks.forecast.task import ForecastTask
 from chainrule.models import CalibratedMixture, Ensemble
+from chainrule_app.cli.main import main
+from chainrule_app.tasks import size_schedule
+from chainrule_app.tasks.forecast import task as forecast_task
+from chainrule_app.tasks.forecast.prediction import parse_quantiles
+from chainrule_app.tasks.forecast.task import ForecastTask
 
 
 def lines(rows=240, future=6):

@@ -9,9 +9,9 @@ from datetime import date, timedelta
 import pytest
 
 import chainrule
-from chainrule._app.tasks.forecast.task import ForecastTask
-from chainrule.data._series import window_context
+from chainrule.data._windows import window_context
 from chainrule.training import evaluate
+from chainrule_app.tasks.forecast.task import ForecastTask
 
 FLAGS = ("--horizon", 4, "--steps", 3, "--season", 7, "--history", 20)
 LENGTHS = {"north": 120, "south": 90, "west": 60}
@@ -33,7 +33,7 @@ def sales(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def run(sales):
-    from chainrule._app.cli.main import main
+    from chainrule_app.cli.main import main
 
     words = ["train", sales, "--task", "forecast", "--target", "target", "--static", "size", *FLAGS, "--out"]
     assert main([*map(str, words), str(sales.parent / "run")]) == 0

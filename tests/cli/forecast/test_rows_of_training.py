@@ -6,11 +6,11 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from chainrule._app.cli.main import main
-from chainrule._app.tasks import open_run, size_schedule
-from chainrule._app.tasks.config import Duration, RunConfig
-from chainrule._app.tasks.forecast.task import ForecastTask
-from chainrule._app.training_run import create_run
+from chainrule_app.cli.main import main
+from chainrule_app.tasks import open_run, size_schedule
+from chainrule_app.tasks.config import Duration, RunConfig
+from chainrule_app.tasks.forecast.task import ForecastTask
+from chainrule_app.training_run import create_run
 
 ROWS, TRAINED = 120, 108
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from chainrule._app.cli.main import main
-from chainrule._app.tasks import open_run
+from chainrule_app.cli.main import main
+from chainrule_app.tasks import open_run
 
 SMALL = {
     "vae": ("--hidden-size", 16, "--latent-size", 4),

@@ -9,10 +9,10 @@ import pytest
 import torch
 from PIL import Image
 
-from chainrule._app.cli.main import main
-from chainrule._app.tasks import open_run, size_schedule
-from chainrule._app.tasks.image.task import ImageTask
-from chainrule.data._images import Reduction
+from chainrule_app.cli.main import main
+from chainrule_app.readers.images.source import Reduction
+from chainrule_app.tasks import open_run, size_schedule
+from chainrule_app.tasks.image.task import ImageTask
 
 SMALL = ("--channels", 6, "--layers", 1, "--first-kernel-size", 3, "--batch-size", 4)
 SIZE = 6 * 7

@@ -3,7 +3,7 @@
 import pytest
 from small_data import TABLE_COLUMNS, write_colours, written
 
-from chainrule._app.cli.main import main
+from chainrule_app.cli.main import main
 
 
 @pytest.fixture(scope="session")

@@ -9,8 +9,8 @@ import pytest
 import torch
 from small_data import TABLE_COLUMNS
 
-from chainrule._app.cli.main import main
-from chainrule._app.tasks.table.task import TableTask
+from chainrule_app.cli.main import main
+from chainrule_app.tasks.table.task import TableTask
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def test_many_completions_of_a_row_take_no_more_memory(command, named_run, tmp_p
         return complete(model, x, known, **options)
 
     monkeypatch.setattr(decoding, "complete", counted)
-    monkeypatch.setattr("chainrule._app.tasks.table.verbs._TOGETHER", 40)
+    monkeypatch.setattr("chainrule_app.tasks.table.verbs._TOGETHER", 40)
     (tmp_path / "part.csv").write_text("colour,size,count\n,1.5,3\n,2.5,4\n")
     drawn = command("sample", named_run, "--complete", tmp_path / "part.csv", "-n", 9, "--particles", 8, "--json").out
     assert [json.loads(line)["size"] for line in drawn.splitlines()] == [1.5] * 9 + [2.5] * 9

@@ -11,9 +11,9 @@ import pytest
 import torch
 from small_data import TABLE_COLUMNS
 
-from chainrule._app.cli.main import main
-from chainrule._app.tasks.table.task import TableTask
-from chainrule.data._tables import parse_types
+from chainrule_app.cli.main import main
+from chainrule_app.readers.delimited import parse_types
+from chainrule_app.tasks.table.task import TableTask
 
 
 @pytest.fixture(scope="module")
@@ -198,7 +198,7 @@ def test_parquet_holds_numbers(ok, run, tmp_path):
 
 
 def test_too_many_columns_for_the_memory_are_refused_before_it_is_taken(refused, tmp_path, monkeypatch):
-    monkeypatch.setattr("chainrule._app.tasks.model.memory", lambda: 1 << 30)
+    monkeypatch.setattr("chainrule_app.tasks.model.memory", lambda: 1 << 30)
     names = [f"c{n}" for n in range(600)]
     rows = [",".join(str((n * n + k) % 11) for k in range(600)) for n in range(30)]
     (tmp_path / "wide.csv").write_text("\n".join([",".join(names), *rows]))

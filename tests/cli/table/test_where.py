@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import chainrule
-from chainrule._app.cli.main import main
+from chainrule_app.cli.main import main
 
 
 @pytest.fixture(scope="module")

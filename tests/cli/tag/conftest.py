@@ -8,7 +8,7 @@ import pytest
 from small_data import written
 from tagged_words import SMALL, columns, conllu, sentences
 
-from chainrule._app.cli.main import main
+from chainrule_app.cli.main import main
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from chainrule._app.cli.main import main
+from chainrule_app.cli.main import main
 
 SMALL = ("--hidden-size", "8", "--embedding-size", "8", "--character-size", "8", "--template-passes", "0")
 

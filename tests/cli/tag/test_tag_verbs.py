@@ -9,7 +9,7 @@ import pytest
 from tagged_words import SMALL, sentences
 
 import chainrule
-from chainrule._app.tasks.tag.task import TagTask
+from chainrule_app.tasks.tag.task import TagTask
 
 
 def test_training_says_what_it_found_shows_examples_and_keeps_the_most_accurate_weights(ok, files, tmp_path):

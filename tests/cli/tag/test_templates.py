@@ -8,9 +8,9 @@ import torch
 from safetensors.torch import load_file
 from tagged_words import SMALL
 
-from chainrule._app.tasks.tag import task as tag_task
-from chainrule._app.tasks.tag.task import TagTask
 from chainrule.layers._word_forms import TemplateScores
+from chainrule_app.tasks.tag import task as tag_task
+from chainrule_app.tasks.tag.task import TagTask
 
 
 def test_templates_are_fitted_once_and_kept_with_the_data(ok, files, run, tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tiny_runs import TINY
 
-from chainrule._app.cli.main import main
+from chainrule_app.cli.main import main
 
 
 @pytest.fixture

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import torch
 
-from chainrule._app.tasks.config import Duration, RunConfig
-from chainrule._app.tasks.run_directory import WEIGHTS, lock_run, refuse_taken
-from chainrule._app.tasks.text.options import TextData, TextTraining
-from chainrule._app.tasks.text.task import TextTask
-from chainrule._app.training_run import create_run
 from chainrule.training import save_weights
+from chainrule_app.tasks.config import Duration, RunConfig
+from chainrule_app.tasks.run_directory import WEIGHTS, lock_run, refuse_taken
+from chainrule_app.tasks.text.options import TextData, TextTraining
+from chainrule_app.tasks.text.task import TextTask
+from chainrule_app.training_run import create_run
 
 CHANGES = ("os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.truncate", "os.link", "shutil.rmtree")
 

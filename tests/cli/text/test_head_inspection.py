@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from chainrule._app.tasks.config import Duration, RunConfig
-from chainrule._app.tasks.run_directory import WEIGHTS
-from chainrule._app.tasks.text.options import TextData, TextTraining
-from chainrule._app.tasks.text.task import TextTask
-from chainrule._app.training_run import create_run
 from chainrule.training import save_weights
+from chainrule_app.tasks.config import Duration, RunConfig
+from chainrule_app.tasks.run_directory import WEIGHTS
+from chainrule_app.tasks.text.options import TextData, TextTraining
+from chainrule_app.tasks.text.task import TextTask
+from chainrule_app.training_run import create_run
 
 SMALL = ["--rows", 2, "--steps", 16]
 

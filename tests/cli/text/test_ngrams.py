@@ -7,17 +7,17 @@ from itertools import islice
 import numpy as np
 import pytest
 import torch
-from memory_tokens import MemoryTokens
 from safetensors.torch import load_file
 
-from chainrule._app.tasks import open_run
-from chainrule._app.tasks.config import Duration
-from chainrule._app.tasks.run_directory import CHECKPOINT, NGRAMS
-from chainrule._app.tasks.text import preparing as text_ngrams
-from chainrule._app.tasks.text.preparing import corpus_of
+from chainrule.data import Tokens
 from chainrule.layers import KneserNey
 from chainrule.models import CalibratedMixture, RecurrentLM
 from chainrule.training._checkpoint import read_sealed, write_sealed
+from chainrule_app.tasks import open_run
+from chainrule_app.tasks.config import Duration
+from chainrule_app.tasks.run_directory import CHECKPOINT, NGRAMS
+from chainrule_app.tasks.text import preparing as text_ngrams
+from chainrule_app.tasks.text.preparing import corpus_of
 
 SMALL = ("--hidden-size", 12, "--dropout", 0, "--validation-fraction", 0.2)
 SAME = ("--precision", "float32", "--backend", "vendor", "--threads", 1)  # nothing is timed, and so nothing differs
@@ -83,7 +83,7 @@ def test_counts_are_those_of_the_text(runs, name, level):
 
 
 def test_the_end_of_a_long_text_is_counted():
-    tokens = MemoryTokens([0, 1, 5, 2, 5, 3, 4, 5], eos=5)
+    tokens = Tokens([0, 1, 5, 2, 5, 3, 4, 5], eos=5)
     assert text_ngrams._last(tokens, 3).tolist() == [3, 4, 5]
     assert text_ngrams._last(tokens, 99).tolist() == [0, 1, 5, 2, 5, 3, 4, 5]
     assert text_ngrams._last_lines(tokens, 99, 9).tolist() == [9, 0, 1, 5, 9, 2, 5, 9, 3, 4, 5]

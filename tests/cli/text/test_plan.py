@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chainrule._app.tasks import open_run, size_schedule
-from chainrule._app.tasks.config import Duration
-from chainrule._app.tasks.text import plan as text_plan
-from chainrule._app.tasks.text.options import TextTraining
-from chainrule._app.tasks.text.plan import SIZES, Shape, Speed, plan_text
-from chainrule._app.tasks.text.task import TextTask
 from chainrule.models import RecurrentLM
+from chainrule_app.tasks import open_run, size_schedule
+from chainrule_app.tasks.config import Duration
+from chainrule_app.tasks.text import plan as text_plan
+from chainrule_app.tasks.text.options import TextTraining
+from chainrule_app.tasks.text.plan import SIZES, Shape, Speed, plan_text
+from chainrule_app.tasks.text.task import TextTask
 
 OPTIONS = TextTask.MODELS["lstm"].options
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tiny_runs import TINY, tree
 
-from chainrule._app.tasks.run_directory import lock_run
+from chainrule_app.tasks.run_directory import lock_run
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,12 @@ import pytest
 import torch
 
 from chainrule import load
-from chainrule._app.tasks import open_run
-from chainrule._app.tasks.text import scoring
-from chainrule._app.tasks.text.scoring import read_stream, score_stream
-from chainrule.data import BPEVocabulary, CharVocabulary, WordVocabulary, open_corpus, prepare_corpus
+from chainrule.data import BPEVocabulary, CharVocabulary, WordVocabulary
 from chainrule.models import RecurrentLM
+from chainrule_app.readers.corpus import open_corpus, prepare_corpus
+from chainrule_app.tasks import open_run
+from chainrule_app.tasks.text import scoring
+from chainrule_app.tasks.text.scoring import read_stream, score_stream
 
 TEXTS = ["line 3 of the café log", "", "all is odd\nall is well", "line 3 of the café log", "☃"]
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from chainrule._app.tasks import open_run
-from chainrule._app.tasks.run_directory import CHECKPOINT
 from chainrule.models import CalibratedMixture, Ensemble, TransformerLM
+from chainrule_app.tasks import open_run
+from chainrule_app.tasks.run_directory import CHECKPOINT
 
 
 def test_info_tells_what_a_run_is(command, runs, text_file):

@@ -8,14 +8,14 @@ from contextlib import redirect_stdout
 import pytest
 import torch
 
-from chainrule._app.cli.main import main
-from chainrule._app.tasks import open_run
-from chainrule._app.tasks.run_directory import WEIGHTS
-from chainrule._app.tasks.text.task import TextTask
 from chainrule.diagnostics import inspect_recurrence
 from chainrule.diagnostics._hidden_units import PROPERTIES
 from chainrule.models import Ensemble
 from chainrule.training import save_weights
+from chainrule_app.cli.main import main
+from chainrule_app.tasks import open_run
+from chainrule_app.tasks.run_directory import WEIGHTS
+from chainrule_app.tasks.text.task import TextTask
 
 SMALL = ["--rows", 2, "--steps", 16]
 

@@ -6,10 +6,10 @@ from itertools import product
 import pytest
 import torch
 
-from chainrule._app.tasks.text.sampling import Sampler, cover_log_probs
 from chainrule.data import BPEVocabulary, WordVocabulary
 from chainrule.data._vocabulary import Beginning
 from chainrule.models import RecurrentLM, TransformerLM
+from chainrule_app.tasks.text.sampling import Sampler, cover_log_probs
 
 pytest.importorskip("tokenizers")
 TEXT = "the best of the beach, the test is best. it's at best a tea\n\n\n\nthe  best\n" * 4

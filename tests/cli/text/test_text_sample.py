@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from chainrule import load
-from chainrule._app.tasks import open_run
-from chainrule._app.tasks.text.sampling import Sampler
+from chainrule_app.tasks import open_run
+from chainrule_app.tasks.text.sampling import Sampler
 
 
 def test_one_text_begins_with_the_prompt_and_has_the_length_asked_for(ok, runs):

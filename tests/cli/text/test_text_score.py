@@ -6,9 +6,9 @@ import sys
 import pytest
 import torch
 
-from chainrule._app.tasks import open_run
-from chainrule._app.tasks.text import scoring
 from chainrule.training import DynamicEvaluator
+from chainrule_app.tasks import open_run
+from chainrule_app.tasks.text import scoring
 
 
 def records(outcome):
@@ -87,7 +87,7 @@ def test_by_default_lines_are_sorted_by_surprise_above_expectation(command, runs
     """An empty line of a stream, one symbol, came first."""
     (tmp_path / "a.txt").write_text("line 1 of the café log, all is well\n\n\n" + "XQ#Z%%KJW=\n" + "line 2 of the\n")
     asked = ["score", runs / "stream", tmp_path / "a.txt", "--json"]
-    monkeypatch.setattr("chainrule._app.tasks.text.rows.expected_nats", lambda run: 2.0)
+    monkeypatch.setattr("chainrule_app.tasks.text.rows.expected_nats", lambda run: 2.0)
     rows = records(command(*asked, "--per", "line", "--sort"))
     assert rows[0]["line"] == 4
     excess = [(row["nats"] - row["elements"] * 2.0) / row["elements"] ** 0.5 for row in rows]

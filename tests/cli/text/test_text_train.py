@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from tiny_runs import TINY, tree
 
-from chainrule._app.cli.main import main
-from chainrule._app.tasks import open_run
-from chainrule._app.tasks.text.sampling import Sampler
 from chainrule.training import train
+from chainrule_app.cli.main import main
+from chainrule_app.tasks import open_run
+from chainrule_app.tasks.text.sampling import Sampler
 
 LOST = {"config.json", "vocabulary.json", "model.safetensors", "checkpoint.safetensors", "metrics.jsonl", "data"}
 
@@ -275,7 +275,7 @@ def test_starting_up_counts_as_part_of_the_budget(ok, here, monkeypatch):
         return train(network, batches, held_out, replace(options, budget=None, steps=1), directory, **keywords)
 
     monkeypatch.setattr("chainrule.training.train", spy)
-    monkeypatch.setattr(sys.modules["chainrule._app.cli.main"], "monotonic", count(5).__next__)
+    monkeypatch.setattr(sys.modules["chainrule_app.cli.main"], "monotonic", count(5).__next__)
     ok("train", "log.txt", *TINY, "--num-members", 1, "--budget", "1h", "--out", "run")
     assert begins == [5]  # the command's own beginning, not that of training
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import chainrule
-from chainrule._app.cli.main import main
+from chainrule_app.cli.main import main
 
 RECURRENT = ["--model", "seq2seq", "--hidden-size", "8", "--embedding-size", "8"]
 SMALL = ["--task", "translate", *RECURRENT, "--min-count", "1"]
@@ -254,8 +254,8 @@ def test_log_probabilities_are_those_of_each_sentence_alone_in_float32(folder, c
     together = translated(sentences)
     assert together == [translated([sentence])[0] for sentence in sentences]
     assert together == translated(sentences[::-1])[::-1]
-    from chainrule._app.tasks import open_run
-    from chainrule._app.tasks.translate.prediction import translator_of
+    from chainrule_app.tasks import open_run
+    from chainrule_app.tasks.translate.prediction import translator_of
 
     translator = translator_of(open_run(trained), None, "cpu")
     read = [translator.source_vocabulary.encode(f"{sentences[1]}\n").tolist()]

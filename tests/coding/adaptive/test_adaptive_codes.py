@@ -17,7 +17,7 @@ from chainrule.coding.adaptive import _models as models
 from chainrule.coding.adaptive import _probabilities as counters
 from chainrule.coding.adaptive import _probabilities as logistic
 from chainrule.coding.adaptive import _probabilities as refinement
-from chainrule.data import builtin_text
+from chainrule_app.readers.text import builtin_text
 
 TEXT = builtin_text()[1000:13000].encode()
 NOISE = np.random.default_rng(0).integers(0, 256, 3000, np.uint8).tobytes()

@@ -7,9 +7,8 @@ import pytest
 import torch
 from PIL import Image
 
-from chainrule.data import grid, png
-from chainrule.data._images import block_image, brightness
-from chainrule.data._images.batches import Augmentation
+from chainrule_app.readers.images.batches import Augmentation
+from chainrule_app.readers.images.source import block_image, brightness, grid, png
 
 
 def random(seed=0):

@@ -13,9 +13,11 @@ import pytest
 from PIL import Image
 
 import chainrule
-from chainrule.data import _members as members
-from chainrule.data._images import Reading, folder, open_source, prepare_images, stacked
-from chainrule.data._members import Members
+from chainrule_app.readers import members as members
+from chainrule_app.readers.images import folder, stacked
+from chainrule_app.readers.images.folder import Reading
+from chainrule_app.readers.images.prepare import open_source, prepare_images
+from chainrule_app.readers.members import Members
 
 POSTSCRIPT = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 16 16\n%%EndComments\nshowpage\n%%EOF\n"
 

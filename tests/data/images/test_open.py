@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from chainrule.data._images import Reading, is_images, open_source, source_fingerprint
+from chainrule_app.readers.images.folder import Reading
+from chainrule_app.readers.images.prepare import open_source, source_fingerprint
+from chainrule_app.readers.kinds import is_images
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (7, 5, 6), dtype=np.uint8)
 

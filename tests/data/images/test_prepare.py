@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainrule.data._images import Reduction, image_batches, image_evaluation, prepare_images
+from chainrule_app.readers.images.batches import image_batches, image_evaluation
+from chainrule_app.readers.images.prepare import prepare_images
+from chainrule_app.readers.images.source import Reduction
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (40, 5, 6), dtype=np.uint8)
 LABELS = np.arange(40) % 3 + 4
@@ -142,7 +144,7 @@ def test_an_epoch_reads_every_image_once_with_its_label():
 
 MEASURE = """
 import resource, sys
-from chainrule.data._images import prepare_images
+from chainrule_app.readers.images.prepare import prepare_images
 
 def peak():  # MB
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1e6 if sys.platform == "darwin" else 1e3)

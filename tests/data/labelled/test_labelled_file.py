@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from chainrule.data._labelled import LabelledFile, LabelledText
+from chainrule_app.readers.labelled.labelled_file import LabelledFile, LabelledText
 
 
 def written(folder: Path, text: str, name: str = "rows.tsv") -> Path:

@@ -10,9 +10,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainrule.data import TextSymbols
-from chainrule.data._labelled import (
-    EncodedTexts,
+from chainrule_app.readers.labelled.encoded_texts import EncodedTexts, TextSymbols
+from chainrule_app.readers.labelled.prepare import (
     Labels,
     labelled_batches,
     labelled_evaluation,

@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from chainrule.data._pairs import (
+from chainrule_app.readers.pairs import (
     held_out_texts,
     open_pairs,
     pair_batches,

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainrule._app.cli.main import LINE_LIMIT
-from chainrule.data._series.frequency import Frequency, calendar_features, calendar_names, on_one_clock
-from chainrule.data._tables.cell import as_date, is_date_like
+from chainrule_app.cli.main import LINE_LIMIT
+from chainrule_app.readers.series.frequency import Frequency, calendar_features, calendar_names, on_one_clock
+from chainrule_app.readers.tables.cell import as_date, is_date_like
 
 START = datetime(2023, 12, 29)  # a Friday
 

@@ -3,7 +3,10 @@
 import numpy as np
 import pytest
 
-from chainrule.data._series import SeriesSchema, SeriesWindows, by_past, places_of, read_series, window_evaluation
+from chainrule.data import SeriesWindows
+from chainrule.data._windows import by_past, places_of, window_evaluation
+from chainrule_app.readers.series.prepare import SeriesSchema
+from chainrule_app.readers.series.series_file import read_series
 
 
 def write(path, lines, header="item_id,timestamp,target"):

@@ -6,9 +6,7 @@ from datetime import datetime
 import numpy as np
 import pytest
 
-from chainrule.data import prepare_series
-from chainrule.data._series import open_series
-from chainrule.data._series.prepare import SeriesSchema
+from chainrule_app.readers.series.prepare import SeriesSchema, open_series, prepare_series
 
 ROWS = "".join(f"2024-01-{1 + n // 24:02} {n % 24:02}:00,{np.sin(n / 3.8):.3f},{n % 7}\n" for n in range(400))
 

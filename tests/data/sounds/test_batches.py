@@ -6,20 +6,18 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from memory_tokens import MemoryTokens
 
-from chainrule.data import LinearLevels, MuLawLevels, clip_batches, clip_evaluation
-from chainrule.data._sounds import make_levels
+from chainrule.data import LinearLevels, MuLawLevels, Tokens
+from chainrule.data._levels import make_levels
+from chainrule_app.readers.sounds.prepare import clip_batches, clip_evaluation
 
 LENGTHS = [3, 17, 5, 40, 8, 8, 1, 23, 30, 12]
 
 
 @pytest.fixture
 def tokens():
-    """Clip k holds 100k + 1, 100k + 2, ...; its last sample is 0, as MemoryTokens wants an end."""
-    return MemoryTokens(
-        [*(value for k, n in enumerate(LENGTHS) for value in [*range(100 * k + 1, 100 * k + n), 0])], eos=0
-    )
+    """Clip k holds 100k + 1, 100k + 2, ...; its last sample is 0, as Tokens wants an end."""
+    return Tokens([*(value for k, n in enumerate(LENGTHS) for value in [*range(100 * k + 1, 100 * k + n), 0])], eos=0)
 
 
 def rows(batch):

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from sound_files import tone, wav_bytes, write
 
-from chainrule._app.tasks import recognise
-from chainrule.data import _kinds
-from chainrule.data import _members as members
-from chainrule.data._kinds import kind_of
-from chainrule.data._sounds import Collection, Labelling, read_sound
-from chainrule.data._sounds.prepare import label_number, ordered
+from chainrule_app.readers import kinds as _kinds
+from chainrule_app.readers import members as members
+from chainrule_app.readers.kinds import kind_of
+from chainrule_app.readers.sounds.prepare import Labelling, label_number, ordered
+from chainrule_app.readers.sounds.sound_file import Collection, read_sound
+from chainrule_app.tasks import recognise
 
 NAMES = ["b/2.wav", "a/1.wav", "a/3.WAV"]
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from sound_files import tone, write
 
-from chainrule.data import MuLawLevels, prepare_sounds
+from chainrule.data import MuLawLevels
+from chainrule_app.readers.sounds.prepare import prepare_sounds
 
 
 def clip(sounds, part, number):
@@ -88,7 +89,9 @@ def test_high_rates_are_lowered_unless_asked_for(tmp_path):
 
 
 def test_a_corrupt_sound_in_the_middle_is_named_and_skipped_only_if_asked(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr("chainrule.data._sounds.sound_file.BLOCK", 64)  # the last one is found out at its second block
+    monkeypatch.setattr(
+        "chainrule_app.readers.sounds.sound_file.BLOCK", 64
+    )  # the last one is found out at its second block
     (folder / "low_ann_5.wav").write_bytes(b"RIFF nothing more")
     write(folder / "low_ann_6.wav", tone(0))
     write(folder / "low_ann_7.wav", np.array([0.1] * 90 + [np.inf], dtype=np.float32), subtype="FLOAT")
@@ -114,7 +117,7 @@ def test_silence_and_clipping_are_counted_and_silence_alone_is_refused(folder, t
 
 
 def test_memory_does_not_grow_with_the_sound(tmp_path, monkeypatch):
-    monkeypatch.setattr("chainrule.data._sounds.sound_file.BLOCK", 1 << 12)
+    monkeypatch.setattr("chainrule_app.readers.sounds.sound_file.BLOCK", 1 << 12)
     peaks = []
     for frames in (150_000, 600_000):
         write(tmp_path / "a.wav", tone(frames))

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from scipy.signal import resample_poly
 from sound_files import tone, write
 
-from chainrule.data import write_wav
-from chainrule.data._sounds import Collection, SoundFile, read_sound, resampled, sound_facts
-from chainrule.data._sounds import sound_file as module
+from chainrule_app.readers.sounds import sound_file as module
+from chainrule_app.readers.sounds.sound_file import Collection, SoundFile, read_sound, resampled, sound_facts, write_wav
 
 
 def opened(path: Path) -> SoundFile:

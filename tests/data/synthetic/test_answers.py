@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from chainrule.data import prepare_corpus
 from chainrule.data.synthetic import AddingProblem, CopyMemory, DelayedRecall, Parity, SubjectVerbAgreement
+from chainrule_app.readers.corpus import prepare_corpus
 
 
 def sample(task):

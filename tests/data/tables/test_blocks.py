@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chainrule.data import prepare_table
-from chainrule.data._tables import TableFile, blocks, table_file
-from chainrule.data._tables.blocks import CellColumn
-from chainrule.data._tables.cell import MISSING, as_integer, as_number
+from chainrule_app.readers.tables import blocks, table_file
+from chainrule_app.readers.tables.blocks import CellColumn
+from chainrule_app.readers.tables.cell import MISSING, as_integer, as_number
+from chainrule_app.readers.tables.prepare import prepare_table
+from chainrule_app.readers.tables.table_file import TableFile
 
 NUMBERS = ["0", "-0", "+5", "007", "1.", ".5", "1e3", "1E-400", "1e999", "inf", "-Infinity", "9007199254740993", "-12"]
 WORDS = ["red", "a b", "é", "1_000", "٣", "0x10", "nan", "\xa0x", "Inf.", "--", *sorted(MISSING)]

@@ -8,10 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainrule._app.tasks.table.compression import TableCodec
-from chainrule.data import prepare_series, prepare_table
-from chainrule.data._delimited import GROUPING, with_point
-from chainrule.data._tables import TableFile, table_file
+from chainrule_app.readers.delimited import GROUPING, with_point
+from chainrule_app.readers.series.prepare import prepare_series
+from chainrule_app.readers.tables import table_file
+from chainrule_app.readers.tables.prepare import prepare_table
+from chainrule_app.readers.tables.table_file import TableFile
+from chainrule_app.tasks.table.compression import TableCodec
 
 
 @given(st.integers(-(10**12), 10**12), st.integers(1, 6), st.sampled_from(["", *GROUPING]))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from chainrule.data import prepare_table
+from chainrule_app.readers.tables.prepare import prepare_table
 
 IDS = [2**53 + offset for offset in (0, 1, 2, 3, 5)]
 

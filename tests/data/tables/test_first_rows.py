@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from chainrule.data import prepare_table
-from chainrule.data._labelled import LabelledFile
-from chainrule.data._series import read_series
-from chainrule.data._tables import TableFile, table_file
+from chainrule_app.readers.labelled.labelled_file import LabelledFile
+from chainrule_app.readers.series.series_file import read_series
+from chainrule_app.readers.tables import table_file
+from chainrule_app.readers.tables.prepare import prepare_table
+from chainrule_app.readers.tables.table_file import TableFile
 
 DRAW = random.Random(0)
 NAMES = ["Luke", "Anna", "Emma", "Ben", "Zoe"]

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from chainrule.data import prepare_table
-from chainrule.data._tables import OTHER, TableSchema
 from chainrule.heads import Column
 from chainrule.models import TableMADE, TableVAE
+from chainrule_app.readers.tables.column_schema import OTHER
+from chainrule_app.readers.tables.prepare import TableSchema, prepare_table
 
 
 def prepared(folder, rows, **options):

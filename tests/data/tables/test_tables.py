@@ -10,18 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chainrule.data import prepare_table
-from chainrule.data._tables import (
-    OTHER,
-    ColumnFacts,
-    ColumnSchema,
-    TableFile,
-    TableSchema,
-    open_table,
-    table_batches,
-    table_evaluation,
-)
-from chainrule.data._tables.blocks import Block, CellColumn
+from chainrule_app.readers.tables.blocks import Block, CellColumn
+from chainrule_app.readers.tables.column_facts import ColumnFacts
+from chainrule_app.readers.tables.column_schema import OTHER, ColumnSchema
+from chainrule_app.readers.tables.prepare import TableSchema, open_table, prepare_table, table_batches, table_evaluation
+from chainrule_app.readers.tables.table_file import TableFile
 
 NAN = math.nan
 
@@ -238,7 +231,7 @@ def test_a_damaged_schema_is_refused(table, tmp_path):
 
 
 def test_memory_does_not_grow_with_the_rows(tmp_path, monkeypatch):
-    monkeypatch.setattr("chainrule.data._tables.blocks.STRETCH", 1 << 16)  # shorter than either file
+    monkeypatch.setattr("chainrule_app.readers.tables.blocks.STRETCH", 1 << 16)  # shorter than either file
     prepare_table(csv_file(tmp_path, ["a,b", "1,2", "3,4"] * 9), tmp_path / "first")  # imports take memory too
     peaks = []
     for rows in (20_000, 80_000):

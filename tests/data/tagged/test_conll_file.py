@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainrule.data._tagged import ConllFile, read_conll
+from chainrule_app.readers.tagged.conll_file import ConllFile, read_conll
 
 CONLLU = """# newdoc id = a
 # text = I don't.

@@ -6,15 +6,15 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from chainrule.data._tagged import (
-    Sentence,
-    TaggedVocabulary,
+from chainrule_app.readers.tagged.conll_file import Sentence
+from chainrule_app.readers.tagged.prepare import (
     number_sentences,
     open_tagged,
     prepare_tagged,
     tagged_batches,
     tagged_evaluation,
 )
+from chainrule_app.readers.tagged.vocabulary import TaggedVocabulary
 
 
 def write(path, sentences):

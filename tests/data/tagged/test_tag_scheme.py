@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chainrule.data import find_scheme, impossible, repaired
-from chainrule.data._tagged.vocabulary import find_spelling
+from chainrule.data._tag_schemes import find_spelling
 from chainrule.heads import bio_constraints, bioes_constraints
 from chainrule.metrics import entity_scores
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import chainrule
-from chainrule.data import write_wav
+from chainrule_app.readers.sounds.sound_file import write_wav
 
 HOSTILE = "<script>document.title = 'broken'</script>"
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
@@ -82,7 +82,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def app(runs: dict[str, Any]) -> Any:
     """A server of the runs."""
     pytest.importorskip("fastapi", reason="fastapi is not installed: pip install 'chainrule[serve]'")
-    from chainrule.serve import create_app
+    from chainrule_app.serve import create_app
 
     return create_app(runs)
 
@@ -120,7 +120,7 @@ def client(address: str) -> Iterator[Any]:
 @pytest.fixture
 def guarded_address(runs: dict[str, Any]) -> Iterator[str]:
     """The address of a server that asks for the token `sesame`."""
-    from chainrule.serve import create_app
+    from chainrule_app.serve import create_app
 
     with listening(create_app({"labels": runs["labels"]}, token="sesame")) as address:
         yield address

@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 
 import chainrule
-from chainrule.serve._playground_answers import about_table, complete_row, score_row
+from chainrule_app.serve.playground_answers import about_table, complete_row, score_row
 
 httpx = pytest.importorskip("httpx", reason="httpx is not installed: pip install httpx")
 
@@ -43,7 +43,7 @@ def test_a_client_that_leaves_frees_its_row(client: Any, app: Any, path: str) ->
 
 @pytest.mark.parametrize("path", ["text", "sound"])
 def test_a_stream_ends_after_the_limit_of_seconds(runs: dict[str, Any], path: str) -> None:
-    from chainrule.serve import Limits, create_app
+    from chainrule_app.serve import Limits, create_app
 
     body = {"text": {"run": "lstm", "max_tokens": 10_000}, "sound": {"run": "tones", "seconds": 20, "label": 0}}[path]
     short = {"max_tokens": 1} if path == "text" else {"seconds": 0.01}
@@ -62,9 +62,9 @@ def test_a_stream_ends_after_the_limit_of_seconds(runs: dict[str, Any], path: st
 
 
 def test_an_error_in_a_stream_is_answered_and_logged(caplog: pytest.LogCaptureFixture) -> None:
-    from chainrule.serve import Limits
-    from chainrule.serve._playground import lines as stream
-    from chainrule.serve._state import ServerState
+    from chainrule_app.serve import Limits
+    from chainrule_app.serve.playground import lines as stream
+    from chainrule_app.serve.state import ServerState
 
     state = ServerState({}, Limits())
 
@@ -213,7 +213,7 @@ def test_a_clip_is_completed_as_sample_completes_it(client: Any, runs: dict[str,
 
 
 def test_uploads_are_decoded_by_the_readers_of_images(runs: dict[str, Any]) -> None:
-    from chainrule.serve._playground_answers import read_upload
+    from chainrule_app.serve.playground_answers import read_upload
 
     file = BytesIO()
     Image.new("RGB", (30, 20), "red").save(file, "PNG")
@@ -273,7 +273,7 @@ def test_a_text_that_names_a_file_is_a_text(client: Any) -> None:
 
 
 def test_the_page_has_a_strict_policy_and_loads_nothing_else(client: Any) -> None:
-    from chainrule.serve._playground import STATIC
+    from chainrule_app.serve.playground import STATIC
 
     answer = client.get("/")
     policy = answer.headers["content-security-policy"]

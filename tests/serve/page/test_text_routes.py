@@ -81,7 +81,7 @@ def test_a_session_is_not_forked_for_other_symbols(client: Any) -> None:
 
 
 def test_sessions_forget_the_oldest_and_the_largest() -> None:
-    from chainrule.serve._playground_text import Sessions
+    from chainrule_app.serve.playground_text import Sessions
 
     sessions = Sessions(most_bytes=1000, most=3)
     names = [sessions.start([1]) for _ in range(4)]
@@ -95,7 +95,7 @@ def test_sessions_forget_the_oldest_and_the_largest() -> None:
 
 
 def test_a_growing_session_keeps_the_states_that_fit() -> None:
-    from chainrule.serve._playground_text import Sessions
+    from chainrule_app.serve.playground_text import Sessions
 
     sessions, symbols, most = Sessions(most_bytes=1000), [0], 0
     other = sessions.start([0])

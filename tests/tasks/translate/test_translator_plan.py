@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from chainrule._app.tasks.config import Duration, RunConfig, Settled
-from chainrule._app.tasks.translate.prediction import Translator, translations
-from chainrule._app.tasks.translate.task import TRANSFORMER_SIZES, TranslateTask, resolve_training
 from chainrule.data import WordVocabulary
-from chainrule.data._ragged import Ragged
 from chainrule.models import Seq2Seq
+from chainrule_app.readers.ragged import Ragged
+from chainrule_app.tasks.config import Duration, RunConfig, Settled
+from chainrule_app.tasks.translate.prediction import Translator, translations
+from chainrule_app.tasks.translate.task import TRANSFORMER_SIZES, TranslateTask, resolve_training
 
 
 def planned(passes: float | None = None, given: frozenset[str] = frozenset(), **options: int) -> RunConfig:

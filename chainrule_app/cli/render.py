@@ -1,0 +1,295 @@
+"""How the command line shows a result: a table, CSV, lines, JSON or files. The one place that does it for all verbs.
+
+- A table is aligned by its first rows and streamed; the facts and figures about all rows follow it.
+- `--json` prints an object a row. Figures and facts of all rows are one more object: on standard error, so that
+  standard output has rows alone, or on standard output if a result has no rows.
+- Images, sounds and music go into files, and a line on standard error names them.
+"""
+
+import csv
+import gzip
+import heapq
+import io
+import json
+import math
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from chainrule.files import write_bytes
+from chainrule_app.results import Column, Report, Result, table_lines
+from chainrule_app.tasks.display import counted, csv_line, dump_json, plain_value
+from chainrule_app.tasks.output import save_figure, write_images, write_music, write_page, write_sounds
+
+_ROWS = (".csv", ".tsv", ".npy", ".parquet")  # formats that hold rows and nothing else
+_UNWRITTEN = (".arrow", ".bz2", ".feather", ".ods", ".xls", ".xlsx", ".xz", ".zip", ".zst")
+
+
+def show(
+    result: Result,
+    *,
+    json: bool = False,
+    csv: bool = False,
+    ranked: bool = False,
+    top: int | None = None,
+    out: Path | None = None,
+) -> None:
+    if ranked or top is not None:
+        result = _ranked(result, top)
+    elif result.form == "figures" and not csv and out is None:
+        result = result.per("file")
+    form = "csv" if csv and not json else result.form
+    if form in ("images", "sounds", "music"):
+        _write_media(result, form, out, json=json)
+    elif out is not None:
+        _write(result, form, out, json=json)
+    elif json:
+        _print_lines(_json_lines(result))
+        say(result.notes())
+    else:
+        _print_lines(_lines(result, form))
+        if form in ("csv", "cells"):
+            say(figure_lines(result))
+        elif form in ("lines", "texts"):
+            say(result.notes())
+
+
+def write_plot(result: Result, out: Path) -> None:
+    """Write the plot of a result in the format that the file name asks for."""
+    save_figure(result.plot(), out)
+    say([f"{out}{_seed(result)}"])
+
+
+def show_report(report: Report, out: Path | None, *, json: bool) -> None:
+    named = {"page": str(out)} if report.page and out is not None else {}
+    if report.page and out is not None:
+        write_page(out, report.page)
+    if json:
+        print(dump_json(report.findings | named))
+    else:
+        _print_lines(chain(report.lines, (f"page: {page}" for page in named.values())))
+
+
+def _ranked(result: Result, top: int | None) -> Result:
+    if not result.columns and result.views:
+        raise ValueError(
+            f"--{'sort' if top is None else 'top'}: these figures describe the whole, without rows to sort: "
+            f"use --per {' or --per '.join(name for name in result.views if name != 'file')}"
+        )
+    if not result.rank:
+        raise ValueError(f"--{'sort' if top is None else 'top'}: these rows have no rank: leave it out")
+    if top is None:
+        return result.top()
+    index = result.names.index(result.rank)
+    best = heapq.nlargest(top, result.stream(), key=lambda row: row[index])  # the others are not kept
+    return result.with_rows(best)
+
+
+def _lines(result: Result, form: str) -> Iterator[str]:
+    """Render a result as lines for people."""
+    if form in ("csv", "cells"):
+        yield from map(csv_line, _csv(result, header=form == "csv"))
+    elif form == "lines":
+        index = result.names.index(result.main)
+        yield from (str(row[index]) for row in result.stream())
+    elif form == "texts":
+        texts = result.values
+        for number, text in enumerate(texts, 1):
+            yield from (f"=== sample {number} of {len(texts)} ===", text) if len(texts) > 1 else (text,)
+    else:
+        if result.columns:
+            yield from table_lines(result.columns, result.stream(), cell_width(), line_width=cell_width())
+        yield from figure_lines(result)
+
+
+def _json_lines(result: Result) -> Iterator[str]:
+    for row in result.stream():
+        cells = zip(result.columns, row, strict=True)
+        yield dump_json({column.name: plain_value(column.value(cell), cell) for column, cell in cells})
+    facts = {name: plain_value(value, value) for name, value in (result.summary | result.about).items()}
+    if not result.columns:
+        yield dump_json(facts)
+    elif facts:
+        say([dump_json(facts)])
+
+
+def _csv(result: Result, *, header: bool) -> Iterator[list[str]]:
+    """Return the visible cells; a vector has one cell per number."""
+    visible = [index for index, column in enumerate(result.columns) if column.shown]
+    first = next(result.rows(), None)
+    if header:
+        yield [
+            name
+            for index in visible
+            for name in _csv_names(result.columns[index], () if first is None else getattr(first[index], "shape", ()))
+        ]
+    for row in result.stream():
+        yield [cell for index in visible for cell in _csv_cells(row[index])]
+
+
+def _csv_names(column: Column, shape: tuple[int, ...]) -> list[str]:
+    name = column.heading or column.name
+    return [f"{name}{number}" for number in range(shape[0])] if len(shape) == 1 else [name]
+
+
+def _csv_cells(value: Any) -> list[str]:
+    if getattr(value, "ndim", 0) == 1:
+        return [f"{number:.9g}" for number in value.tolist()]
+    if isinstance(value, dict | list):
+        return [json.dumps(value, ensure_ascii=False)]
+    return ["" if value is None else str(value)]
+
+
+def checked_out(out: Path | None, *suffixes: str, flag: str = "--out", json: bool = False) -> None:
+    """Reject an output file that cannot be written, before anything is computed."""
+    if out is None:
+        return
+    name = _format_of(out)
+    if suffixes and not out.name.lower().endswith(suffixes):
+        raise ValueError(f"{flag} {out}: expected a name that ends in {' or '.join(suffixes)}")
+    if name.endswith(_UNWRITTEN):
+        raise ValueError(
+            f"{flag} {out}: this format is not written: choose .csv, .tsv, .jsonl, .txt, .parquet or .npy, any of them "
+            "also with .gz"
+        )
+    if out.is_dir():
+        raise ValueError(f"{flag} {out}: this is a directory; name a file in it")
+    if not out.resolve().parent.is_dir():
+        raise FileNotFoundError(f"{flag} {out}: no directory {out.parent}: create it first")
+    if json and name.endswith(_ROWS):
+        raise ValueError(f"{flag} {out}: this format cannot hold JSON: leave out --json, or name the file .jsonl")
+
+
+def _write_media(result: Result, form: str, out: Path | None, *, json: bool) -> None:
+    files = {"images": write_images, "sounds": write_sounds, "music": write_music}[form](result, out)
+    if json:
+        _print_lines(_json_lines(result.replaced(result.main, "file", [str(file) for file, _ in files])))
+    else:
+        lines = dict.fromkeys(f"{file}: {about}{_seed(result)}" for file, about in files)
+        say(chain(lines, result.notes()))
+
+
+def _write(result: Result, form: str, out: Path, *, json: bool) -> None:
+    name, rows = _format_of(out), 0
+
+    def noted() -> Iterator[Sequence[Any]]:
+        nonlocal rows
+        for row in result.stream():
+            rows += 1
+            yield row
+
+    content = _file_content(result.with_rows(noted()), form, name, json=json)
+    write_bytes(out, gzip.compress(content) if out.name.lower().endswith(".gz") else content)
+    say([f"{out}: {counted(rows, 'row')}{_seed(result)}"])
+    if not json:
+        say(figure_lines(result) if result.form == "table" and name.endswith(_ROWS) else result.notes())
+
+
+def _format_of(out: Path) -> str:
+    """Return the name whose end tells the format: x.csv of X.csv.gz."""
+    return out.name.lower().removesuffix(".gz")
+
+
+def _file_content(result: Result, form: str, name: str, *, json: bool) -> bytes:
+    if name.endswith((".npy", ".parquet")):
+        file = io.BytesIO()
+        if name.endswith(".npy"):
+            import numpy as np
+
+            np.save(file, result.to_numpy())
+        else:
+            result.to_polars().write_parquet(file)
+        return file.getvalue()
+    if json or name.endswith((".json", ".jsonl")):
+        lines = _json_lines(result)
+    elif name.endswith(".tsv") and form != "lines":
+        text = io.StringIO()
+        csv.writer(text, delimiter="\t", lineterminator="\n").writerows(_csv(result, header=form != "cells"))
+        lines = iter([text.getvalue().removesuffix("\n")])
+    else:
+        tabular = name.endswith((".csv", ".tsv")) and form in ("table", "figures", "texts")
+        lines = _lines(result, "csv" if tabular else form)
+    return "".join(f"{line}\n" for line in lines).encode("utf-8", "replace")
+
+
+def _seed(result: Result) -> str:
+    return f" (seed {result.about['seed']})" if "seed" in result.about else ""
+
+
+def _print_lines(lines: Iterator[str]) -> None:
+    for line in lines:
+        print(line)
+
+
+def say(lines: Iterable[str]) -> None:
+    """Print lines for people on standard error."""
+    for line in lines:
+        print(line, file=sys.stderr)
+
+
+_ACRONYMS = {word.lower(): word for word in ("BLEU", "CRPS", "ELBO", "F1", "KL", "MAE", "RMSE")}
+
+
+def cell_width() -> int | None:
+    """Return the width limit of a cell: the terminal's, none for a file."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def figure_lines(result: Result) -> Iterator[str]:
+    """Render the figures, facts and notes of a result; nested figures become tables."""
+    figures = {name: value for name, value in result.summary.items() if value is not None}
+    plain = {_words(name): _figure(value) for name, value in figures.items() if not isinstance(value, dict | list)}
+    if plain and result.columns:
+        yield ", ".join(f"{name} {value}" for name, value in plain.items())
+    elif plain:
+        size = max(map(len, plain))
+        yield from (f"{name:<{size}}  {value}" for name, value in plain.items())
+    for name, value in figures.items():
+        if isinstance(value, dict | list) and value:
+            yield f"{_words(name)}:"
+            yield from (f"  {line}" for line in _nested(value))
+    yield from (f"{_words(name)}: {value}" for name, value in result.about.items())
+    yield from result.notes()
+
+
+def _nested(value: dict[str, Any] | list[Any]) -> Iterator[str]:
+    """Render a mapping of mappings, or a list of them, as a table; anything else line by line."""
+    rows = list(value.values()) if isinstance(value, dict) else value
+    if all(isinstance(row, dict) for row in rows):
+        named = isinstance(value, dict)
+        # Of a matrix the columns are data, as its rows are.
+        matrix = isinstance(value, dict) and all(row.keys() == value.keys() for row in rows)
+        columns = {name: [row.get(name) for row in rows] for row in rows for name in row}
+        headings = [Column("")] * named + [
+            Column(name, _digits(cells), heading=name if matrix else _words(name)) for name, cells in columns.items()
+        ]
+        yield from table_lines(headings, zip(*[list(value)] * named, *columns.values(), strict=True), cell_width())
+    elif isinstance(value, dict):
+        yield from (f"{name}  {_figure(part)}" for name, part in value.items())
+    else:
+        yield ", ".join(map(_figure, value))
+
+
+def _words(name: str) -> str:
+    return " ".join(_ACRONYMS.get(word, word) for word in name.split("_"))
+
+
+def _digits(values: Sequence[Any]) -> int | None:
+    """Choose the decimals that suit numbers of similar size; None if their sizes differ."""
+    sizes = [abs(value) for value in values if isinstance(value, float) and value and math.isfinite(value)]
+    if not sizes:
+        return 4
+    index = math.floor(math.log10(max(sizes)))
+    if index < -6 or max(sizes) / min(sizes) > 1e4:
+        return None
+    return max(0, min(4, 5 - index)) if index >= -1 else 3 - index
+
+
+def _figure(value: Any) -> str:
+    if isinstance(value, float):
+        digits = _digits([value])
+        return f"{value:.4g}" if digits is None else f"{value:,.{digits}f}"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

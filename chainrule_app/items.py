@@ -1,0 +1,182 @@
+"""Items of data in memory: what may be one, and how it is written to a file."""
+
+import csv
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from chainrule_app import frames
+from chainrule_app.heavy import np
+from chainrule_app.readers.gather import paths_of
+from chainrule_app.readers.text import STDIN
+
+_LOUDEST = 2.0  # amplitude of a sound; what is above 1 is cut
+EXPECTED = "expected a path, a frame, an array, or a list of strings, pairs or arrays"
+
+
+def existing(path: str, name: str) -> str:
+    if not path:
+        raise ValueError(f"{name}: {EXPECTED}, got an empty string")
+    if path != STDIN and ("\n" in path or not all(Path(each).exists() for each in paths_of(path))):
+        raise FileNotFoundError(f"{path[:80]!r}: no such file; pass a text in memory in a list, or to fit as text=...")
+    return path
+
+
+def texts_of(data: Any) -> list[str]:
+    """Check that in-memory data are strings, and list them."""
+    if hasattr(data, "columns"):
+        raise ValueError(f"data: expected a path or strings, got {type(data).__name__}: pass one of its columns")
+    texts = list(items_of(data))
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise ValueError(f"data index {number}: expected a path or strings, got {text!r:.80}")
+    return texts
+
+
+def items_of(data: Any, name: str = "data") -> Iterator[Any]:
+    """Iterate over the items of data in memory; raise ValueError if it is empty."""
+    opened = hasattr(data, "read")
+    if isinstance(data, Mapping | bytes | bytearray | Set) or not isinstance(data, Iterable) or opened:
+        remedy = ": pass columns as pandas.DataFrame(data)" if isinstance(data, Mapping) else ": pass its path" * opened
+        raise ValueError(f"{name}: {EXPECTED}, got {type(data).__name__}{remedy}")
+    items = iter(data)
+    for first in items:
+        return chain((first,), items)
+    raise ValueError(f"{name}: expected at least one row, got none")
+
+
+def is_dataset(data: Any) -> bool:
+    """Tell if data are a Hugging Face Dataset."""
+    return hasattr(data, "column_names") and hasattr(data, "to_polars") and not frames.is_frame(data)
+
+
+def frame_of(data: Any) -> Any:
+    """Convert a Hugging Face Dataset to a frame of polars, in which numbers of classes are their names."""
+    import polars
+
+    frame = data.to_polars()
+    names = {name: feature.names for name, feature in data.features.items() if hasattr(feature, "names")}
+    return frame.with_columns(
+        polars.col(name).replace_strict(dict(enumerate(classes)), default=None, return_dtype=polars.String)
+        for name, classes in names.items()
+    )
+
+
+def is_clip(item: Any) -> bool:
+    """Tell if an item is a sound of a Hugging Face Dataset, decoded or to be decoded: it has an array and a rate."""
+    return hasattr(item, "get_all_samples") or (isinstance(item, Mapping) and {"array", "sampling_rate"} <= {*item})
+
+
+def samples_of(clips: Iterable[Any], rate: int, name: str) -> Iterator[Any]:
+    """Yield the samples of clips that have one rate."""
+    for number, clip in enumerate(clips):
+        if not is_clip(clip) or clip["sampling_rate"] != rate:
+            raise ValueError(f"{name} index {number}: expected a sound of {rate:,} samples a second, got another")
+        yield clip["array"]
+
+
+def amplitudes_of(sound: Any, where: str) -> Any:
+    """Return a sound as amplitudes: integers of 8, 16 or 32 bits are its samples, as in wav files."""
+    array = np.asarray(sound)
+    if array.dtype in ("u1", "i2", "i4"):
+        return array / 128.0 - 1 if array.dtype == "u1" else array / -float(np.iinfo(array.dtype).min)
+    if array.dtype.kind != "f" or not (abs(array) <= _LOUDEST).all():
+        got = array.dtype if array.dtype.kind != "f" else f"{abs(array).max():g}"
+        raise ValueError(f"{where}: expected amplitudes from -1 to 1, or int16, got {got}: convert the sound")
+    return array
+
+
+def as_array(data: Any) -> Any:
+    """Convert an array or tensor to NumPy; half precision becomes 32 bits, and what is masked NaN."""
+    if hasattr(data, "detach"):
+        data = data.detach().cpu()
+        data = data.float() if data.dtype.is_floating_point and data.dtype.itemsize < 4 else data
+    return data.astype(float).filled(np.nan) if np.ma.is_masked(data) else np.asarray(data)
+
+
+def words_of(number: int, words: Sequence[str]) -> str:
+    for word in words:
+        if not word or any(blank in word for blank in " \t\r\n"):
+            raise ValueError(f"data index {number}: expected words without blanks, got {word!r:.80}")
+    return "".join(f"{word}\n" for word in words) + "\n"
+
+
+def all_of(kind: type, rows: Iterator[Any], name: str) -> Iterator[Any]:
+    for number, row in enumerate(rows):
+        if not isinstance(row, kind) or (kind is Sequence and isinstance(row, str)):
+            raise ValueError(f"{name} index {number}: expected rows of one kind, got {row!r:.80}")
+        yield row
+
+
+def sentence(name: str) -> Callable[[int, Sequence[Any]], str]:
+    def lines(index: int, pairs: Sequence[Any]) -> str:
+        if all(isinstance(word, str) for word in pairs):
+            return words_of(index, pairs)
+        written = []
+        for pair in pairs:
+            if not (isinstance(pair, Sequence) and len(pair) == 2 and all(map(_is_word, pair))):
+                raise ValueError(
+                    f"{name} index {index}: expected sentences of pairs of a word and a tag, got {pair!r:.80}"
+                )
+            written.append(f"{pair[0]}\t{pair[1]}\n")
+        return "".join(written) + "\n"
+
+    return lines
+
+
+def _is_word(part: Any) -> bool:
+    return isinstance(part, str) and part != "" and part == part.strip() and "\t" not in part and "\n" not in part
+
+
+def pair_of(name: str, *, one_line: bool) -> Callable[[int, Sequence[Any]], list[str]]:
+    def parts(index: int, pair: Sequence[Any]) -> list[str]:
+        if len(pair) != 2 or None in pair:
+            raise ValueError(
+                f"{name} index {index}: expected strings or pairs of strings, got {len(pair)} values: {pair!r:.80}"
+            )
+        texts = list(map(str, pair))
+        if one_line and any("\t" in text or "\n" in text for text in texts):
+            raise ValueError(f"{name} index {index}: expected a source and a target in one line each, got {pair!r:.80}")
+        return texts
+
+    return parts
+
+
+def png_of(image: Any, name: str) -> bytes:
+    from chainrule_app.readers.images.source import png
+
+    if image.dtype != "uint8" or image.ndim not in (2, 3):
+        raise ValueError(f"{name}: expected images (H, W) or (H, W, 3) of uint8, got {image.dtype} {image.shape}")
+    return png(image)
+
+
+def write_text(file: Path, pieces: Iterable[str]) -> Path:
+    with file.open("w", encoding="utf-8", newline="") as opened:
+        opened.writelines(pieces)
+    return file
+
+
+def write_csv(file: Path, names: Sequence[str] | None, rows: Iterable[Sequence[Any]]) -> Path:
+    with file.open("w", encoding="utf-8", newline="") as opened:
+        writer = csv.writer(opened, lineterminator="\n")
+        if names is not None:
+            writer.writerow(names)
+        writer.writerows(rows)
+    return file
+
+
+def labelled_columns(frame: Any, texts: Sequence[str], text_column: str) -> dict[str, str]:
+    """Name the columns of texts and labels, so that the first row of the file is known to be a header."""
+    from chainrule_app.readers.labelled.labelled_file import LABEL_NAMES, TEXT_NAMES
+
+    def usual(names: Sequence[str]) -> list[str]:
+        return [name for name in frame.columns if name.lower() in names]
+
+    named = [text_column] if text_column in frame.columns else usual(TEXT_NAMES)
+    named = named or sorted(texts, key=lambda name: -frame[name].n_unique())
+    if not named:
+        return {}
+    rest = [name for name in frame.columns if name != named[0]]
+    labels = [name for name in usual(LABEL_NAMES) if name in rest] or (rest if len(rest) == 1 else [])
+    return {"text_column": named[0]} | ({"label_column": labels[0]} if labels else {})

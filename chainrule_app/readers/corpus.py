@@ -1,0 +1,268 @@
+"""A text file becomes symbols on disk: a training part and a held-out part, and the vocabulary of the first."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from chainrule._typed_json import read_fields
+from chainrule.data._characters import ByteVocabulary, CharVocabulary, WordVocabulary
+from chainrule.data._subwords import BPEVocabulary, read_tokenizer
+from chainrule.data._vocabulary import Ids, Vocabulary, token_dtype
+from chainrule.files import load_record
+from chainrule_app.readers.store import FORMAT, Store, StoreWriter
+from chainrule_app.readers.stored_tokens import StoredTokens
+from chainrule_app.readers.text import Part, Progress, no_progress, open_source, split_by_position
+
+MANIFEST = "corpus.json"
+READINGS = ("stream", "lines")
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A prepared corpus: a folder with symbols on disk.
+
+    Attributes:
+        directory: the folder.
+        vocabulary: fitted on the training part alone.
+        train: the symbols of the training part.
+        valid: the symbols of the held-out part.
+        manifest: content of corpus.json.
+    """
+
+    directory: Path
+    vocabulary: Vocabulary
+    train: StoredTokens
+    valid: StoredTokens
+    manifest: dict[str, Any]
+
+    @property
+    def level(self) -> str:
+        """Unit that a symbol represents: char, byte, word or bpe."""
+        return self.vocabulary.level
+
+    @property
+    def reading(self) -> str:
+        """Mode of reading the text: as one `stream`, or as `lines` that each end in `<eos>`."""
+        return str(self.manifest["options"]["reading"])
+
+    def summary(self) -> dict[str, Any]:
+        """Level, reading, vocabulary size, counts of both parts, the fingerprint of the source and the options."""
+        return {"level": self.level, "reading": self.reading, "vocabulary_size": len(self.vocabulary)} | {
+            name: self.manifest[name] for name in ("train", "valid", "source", "validation", "options")
+        }
+
+
+def prepare_corpus(
+    source: str | Path | None,
+    directory: str | Path,
+    *,
+    level: str = "char",
+    reading: str = "stream",
+    validation: str | Path | None = None,
+    validation_fraction: float = 0.05,
+    vocabulary_size: int | None = None,
+    min_count: int = 1,
+    split_punctuation: bool = False,
+    tokenizer: str | Path | None = None,
+    vocabulary: Vocabulary | None = None,
+    progress: Progress | None = None,
+) -> Corpus:
+    r"""Split a text, fit the vocabulary, and write its symbols to disk, in memory that does not grow with the text.
+
+    The last `validation_fraction` of the file is held out, cut at a line end. A folder that already holds this very
+    corpus (same content, same options) is used as it is; anything else, a half-written corpus included, is replaced.
+
+    Args:
+        source: a UTF-8 text file (any file at level byte); `None` for the text built into CPython.
+        directory: the folder to write to.
+        level: unit that a symbol represents: char, byte, word or bpe.
+        reading: `stream` reads the text as one sequence; `lines` reads each line as a sequence that ends in `<eos>`.
+        validation: a validation file; by default a part of `source` is held out.
+        validation_fraction: the part of `source` to hold out, in (0, 1).
+        vocabulary_size: largest number of symbols, `<unk>` and `<eos>` included; not at level byte.
+        min_count: a symbol (for bpe: a pair to merge) seen less often in training is not in the vocabulary.
+        split_punctuation: at level word, whether punctuation marks are separate words; see `WordVocabulary`.
+        tokenizer: a tokenizer.json whose symbols are used at level bpe instead of fitted ones; see `read_tokenizer`.
+        vocabulary: of another corpus of this level and reading; one is made of the text by default.
+        progress: called with a stage, bytes done and bytes to do.
+
+    Raises:
+        ValueError: an option out of range, an empty file, a directory, no text (NUL bytes, invalid UTF-8), or too few
+            lines. FileNotFoundError: there is no such file.
+    """
+    progress = progress or no_progress
+    options = {
+        "level": level,
+        "reading": reading,
+        "validation_fraction": None if validation is not None else validation_fraction,
+        "vocabulary_size": vocabulary_size,
+        "min_count": min_count,
+        "split_punctuation": split_punctuation,
+    }
+    _check_options(level, reading, validation_fraction, vocabulary_size, min_count)
+    if split_punctuation and level != "word":
+        raise ValueError(f"split_punctuation: it splits words, got level {level!r}: use level='word'")
+    by_lines = reading == "lines"
+    if tokenizer is not None and level != "bpe":
+        raise ValueError(f"tokenizer: its symbols are of level bpe, got level {level!r}: use level='bpe'")
+    if vocabulary is not None and (vocabulary.level, vocabulary.eos is not None) != (level, by_lines):
+        other = f"level {vocabulary.level} with{'out' * (vocabulary.eos is None)} <eos>"
+        raise ValueError(f"vocabulary: expected one of level {level}, for the reading {reading!r}, got {other}")
+    text = open_source(source)
+    held_out = None if validation is None else open_source(validation)
+    settings = {
+        "format": FORMAT,
+        "source": text.fingerprint(progress),
+        "validation": held_out and held_out.fingerprint(progress),
+        "tokenizer": None if tokenizer is None else open_source(tokenizer).fingerprint(),
+        "options": options,
+    }
+    directory = Path(directory)
+    existing = _open_same(directory, settings)
+    if existing is not None and (vocabulary is None or vocabulary.to_json() == existing.vocabulary.to_json()):
+        return existing
+    strict = not LEVELS[level].reads_any_bytes
+    whole = Part(text, 0, text.size)
+    if held_out is not None:
+        train, valid = whole, Part(held_out, 0, held_out.size)
+    else:
+        try:
+            train, valid = split_by_position(text, validation_fraction, at_line_end=by_lines)
+        except ValueError:
+            for _ in whole.text(strict=strict):
+                pass  # raises where it is no text at all, which tells the user more than that it has no lines
+            raise
+    if tokenizer is not None:
+        vocabulary = read_tokenizer(tokenizer, eos=by_lines).vocabulary
+    elif vocabulary is None:
+        with closing(train.text(strict=strict, stage="vocabulary", progress=progress)) as chunks:
+            fit = partial(WordVocabulary.fit, split_punctuation=True) if split_punctuation else LEVELS[level].fit
+            vocabulary = fit(chunks, eos=by_lines, vocabulary_size=vocabulary_size, min_count=min_count)
+    with StoreWriter(directory, MANIFEST) as writer:
+        counts = {}
+        for name, part in (("train", train), ("valid", valid)):
+            with closing(part.text(strict=strict, stage=f"{name} symbols", progress=progress)) as chunks:
+                written = _write_tokens(chunks, writer, name, vocabulary, by_lines=by_lines)
+            counts[name] = written | {"bytes": part.stop - part.start}
+        vocabulary.save(writer.path("vocabulary.json"))
+        writer.finish(settings | counts)
+    return open_corpus(directory)
+
+
+def open_corpus(directory: str | Path) -> Corpus:
+    """Open a corpus that `prepare_corpus` wrote.
+
+    Raises:
+        FileNotFoundError: there is no complete corpus.
+        ValueError: it is from a newer version, or a file in it was changed or cut.
+    """
+    store = Store(directory, MANIFEST, "corpus")
+    vocabulary = load_vocabulary(store.directory / "vocabulary.json")
+    with store.checked():
+        _check_manifest(store.manifest, vocabulary)
+        by_lines = store.manifest["options"]["reading"] == "lines"
+        train, valid = (
+            StoredTokens(
+                store,
+                f"{name}.tokens",
+                store.manifest[name]["elements"],
+                len(vocabulary),
+                f"{name}.lines" if by_lines else None,
+                store.manifest[name]["lines"],
+            )
+            for name in ("train", "valid")
+        )
+    return Corpus(store.directory, vocabulary, train, valid, store.manifest)
+
+
+def _check_options(
+    level: str, reading: str, validation_fraction: float, vocabulary_size: int | None, min_count: int
+) -> None:
+    if level not in LEVELS:
+        raise ValueError(f"level: expected one of {', '.join(LEVELS)}, got {level!r}")
+    if reading not in READINGS:
+        raise ValueError(f"reading: expected one of {', '.join(READINGS)}, got {reading!r}")
+    if not 0 < validation_fraction < 1:
+        raise ValueError(f"validation_fraction: expected between 0 and 1, both excluded, got {validation_fraction}")
+    if min_count < 1:
+        raise ValueError(f"min_count: expected at least 1, got {min_count}")
+    if vocabulary_size is not None and vocabulary_size < 3:
+        raise ValueError(f"vocabulary_size: expected at least 3, got {vocabulary_size}")
+
+
+def _open_same(directory: Path, settings: dict[str, Any]) -> Corpus | None:
+    try:
+        corpus = open_corpus(directory)
+    except (FileNotFoundError, ValueError):
+        return None
+    return corpus if all(corpus.manifest.get(name) == value for name, value in settings.items()) else None
+
+
+def _check_manifest(manifest: dict[str, Any], vocabulary: Vocabulary) -> None:
+    options = manifest["options"]
+    if options["reading"] not in READINGS or options["level"] != vocabulary.level:
+        raise ValueError("reading or level")
+    types = dict.fromkeys(("elements", "lines", "unknown", "characters", "bytes"), int)
+    for name in ("train", "valid"):
+        counts = read_fields(types, manifest[name], name)
+        if min(counts.values()) < 0:
+            raise ValueError(f"{name}: expected counts, got {counts}")
+
+
+def _write_tokens(
+    chunks: Iterator[str], writer: StoreWriter, name: str, vocabulary: Vocabulary, *, by_lines: bool
+) -> dict[str, int]:
+    """Write the symbols of a text, and for lines where they start; return how many there are."""
+    characters = unknown = 0
+    ended = True
+    tokens = writer.growing(f"{name}.tokens", token_dtype(len(vocabulary)))
+    offsets = writer.growing(f"{name}.lines", "i8") if by_lines else None
+    if offsets is not None:
+        offsets.append([0])
+
+    def counted() -> Iterator[str]:
+        nonlocal characters
+        for chunk in chunks:
+            characters += len(chunk)
+            yield chunk
+
+    def encoded() -> Iterator[Ids]:
+        yield from vocabulary.encode_chunks(counted())
+        if not ended:  # the last line lacks its newline: every example ends in <eos>
+            yield np.array([vocabulary.eos], dtype=np.int64)
+
+    for ids in encoded():
+        if offsets is not None and len(ids):
+            offsets.append(np.flatnonzero(ids == vocabulary.eos) + (tokens.rows + 1))
+            ended = bool(ids[-1] == vocabulary.eos)
+        tokens.append(ids)
+        if vocabulary.unknown is not None:
+            unknown += int((ids == vocabulary.unknown).sum())
+    lines = 0 if offsets is None else offsets.rows - 1
+    return {"elements": tokens.rows, "lines": lines, "unknown": unknown, "characters": characters}
+
+
+LEVELS: dict[str, type[Vocabulary]] = {
+    "char": CharVocabulary,
+    "byte": ByteVocabulary,
+    "word": WordVocabulary,
+    "bpe": BPEVocabulary,
+}
+
+
+def vocabulary_from_json(content: dict[str, Any]) -> Vocabulary:
+    """Build the vocabulary that `Vocabulary.to_json` described. Nothing in it is executed."""
+    level = content.get("level")
+    if not isinstance(level, str) or level not in LEVELS:
+        raise ValueError(f"level: expected one of {', '.join(LEVELS)}, got {level!r:.80}; the file is damaged")
+    return LEVELS[level].from_json(content)
+
+
+def load_vocabulary(path: str | Path) -> Vocabulary:
+    """Read a vocabulary written by `Vocabulary.save`; see `load_record`."""
+    return load_record(vocabulary_from_json, path)

@@ -1,0 +1,242 @@
+"""A folder or archive of image files, labelled by its sub-folders, or one file."""
+
+import io
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Literal
+
+import numpy as np
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from chainrule_app.readers.images.source import ImageLabels, ImageSource, Pixels, spread_over
+from chainrule_app.readers.kinds import IMAGES
+from chainrule_app.readers.members import LARGEST, Member, Members
+
+# Pillow looks at the content, not at the name, and would start Ghostscript on PostScript that is named 0.png.
+FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
+Colour = Literal["grey", "rgb"]
+Fit = Literal["crop", "pad", "stretch"]
+_DEEP = ("I;16", "I;16B", "I;16L", "I;16N", "I")  # grey of 16 bits, as Pillow may call it
+_MOST_PIXELS = 1 << 26  # of an image file
+_BYTE = 257  # values of 16 bits to one of 8
+_SAID = {
+    "1": "black and white",
+    "L": "grey",
+    "RGB": "colours",
+    "P": "a palette with transparency",
+    "RGBA": "colours and transparency",
+    "LA": "grey and transparency",
+    "CMYK": "CMYK colours",
+    "PA": "a palette and transparency",
+    "F": "grey of real numbers",
+}
+_TRANSPARENT = ("RGBA", "LA", "PA", "P")  # a palette without transparency is read as colours
+_SIXTEEN = "grey of 16 bits"
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Conversion of an image file to pixels."""
+
+    # (height, width) to which every image is cut and scaled; `None` where all have one size
+    size: tuple[int, int] | None = None
+    # mode to convert every image to; `None` where all have one mode. Transparent pixels become white
+    colour: Colour | None = None
+    # how an image of another shape becomes `size`: "crop" scales it and cuts off what sticks out at two sides, "pad"
+    # scales it and adds black bars, "stretch" scales height and width apart
+    fit: Fit = "crop"
+
+    def image(self, file: BinaryIO, label: str) -> tuple[Pixels, str]:
+        """Return an image (C, H, W) of values up to 255, and its mode: "1" if stored in black and white only."""
+        content = file.read(LARGEST + 1)
+        if len(content) > LARGEST:
+            raise ValueError(f"{label}: expected an image file of at most {LARGEST >> 20} MiB, got more: scale it")
+        image, mode = _in_known_mode(_opened(content, label), label)
+        image = self._in_colour(image, mode)
+        if image.mode not in ("L", "RGB"):
+            remedy = " (in training, --colour rgb does it)" if self.colour is None and mode != "F" else ""
+            raise ValueError(f"{label}: {_SAID.get(mode, mode)}: expected grey or RGB of 8 bits: convert it{remedy}")
+        if self.size is not None:
+            height, width = self.size
+            image = _FITS[self.fit](image, (width, height), Image.Resampling.LANCZOS)
+        pixels = np.asarray(image, np.uint8)
+        return (pixels[None] if pixels.ndim == 2 else np.ascontiguousarray(pixels.transpose(2, 0, 1))), mode
+
+    def _in_colour(self, image: Image.Image, mode: str) -> Image.Image:
+        wanted = "L" if self.colour == "grey" else "RGB"
+        if self.colour is not None and mode in _TRANSPARENT:
+            image = image.convert("RGBA")
+            return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert(wanted)
+        if self.colour is not None and mode != "F":
+            return image.convert(wanted)
+        return image.convert("L") if mode == "1" else image
+
+
+def _opened(content: bytes, label: str) -> Image.Image:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(io.BytesIO(content), formats=FORMATS) as file:
+                if file.width * file.height > _MOST_PIXELS:  # of four bytes each, and copied
+                    raise ValueError(f"{file.width * file.height:,} pixels, more than {_MOST_PIXELS:,}")
+                file.load()
+                frames = getattr(file, "n_frames", 1)
+                ImageOps.exif_transpose(file, in_place=True)  # which copies nothing where it need not turn
+                image: Image.Image = file
+    except Exception as error:  # what a damaged file makes a decoder raise is anyone's guess
+        formats = ", ".join(FORMATS)
+        reason = f"expected {formats}, got another format" if isinstance(error, UnidentifiedImageError) else error
+        raise BadImageError(f"{label}: cannot be read ({reason})") from None
+    if frames > 1:
+        raise ValueError(f"{label}: expected one image, got {frames}, such as an animation: split it into files")
+    return image
+
+
+def _in_known_mode(image: Image.Image, label: str) -> tuple[Image.Image, str]:
+    """Return an image and its mode: transparency becomes an alpha mode, other palettes RGB, and 16 bits 8."""
+    mode = image.mode
+    if mode in _DEEP:
+        return _eight_bits(image, label), _SIXTEEN
+    if mode in ("1", "L", "RGB") and "transparency" in image.info:
+        mode = "RGBA" if mode == "RGB" else "LA"
+        return image.convert(mode), mode
+    if mode == "P" and "transparency" not in image.info:
+        return image.convert("RGB"), "RGB"
+    return image, mode
+
+
+def _eight_bits(image: Image.Image, label: str) -> Image.Image:
+    values = np.asarray(image)
+    if values.min() < 0 or values.max() >= 1 << 16:
+        raise ValueError(f"{label}: grey of 32 bits: expected grey or RGB of 8 or 16 bits: convert it")
+    whole, rest = np.divmod(values.astype(np.uint16), _BYTE)  # no wider: an image may have 89 million pixels
+    return Image.fromarray((whole + (rest > _BYTE // 2)).astype(np.uint8))
+
+
+_FITS: dict[Fit, Callable[..., Image.Image]] = {
+    "crop": ImageOps.fit,
+    "pad": ImageOps.pad,
+    "stretch": Image.Image.resize,
+}
+
+
+class BadImageError(ValueError):
+    """A file that should be an image and cannot be read as one."""
+
+
+class ImageFolder(ImageSource):
+    """The image files of a folder or archive and its sub-folders, by name; each is looked at before anything else."""
+
+    kind = "folder"
+
+    def __init__(
+        self,
+        path: Path,  # the folder, a .zip or .tar file, or an image file
+        *,
+        labelled: bool | None = None,  # whether the sub-folders are labels; None looks
+        reading: Reading | None = None,  # how files become pixels
+        skip_bad: bool = False,  # leave out unreadable files instead of raising an error
+        black_and_white: int = 2,  # levels of images stored in black and white alone: 0 and the highest
+    ):
+        self.path, self.name, self.label = path, path.resolve().name, str(path)
+        self._reading = reading or Reading()
+        self._members = images_in(path)
+        files = sorted(self._members.files, key=lambda file: file.name.split("/"))
+        parents = _labels_of(files, archive=path.is_file(), labelled=labelled, path=path)
+        self._levels = black_and_white if self._survey(files, skip_bad) == "1" and self._reading == Reading() else 256
+        if parents is not None:
+            names = tuple(sorted(set(parents.values())))
+            places = {name: index for index, name in enumerate(names)}
+            numbers = np.array([places[parents[file.name]] for file in self._files], np.int64)
+            self.labels = ImageLabels(numbers, names)
+
+    @property
+    def levels(self) -> int:
+        return self._levels
+
+    def blocks(self) -> Iterator[Pixels]:
+        rows = self._rows_of_a_block()
+        for start in range(0, self.count, rows):
+            files = self._files[start : start + rows]
+            block = np.stack([self._pixels(file)[0] for file in files])
+            yield spread_over(block, self._levels)
+
+    def fingerprint(self) -> dict[str, Any]:
+        return self._members.fingerprint()
+
+    def called(self, index: int) -> str:
+        return self._files[index].name
+
+    def _pixels(self, file: Member) -> tuple[Pixels, str]:
+        with file.open() as content:
+            return self._reading.image(content, file.label)
+
+    def _survey(self, files: list[Member], skip_bad: bool) -> str:
+        """Look at every file once: which can be read, and whether they agree; return their mode."""
+        skipped = []
+        readable: list[Member] = []
+        first: tuple[Member, str] | None = None
+        for file in files:
+            try:
+                pixels, mode = self._pixels(file)
+            except BadImageError as error:
+                if skip_bad:
+                    skipped.append(file.name)
+                    continue
+                raise ValueError(f"{error}: remove it, or pass --skip-bad") from None
+            if first is None:
+                first, (channels, height, width) = (file, mode), pixels.shape
+                self.shape = (channels, height, width)
+            _same_mode(file, mode, first, self._reading.colour)
+            if pixels.shape != self.shape:
+                _, height, width = self.shape
+                raise ValueError(
+                    f"{file.label}: {pixels.shape[1]}×{pixels.shape[2]} pixels, but {first[0].label} has "
+                    f"{height}×{width}: expected one size (height×width): cut and scale them (in training, --size "
+                    f"{height}x{width} does it)"
+                )
+            self.deep += mode == _SIXTEEN
+            self.transparent += mode in _TRANSPARENT
+            readable.append(file)
+        if first is None:
+            raise ValueError(f"{self.path}: none of the {len(files)} images can be read: expected at least one")
+        self._files, self.count, self.skipped = readable, len(readable), tuple(skipped)
+        return first[1]
+
+
+def images_in(path: Path) -> Members:
+    """Return the image files of a folder or an archive."""
+    return Members(path, IMAGES, "image")
+
+
+def _same_mode(file: Member, mode: str, first: tuple[Member, str], colour: Colour | None) -> None:
+    if colour is None and mode != first[1]:
+        raise ValueError(
+            f"{file.label}: {_SAID.get(mode, mode)}, but {first[0].label} has {_SAID.get(first[1], first[1])}: "
+            "expected one mode: convert them (in training, --colour grey or --colour rgb does it)"
+        )
+
+
+def _labels_of(files: list[Member], *, archive: bool, labelled: bool | None, path: Path) -> dict[str, str] | None:
+    """Return the label of each file by its name, where there are labels."""
+    if labelled is False:
+        return None
+    parts = {file.name: file.name.removeprefix("./").split("/") for file in files}
+    if archive and len({way[0] for way in parts.values()}) == 1 and min(map(len, parts.values())) > 2:
+        parts = {name: way[1:] for name, way in parts.items()}  # the folder that was packed
+    folders = {name: way[0] for name, way in parts.items() if len(way) > 1}
+    names = sorted(set(folders.values()))
+    if len(folders) == len(files) and (len(names) > 1 or labelled):
+        return folders
+    if labelled and not folders:
+        raise ValueError(f"{path}: expected labels, sub-folders named as they are with the images in them, got none")
+    if labelled or len(names) > 1:
+        outside = next(file for file in files if file.name not in folders)
+        raise ValueError(
+            f"{outside.label}: outside the sub-folders ({', '.join(names):.100}) whose names are the labels: "
+            f"move it into one{'' if labelled else ', or pass --no-labels'}"
+        )
+    return None

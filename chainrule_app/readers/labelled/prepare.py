@@ -1,0 +1,308 @@
+"""Prepare labelled texts on disk: labels and symbols from the training part, then all texts as numbers."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from math import isnan, nan
+from pathlib import Path
+from typing import Any, Self, cast
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from chainrule.data._batches import Batch, Batches, Shuffled, by_length, check_fraction, in_order, split_rows
+from chainrule.files import Record, read_record
+from chainrule.layers._ngrams import NgramScores
+from chainrule_app.readers.labelled.encoded_texts import EncodedTexts, Numbers, TextLevel, TextSymbols
+from chainrule_app.readers.labelled.labelled_file import LabelledFile, LabelledText
+from chainrule_app.readers.store import Store, StoreWriter
+from chainrule_app.readers.text import fingerprint
+from chainrule_app.readers.word_vectors import save_vectors
+
+
+class Labels(Record):
+    """Names of labels and their numbers, 0..C-1, in the order of the names (numbers by their value)."""
+
+    def __init__(self, counts: Mapping[str, int]):
+        if len(counts) < 2 or min(counts.values()) < 1:
+            raise ValueError(
+                f"counts: expected two labels or more, each seen, got {len(counts)} of {dict(counts)!r:.80}"
+            )
+        self.counts = {name: counts[name] for name in sorted(counts, key=_order)}
+        self.names = tuple(self.counts)
+        self._numbers = {name: number for number, name in enumerate(self.names)}
+
+    @classmethod
+    def fit(cls, labels: Iterable[str]) -> Self:
+        """Labels of a training set."""
+        return cls(Counter(labels))
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def encode(self, name: str) -> int:
+        """Return the number of a label."""
+        if name not in self._numbers:
+            raise ValueError(f"the label {name!r:.60} was not seen in training, where there were {self.listed()}")
+        return self._numbers[name]
+
+    def listed(self, most: int = 8) -> str:
+        """Return the names in a line, the first few of many."""
+        listing = ", ".join(name if len(name) <= 24 else name[:23] + "…" for name in self.names[:most])
+        return listing if len(self) <= most else f"{listing}, ... ({len(self)})"
+
+    @property
+    def prior(self) -> tuple[float, ...]:
+        """The share of each in training."""
+        total = sum(self.counts.values())
+        return tuple(count / total for count in self.counts.values())
+
+    def to_json(self) -> dict[str, Any]:
+        return {"format": 1, "counts": self.counts}
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> Self:
+        """Build what `to_json` described; raise ValueError for anything else."""
+        return read_record(cls, {"counts": dict[str, int]}, content)
+
+
+def _order(name: str) -> tuple[bool, float, str]:
+    try:
+        value = float(name)
+    except ValueError:
+        value = nan
+    return (True, 0.0, name) if isnan(value) else (False, value, name)
+
+
+_BATCHES_IN_POOL = 32
+
+
+def labelled_batches(
+    texts: EncodedTexts,
+    labels: Numbers,  # (N,) their numbers
+    batch_size: int,
+    limit: int | None = None,  # longer texts are cut to this many elements
+    seed: int = 0,
+    shard: tuple[int, int] = (0, 1),
+) -> Batches:
+    """Labels given texts, in the order of `Shuffled`, sorted by length in pools of 32 batches."""
+    sort = by_length(texts.lengths)
+    order = Shuffled(
+        len(texts), batch_size, seed, shard, name="texts", sort=sort, pool=_BATCHES_IN_POOL, within_pool=True
+    )
+    return Batches(order, lambda _, rows: _batch(texts, labels, order.own(rows), limit))
+
+
+def labelled_evaluation(
+    texts: EncodedTexts, labels: Numbers, batch_size: int, limit: int | None = None, rows: Numbers | None = None
+) -> Iterator[Batch]:
+    """Every row once, or those with the numbers in `rows`, in order."""
+    lengths = texts.lengths if limit is None else np.minimum(texts.lengths, limit)
+    return (_batch(texts, labels, chosen, limit) for chosen in in_order(len(texts), batch_size, rows, lengths))
+
+
+def _batch(texts: EncodedTexts, labels: Numbers, rows: Numbers, limit: int | None) -> Batch:
+    numbers = torch.from_numpy(np.asarray(labels[rows], dtype=np.int64))
+    return Batch(numbers, context=texts.context(rows, limit), whole=True)
+
+
+_MANIFEST = "labelled.json"
+_COUNTS = "counts"
+_NGRAMS = "ngrams"
+_TOGETHER = 128  # texts whose n-grams are counted together
+_FEWEST = 2  # rows to train on
+
+
+@dataclass(frozen=True)
+class LabelledPart:
+    """Texts of one part."""
+
+    texts: EncodedTexts  # N of them, as numbers
+    labels: Numbers  # (N,) numbers of labels
+    lines: Numbers  # (N,) line of each in its file
+
+    def save(self, writer: StoreWriter, part: str) -> None:
+        """Write all arrays, each as PART.NAME."""
+        self.texts.save(writer, part)
+        writer.array(f"{part}.labels", np.asarray(self.labels, np.int64))
+        writer.array(f"{part}.lines", np.asarray(self.lines, np.int64))
+
+    @classmethod
+    def load(cls, store: Store, part: str, symbols: TextSymbols, labels: Labels) -> "LabelledPart":
+        """Open what `save` wrote; raises ValueError where it is damaged."""
+        texts = EncodedTexts.load(store, part, symbols)
+        numbers = store.array(f"{part}.labels", "i8", (len(texts),), len(labels))
+        return cls(texts, numbers, store.array(f"{part}.lines", "i8", (len(texts),)))
+
+
+@dataclass(frozen=True)
+class LabelledTexts:
+    """A prepared classification."""
+
+    symbols: TextSymbols  # of the texts
+    labels: Labels  # of the classification
+    train: LabelledPart  # to train on
+    valid: LabelledPart  # held out
+    valid_texts: tuple[str, ...]  # held-out texts as written in the file, to show
+    manifest: dict[str, Any]  # content of labelled.json: fingerprints, columns and counts
+
+
+def prepare_labelled(
+    path: str | Path,
+    directory: str | Path,  # created if it is missing; `labelled.json` is the last file written into it
+    *,
+    validation: str | Path | None = None,  # a validation file, with columns found as in the first file
+    validation_fraction: float = 0.1,  # share of the rows that is held out otherwise, drawn from the seed
+    text_column: str | None = None,
+    label_column: str | None = None,
+    level: TextLevel = "word",
+    lower: bool = True,
+    ngrams: bool = True,
+    min_count: int = 2,
+    limit: int = 1024,  # elements after which a text will be cut
+    ngram_order: int = 0,  # symbols of the longest n-grams that naive Bayes of the training part counts; 0 for none
+    seed: int = 0,
+    like: tuple[TextSymbols, Labels] | None = None,  # other texts whose symbols and labels are reused
+    vectors: str | Path | None = None,  # of words, to begin with; see `read_vectors`
+) -> LabelledTexts:
+    """Read labelled texts, hold some out and write both parts as numbers; training texts define the symbols."""
+    check_fraction(validation_fraction)
+    file = LabelledFile(path, text_column=text_column, label_column=label_column)
+    train_rows = _checked(str(path), list(file))
+    if validation is not None:
+        valid_rows = list(
+            LabelledFile(validation, text_column=text_column, label_column=label_column, like=file.columns)
+        )
+    else:
+        labels_of_rows = [{row.label} for row in train_rows]
+        train_rows, valid_rows = split_rows(train_rows, validation_fraction, seed, labels_of_rows)
+    if len(train_rows) < _FEWEST or not valid_rows:
+        raise ValueError(f"{path}: expected at least {_FEWEST} rows to train on and one to hold out: give more rows")
+    if like is not None:
+        symbols, labels = like
+    else:
+        labels, texts = Labels.fit(row.label for row in train_rows), (row.text for row in train_rows)
+        symbols = TextSymbols.fit(texts, level, lower=lower, ngrams=ngrams, min_count=min_count)
+    parts = {
+        "train": encoded_part(train_rows, symbols, labels, str(path)),
+        "valid": encoded_part(valid_rows, symbols, labels, str(validation or path)),
+    }
+    manifest = {
+        "source": fingerprint(path),
+        "validation": None if validation is None else fingerprint(validation),
+        "columns": asdict(file.columns),
+        **{part: part_facts(encoded, limit) for part, encoded in parts.items()},
+        "labels": labels.counts,
+        "symbols": len(symbols),
+    }
+    with StoreWriter(directory, _MANIFEST) as writer:
+        manifest |= save_vectors(vectors, symbols.symbols, writer)
+        for part, encoded in parts.items():
+            encoded.save(writer, part)
+        writer.array(_COUNTS, label_counts(parts["train"], len(symbols), len(labels)))
+        if ngram_order:
+            writer.array(_NGRAMS, ngram_weights(parts["train"], symbols.elements, labels.prior, ngram_order, limit))
+        writer.json("valid.json", {"texts": [row.text for row in valid_rows]})
+        symbols.save(writer.path("symbols.json"))
+        labels.save(writer.path("labels.json"))
+        writer.finish(manifest)
+    return open_labelled(directory)
+
+
+def open_labelled(directory: str | Path) -> LabelledTexts:
+    """Open a folder written by `prepare_labelled`; raises the errors of `Store`."""
+    store = Store(directory, _MANIFEST, "texts")
+    symbols = TextSymbols.load(store.directory / "symbols.json")
+    labels = Labels.load(store.directory / "labels.json")
+    train, valid = (LabelledPart.load(store, part, symbols, labels) for part in ("train", "valid"))
+    with store.checked("valid.json"):
+        texts = tuple(map(str, store.json("valid.json")["texts"]))
+        if len(texts) != len(valid.labels):
+            raise ValueError(f"expected {len(valid.labels)} texts, got {len(texts)}")
+    return LabelledTexts(symbols, labels, train, valid, texts, store.manifest)
+
+
+def load_counts(directory: Path, shape: tuple[int, int]) -> npt.NDArray[np.int64]:
+    """Read the result of `label_counts` from a prepared folder."""
+    return np.array(Store(directory, _MANIFEST, "texts").array(_COUNTS, "i8", shape))
+
+
+def load_ngrams(directory: Path, shape: tuple[int, int]) -> npt.NDArray[np.float32]:
+    """Read the result of `ngram_weights` from a prepared folder."""
+    return np.array(Store(directory, _MANIFEST, "texts").array(_NGRAMS, "f4", shape))
+
+
+def ngram_weights(
+    part: LabelledPart, symbols: int, prior: Sequence[float], order: int, limit: int
+) -> npt.NDArray[np.float32]:
+    """Fit naive Bayes of n-grams: the rows of a `NgramScores`, (rows, C)."""
+    texts = part.texts.without_parts()
+
+    def batches() -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        for batch in labelled_evaluation(texts, part.labels, _TOGETHER, limit):
+            context = cast("dict[str, Tensor]", batch.context)
+            yield context["inputs"], context["lengths"], batch.x
+
+    scores = NgramScores(symbols, len(prior), order)
+    scores.fit(batches, torch.tensor(prior))
+    return scores.table.weight.detach().numpy()
+
+
+def label_counts(part: LabelledPart, symbols: int, labels: int) -> npt.NDArray[np.int64]:
+    """Count the texts of each label in which each symbol occurs, (V, C).
+
+    >>> texts = EncodedTexts.of(["aab", "b"], TextSymbols("char", "ab"))
+    >>> label_counts(LabelledPart(texts, np.array([1, 0]), np.array([1, 2])), symbols=3, labels=2).tolist()
+    [[0, 0], [0, 1], [1, 1]]
+    """
+    counts = np.zeros((symbols, labels), dtype=np.int64)
+    tokens, bags = part.texts.tokens, part.texts.bags
+    for row, label in enumerate(part.labels.tolist()):
+        present = np.unique(tokens.row(row))
+        if bags is not None and len(present):
+            present = np.unique(np.concatenate([bags.row(token) for token in present]))
+        counts[present, label] += 1
+    return counts
+
+
+def encoded_part(rows: Sequence[LabelledText], symbols: TextSymbols, labels: Labels, path: str) -> LabelledPart:
+    """Rows as numbers."""
+    numbers = []
+    for row in rows:
+        try:
+            numbers.append(labels.encode(row.label))
+        except ValueError as error:
+            raise ValueError(f"{path} line {row.line}: {error}") from None
+    texts = EncodedTexts.of((row.text for row in rows), symbols)
+    return LabelledPart(texts, np.array(numbers, dtype=np.int64), np.array([row.line for row in rows], dtype=np.int64))
+
+
+def part_facts(part: LabelledPart, limit: int) -> dict[str, int]:
+    """Counts of a part: rows, elements, empty texts, and texts that are cut."""
+    lengths = part.texts.lengths
+    return {
+        "rows": len(lengths),
+        "elements": int(lengths.sum()),
+        "longest": int(lengths.max(initial=0)),
+        "empty": int((lengths == 0).sum()),
+        "cut": int((lengths > limit).sum()),
+    }
+
+
+def _checked(path: str, rows: list[LabelledText]) -> list[LabelledText]:
+    counts = Counter(row.label for row in rows)
+    if len(counts) == 1:
+        raise ValueError(
+            f"{path}: all {len(rows)} rows have the label {rows[0].label!r:.60}: expected at least two labels; "
+            "is the label in another column (--label-column)?"
+        )
+    if rows and len({row.text for row in rows}) == 1:
+        raise ValueError(f"{path}: all {len(rows)} texts are equal: is the text in another column (--text-column)?")
+    if len(counts) > max(len(rows) // 2, 2):
+        raise ValueError(
+            f"{path}: {len(counts)} different labels in {len(rows)} rows: expected few labels, each seen often: "
+            "is the label in another column (--label-column)?"
+        )
+    return rows

@@ -1,0 +1,349 @@
+"""Music: piano rolls as MIDI files and back, prepared as frames of 88 keys on disk, and batches of them.
+
+`midi_file` writes a piano roll as a file that any player plays, and `read_midi` reads one. A prepared folder holds
+
+music.json                       counts, tempo, fingerprints
+train.frames, valid.frames       the keys of each frame, 11 bytes of 8
+train.pieces, valid.pieces       where pieces begin
+"""
+
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from numpy.typing import ArrayLike
+
+from chainrule.data._batches import Batch, Batches, Shuffled, by_length, in_order, split_rows
+from chainrule.data._vocabulary import Ids
+from chainrule_app.readers.kinds import MIDI
+from chainrule_app.readers.members import LARGEST, Member, Members, read_each
+from chainrule_app.readers.store import Store, StoreWriter
+
+LOWEST, KEYS = 21, 88  # the lowest key of a piano, A0, in MIDI's numbers, and the number of its keys
+_TICKS = 480  # of a quarter note in files written here, or the nearest multiple of its frames below
+_MOST_TICKS = 0x7FFF  # 15 bits
+_VELOCITY = 80
+_USUAL = 500_000  # microseconds of a quarter note where a file names no tempo
+_DRUMS = 9  # the channel of percussion, whose numbers are no pitches
+_NOTE_OFF, _NOTE_ON, _META, _SYSTEM = 0x80, 0x90, 0xFF, (0xF0, 0xF7)
+_TEMPO, _END = 0x51, 0x2F  # kinds of meta events
+_MOST_FRAMES = 1 << 17  # of a piece: four hours of sixteenth notes
+MANIFEST = "music.json"
+FILES_TO_HOLD_OUT_WHOLE = 10
+_POOL = 64  # batches whose pieces are sorted by length
+_LONGEST_HELD_OUT = 4096  # frames of held-out music that are read in one pass
+Roll = npt.NDArray[np.bool_]
+MidiFiles = partial(Members, endings=MIDI, noun="MIDI file")
+
+
+def midi_file(
+    roll: ArrayLike, *, lowest: int = LOWEST, frames_per_quarter: int = 4, quarters_per_minute: int = 120
+) -> bytes:
+    """Return the bytes of a standard MIDI file, format 0, of one piano: a note sounds as long as its key is down.
+
+    Args:
+        roll: (T, D) of 0 and 1: which of D keys are down in each of T frames.
+        lowest: the MIDI number of the first key, 60 for middle C.
+        frames_per_quarter: frames of a quarter note, from 1 to 32,767.
+        quarters_per_minute: the tempo.
+
+    >>> midi_file([[1], [1], [0]], lowest=60)[:14].hex(" ")
+    '4d 54 68 64 00 00 00 06 00 00 00 01 01 e0'
+    """
+    keys = np.asarray(roll)
+    if keys.ndim != 2 or not np.isin(keys, (0, 1)).all():
+        raise ValueError(f"roll: expected (T, D) of 0 and 1, got shape {keys.shape} of {keys.dtype}")
+    if not 0 <= lowest <= lowest + keys.shape[1] - 1 <= 127:
+        raise ValueError(f"lowest: expected all {keys.shape[1]} notes from 0 to 127, got {lowest} for the first")
+    if not 1 <= frames_per_quarter <= _MOST_TICKS:
+        raise ValueError(f"frames_per_quarter: expected 1 to {_MOST_TICKS:,}, got {frames_per_quarter}")
+    if not 4 <= quarters_per_minute <= 60_000_000:
+        raise ValueError(f"quarters_per_minute: expected 4 to 60,000,000, got {quarters_per_minute}")
+    ticks = max(_TICKS // frames_per_quarter, 1)  # of a frame
+    tempo = struct.pack(">I", round(60_000_000 / quarters_per_minute))[1:]  # microseconds of a quarter note, 3 bytes
+    events, waited = [b"\x00\xff\x51\x03" + tempo], 0
+    edge = np.zeros((1, keys.shape[1]), np.int8)
+    changes = np.diff(np.concatenate([edge, keys.astype(np.int8), edge]), axis=0)  # (T + 1, D)
+    for change in changes:
+        for key in np.flatnonzero(change)[np.argsort(change[change != 0], kind="stable")]:  # ends before beginnings
+            status, velocity = (0x90, _VELOCITY) if change[key] > 0 else (0x80, 0)
+            events.append(_variable_length(waited) + bytes((status, lowest + int(key), velocity)))
+            waited = 0
+        waited += ticks
+    events.append(_variable_length(0) + b"\xff\x2f\x00")
+    return _chunk(b"MThd", struct.pack(">HHH", 0, 1, ticks * frames_per_quarter)) + _chunk(b"MTrk", b"".join(events))
+
+
+def _variable_length(value: int) -> bytes:
+    """Seven bits a byte, the highest first; the top bit says that more follow."""
+    parts = [value & 0x7F]
+    while value := value >> 7:
+        parts.append(value & 0x7F | 0x80)
+    return bytes(reversed(parts))
+
+
+def _chunk(kind: bytes, content: bytes) -> bytes:
+    return kind + struct.pack(">I", len(content)) + content
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A MIDI file as a piano roll."""
+
+    roll: Roll  # (T, 88): which keys are down in each frame, from the first note to the last
+    quarters_per_minute: float  # the mean tempo
+    beyond: int  # notes below or above the keys of a piano, which are left out
+
+
+def read_midi(content: bytes, name: str, frames_per_quarter: int = 4) -> Piece:
+    """Read the notes of a standard MIDI file, all instruments on one piano, without percussion and pedals.
+
+    A note begins and ends at the nearest frame and lasts one at least. A key that is struck again is up in the frame
+    before, unless it was struck in that one.
+    """
+    head, tracks = b"", list[bytes]()
+    for place, chunk, data in _chunks(content, name):
+        if (place == 0) != (chunk == b"MThd"):
+            raise ValueError(f"{name}: no MIDI file: expected MThd at its beginning, got {content[:4]!r}")
+        head = head or data
+        tracks += [data] * (chunk == b"MTrk")
+    if len(head) < 6 or not (division := int.from_bytes(head[4:6])):
+        raise ValueError(f"{name}: no MIDI file, or one without a whole header: get it again")
+    if (kind := int.from_bytes(head[:2])) > 1:
+        raise ValueError(f"{name}: format {kind}, of separate pieces: save it as format 0 or 1")
+    # A division in seconds has frames a second, negative, and ticks a frame; its quarter notes last half a second.
+    by_seconds = division >> 15
+    quarter = (256 - (division >> 8)) * (division & 0xFF) / 2 if by_seconds else division
+    notes, tempi = _notes_and_tempi(_events(track, name) for track in tracks)
+    if not len(notes):
+        raise ValueError(f"{name}: expected notes, got none: leave the file out")
+    tempi = [] if by_seconds else sorted(tempi)
+    spans = np.diff([0, *(tick for tick, _ in tempi), notes[:, 1].max()]).clip(0)
+    microseconds = np.average([_USUAL, *(tempo for _, tempo in tempi)], weights=spans if spans.any() else None)
+    on_piano = (notes[:, 2] >= LOWEST) & (notes[:, 2] < LOWEST + KEYS)
+    if not on_piano.any():
+        raise ValueError(f"{name}: expected notes of a piano, {LOWEST} to {LOWEST + KEYS - 1}, got none: transpose it")
+    start, stop = np.floor(notes[on_piano, :2].T * (frames_per_quarter / max(quarter, 1)) + 0.5).astype(np.int64)
+    start, stop, key = start - start.min(), np.maximum(stop, start + 1) - start.min(), notes[on_piano, 2] - LOWEST
+    if (length := int(stop.max())) > _MOST_FRAMES:
+        raise ValueError(f"{name}: {length:,} frames, more than {_MOST_FRAMES:,}: cut the piece, or lower the frames")
+    changes = np.zeros((length + 1, KEYS), np.int32)
+    np.add.at(changes, (start, key), 1)
+    np.add.at(changes, (stop, key), -1)
+    roll = changes.cumsum(0)[:-1] > 0
+    order = np.lexsort((start, key))
+    start, key = start[order], key[order]
+    again = (key[1:] == key[:-1]) & (start[1:] > start[:-1] + 1)
+    roll[start[1:][again] - 1, key[1:][again]] = False
+    return Piece(roll, float(np.clip(6e7 / max(microseconds, 1), 4, 1000)), int((~on_piano).sum()))
+
+
+def _chunks(content: bytes, name: str) -> Iterator[tuple[int, bytes, bytes]]:
+    """Yield the place, kind and data of each chunk."""
+    place = 0
+    while place + 8 <= len(content):
+        kind, size = struct.unpack_from(">4sI", content, place)
+        data = content[place + 8 : place + 8 + size]
+        yield place, kind, data
+        if len(data) < size:
+            raise ValueError(f"{name}: cut short: expected {size:,} bytes, got {len(data):,}: get it again")
+        place += 8 + size
+
+
+def _notes_and_tempi(
+    tracks: Iterable[Iterable[tuple[int, int, bytes]]],
+) -> tuple[npt.NDArray[np.int64], list[tuple[int, int]]]:
+    """Return the (first tick, last tick, number) of all notes, (N, 3), and the (tick, microseconds) of all tempi."""
+    notes, tempi = list[tuple[int, int, int]](), list[tuple[int, int]]()
+    for track in tracks:
+        down, tick = dict[tuple[int, int], int](), 0
+        for tick, status, data in track:
+            key = status & 0x0F, data[0] if data else 0
+            if status == _META:
+                tempi += [(tick, int.from_bytes(data[1:]))] * (data[0] == _TEMPO)
+            elif status & 0xE0 == _NOTE_OFF and key[0] != _DRUMS:
+                notes += [(down.pop(key), tick, key[1])] if key in down else []
+                if status >= _NOTE_ON and data[1]:
+                    down[key] = tick
+        notes += [(began, tick, number) for (_, number), began in down.items()]
+    return np.array(notes, np.int64).reshape(-1, 3), tempi
+
+
+def _events(track: bytes, name: str) -> Iterator[tuple[int, int, bytes]]:
+    """Yield the tick, status and data of each event of a track; the data of a meta event begin with its kind."""
+    tick = place = channel_status = 0
+    try:
+        while place < len(track):
+            wait, place = _number(track, place)
+            tick += wait
+            status = track[place]
+            place += status >> 7
+            if status == _META or status in _SYSTEM:
+                kind = track[place : place + 1] if status == _META else b""
+                size, place = _number(track, place + len(kind))
+                if kind == bytes((_END,)):
+                    return
+                data, place = kind + track[place : place + size], place + size
+            else:
+                status = channel_status = status if status >> 7 else channel_status
+                size = 1 if status & 0xE0 == 0xC0 else 2
+                data, place = track[place : place + size], place + size
+                if not 0x80 <= status < 0xF0 or max(data) >= 0x80:
+                    raise IndexError
+            if place > len(track):
+                raise IndexError
+            yield tick, status, data
+    except (IndexError, ValueError):
+        raise ValueError(f"{name}: damaged at byte {place:,} of a track: get it again") from None
+
+
+def _number(track: bytes, place: int) -> tuple[int, int]:
+    """Read a number as `_variable_length` writes it, and return the place after it."""
+    value = 0
+    for end in range(place + 1, place + 5):
+        value = value << 7 | track[end - 1] & 0x7F
+        if track[end - 1] < 0x80:
+            return value, end
+    raise IndexError
+
+
+@dataclass(frozen=True)
+class Rolls:
+    """Piano rolls one after another."""
+
+    frames: npt.NDArray[np.uint8]  # (T, 11), the 88 keys of each frame as bits
+    offsets: Ids  # (N + 1,) the first frame of each, and T
+
+    @classmethod
+    def load(cls, store: Store, part: str) -> Self:
+        frames = store.array(f"{part}.frames", "u1", (None, KEYS // 8))
+        return cls(frames, store.offsets(f"{part}.pieces", len(frames), shortest=1))
+
+    @property
+    def lengths(self) -> Ids:
+        return np.diff(self.offsets)
+
+    def cut(self, longest: int) -> "Rolls":
+        """Cut each roll into parts of at most `longest` frames."""
+        starts = zip(self.offsets, self.offsets[1:], strict=False)
+        return Rolls(
+            self.frames, np.concatenate([*(np.arange(*bounds, longest) for bounds in starts), self.offsets[-1:]])
+        )
+
+    def roll(self, number: int) -> Roll:
+        """Return one roll, (T, 88)."""
+        return np.unpackbits(self.frames[self.offsets[number] : self.offsets[number + 1]], axis=1).astype(np.bool_)
+
+    def batch(self, numbers: Ids, semitones: Ids | None = None) -> Batch:
+        """Return some of the rolls, each moved by a number of semitones as far as the keyboard allows."""
+        rolls = [self.roll(number) for number in numbers.tolist()]
+        if semitones is not None:
+            rolls = [_moved(roll, by) for roll, by in zip(rolls, semitones.tolist(), strict=True)]
+        lengths = torch.tensor([len(roll) for roll in rolls])
+        x = torch.zeros(len(rolls), int(lengths.max()), KEYS)
+        for row, roll in zip(x, rolls, strict=True):
+            row[: len(roll)] = torch.from_numpy(roll)
+        return Batch(x, lengths=lengths)
+
+
+def _moved(roll: Roll, semitones: int) -> Roll:
+    keys = np.flatnonzero(roll.any(0))
+    if not len(keys):
+        return roll
+    return np.roll(roll, max(min(semitones, KEYS - 1 - int(keys[-1])), -int(keys[0])), axis=1)
+
+
+def music_batches(
+    rolls: Rolls, batch_size: int, longest: int, semitones: int, seed: int, shard: tuple[int, int]
+) -> Batches:
+    """Batches of shuffled parts of pieces, similar lengths together, each moved by up to so many `semitones`."""
+    parts = rolls.cut(longest)
+    lengths = parts.lengths
+    order = Shuffled(len(lengths), batch_size, seed, shard, name="pieces", sort=by_length(lengths), pool=_POOL)
+
+    def batch(step: int, rows: Ids) -> Batch:
+        moves = np.random.default_rng([seed, 1, step]).integers(-semitones, semitones + 1, len(rows))
+        return parts.batch(order.own(rows), order.own(moves))
+
+    return Batches(order, batch)
+
+
+def music_evaluation(rolls: Rolls, batch_size: int) -> Iterator[Batch]:
+    """Every held-out piece once, in parts of at most 4,096 frames."""
+    parts = rolls.cut(_LONGEST_HELD_OUT)
+    order = np.argsort(parts.lengths, kind="stable")
+    return map(parts.batch, in_order(len(order), batch_size, order))
+
+
+def read_piece(file: Member, frames_per_quarter: int) -> Piece:
+    with file.open() as content:
+        data = content.read(LARGEST + 1)
+    if len(data) > LARGEST:
+        raise ValueError(f"{file.label}: expected a MIDI file of at most {LARGEST >> 20} MiB, got more")
+    return read_midi(data, file.label, frames_per_quarter)
+
+
+def prepare_music(
+    source: str | Path,
+    directory: str | Path,
+    *,
+    frames_per_quarter: int,
+    validation: str | Path | None,
+    validation_fraction: float,
+    skip_bad: bool,
+    seed: int,
+) -> dict[str, Any]:
+    """Write piano rolls of MIDI files; of ten files or more some are held out whole, else the end of each."""
+    skipped: list[dict[str, str]] = []
+    tempi: list[float] = []
+    beyond = 0
+
+    def read_all(files: Members) -> list[npt.NDArray[np.uint8]]:
+        nonlocal beyond
+        rolls, read = [], partial(read_piece, frames_per_quarter=frames_per_quarter)
+        for _, piece in read_each(files.files, read, skipped, skip_bad=skip_bad):
+            rolls.append(np.packbits(piece.roll, axis=1))
+            tempi.append(piece.quarters_per_minute)
+            beyond += piece.beyond
+        return rolls
+
+    collection = MidiFiles(source)
+    parts = {"train": read_all(collection), "valid": list[npt.NDArray[np.uint8]]()}
+    quarters_per_minute = round(float(np.median(tempi or [0])))
+    held_out = None if validation is None else MidiFiles(validation)
+    if held_out is not None:
+        parts["valid"] = read_all(held_out)
+    elif len(rolls := parts["train"]) >= FILES_TO_HOLD_OUT_WHOLE:
+        parts["train"], parts["valid"] = split_rows(rolls, validation_fraction, seed)
+    else:
+        ends = [round(len(roll) * (1 - validation_fraction)) for roll in rolls]
+        parts["train"] = [roll[:end] for roll, end in zip(rolls, ends, strict=True) if end]
+        parts["valid"] = [roll[end:] for roll, end in zip(rolls, ends, strict=True) if end < len(roll)]
+    if not all(parts.values()):
+        raise ValueError(f"{source}: expected music to train on and to hold out, got too little: give more")
+    with StoreWriter(directory, MANIFEST) as writer:
+        for part, rolls in parts.items():
+            writer.array(f"{part}.frames", np.concatenate(rolls))
+            writer.array(f"{part}.pieces", np.cumsum([0, *map(len, rolls)], dtype=np.int64))
+        manifest = {
+            "source": collection.fingerprint(),
+            "validation": None if held_out is None else held_out.fingerprint(),
+            "quarters_per_minute": quarters_per_minute,
+            "beyond": beyond,
+            "skipped": skipped,
+            **{part: {"pieces": len(rolls), "frames": sum(map(len, rolls))} for part, rolls in parts.items()},
+        }
+        writer.finish(manifest)
+    return manifest
+
+
+def open_music(directory: str | Path) -> dict[str, Rolls]:
+    """Open a folder written by `prepare_music`, its parts train and valid; raises the errors of `Store`."""
+    store = Store(directory, MANIFEST, "music")
+    return {part: Rolls.load(store, part) for part in ("train", "valid")}

@@ -1,0 +1,383 @@
+"""A file of series: a row for each moment, a column for each series."""
+
+import math
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import datetime, tzinfo
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import numpy.typing as npt
+
+from chainrule_app.readers.delimited import Row
+from chainrule_app.readers.series.frequency import Frequency, clock, complete_dates, fill_in, on_one_clock, spread_out
+from chainrule_app.readers.tables.cell import MISSING, as_date, as_number, is_date_like, is_odd_number, writes_months
+from chainrule_app.readers.tables.table_file import TableFile
+
+MOST_CELLS = 1 << 24
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Part:
+    """The rows of one item, or of a whole file with a column for each series."""
+
+    step: Frequency | None
+    dates: list[datetime]
+    values: Floats
+    known: Floats
+    observed: npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Reader:
+    file: TableFile
+    where: str
+    targets: list[str]
+    covariates: list[str]
+    fill: bool
+
+    def read(self, rows: list[Row], dates: list[datetime], frequency: Frequency | None, what: str = "") -> Part:
+        """Numbers of rows at regular steps; `what` names the item in errors."""
+        where, fill, lines, step = self.where, self.fill, [line for line, _ in rows], None
+        if dates:
+            date_step = Frequency.find(dates, lines, where, gaps=fill, known=frequency)
+            step = frequency if fill and frequency is not None else date_step
+        places = [self.file.names.index(name) for name in self.targets]
+        last = len(rows)
+        while last and all(rows[last - 1][1][index] in MISSING for index in places):
+            last -= 1
+        if not last:
+            raise ValueError(
+                f"{where}: expected values in {what or ', '.join(self.targets):.200}, got empty cells only"
+            )
+        values = _numbers(rows[:last], places, self.targets, where, fill)
+        known_places = [self.file.names.index(name) for name in self.covariates]
+        covariates = _numbers(rows, known_places, self.covariates, where, fill)
+        observed = np.ones(values.shape, dtype=bool)
+        if fill:
+            if step is not None:
+                dates, row_places = complete_dates(dates, lines, step, where)
+                values, covariates = spread_out(values, row_places[:last]), spread_out(covariates, row_places)
+            observed = ~np.isnan(values)
+            values, covariates = fill_in(values, self.targets, where), fill_in(covariates, self.covariates, where)
+        return Part(step, dates, values, covariates, observed)
+
+
+@dataclass(frozen=True)
+class Layout(Part):
+    """All items side by side, see `SeriesFile`."""
+
+    spans: npt.NDArray[np.int64]
+
+
+def lay_out(
+    reader: Reader,
+    rows: list[Row],
+    dates: list[datetime],
+    groups: dict[str, list[int]],
+    frequency: Frequency | None,
+) -> Layout:
+    """Items side by side, by their dates; without dates from the first row on."""
+    parts: dict[str, Part] = {}
+    for name in sorted(groups, key=lambda name: -len(groups[name])):  # the longest tells the step
+        numbers = sorted(groups[name], key=dates.__getitem__) if dates else groups[name]
+        own = [rows[number] for number in numbers]
+        if dates and len(own) < 2:
+            raise ValueError(f"{reader.where} line {own[0][0]}: expected at least two rows of {name!r:.60}, got one")
+        part = reader.read(own, [dates[number] for number in numbers] if dates else [], frequency, name)
+        if part.step is not None and frequency is not None and part.step != frequency:
+            raise ValueError(
+                f"{reader.where} line {own[0][0]}: expected rows {frequency}, as of other items, got rows {part.step} "
+                f"of {name!r:.60}"
+            )
+        frequency = part.step
+        parts[name] = part
+    grid: list[datetime] = []
+    if frequency is not None:
+        grid, last = [min(part.dates[0] for part in parts.values())], max(part.dates[-1] for part in parts.values())
+        most = MOST_CELLS // len(parts)
+        while grid[-1] < last:
+            grid.append(frequency.after(grid[-1]))
+            if len(grid) > most:
+                raise ValueError(
+                    f"{reader.where}: expected at most {MOST_CELLS:,} items × dates, got more up to {last}: keep the "
+                    "last rows, or fewer items"
+                )
+    row_of = {date: row for row, date in enumerate(grid)}
+    starts = []
+    for name in groups:
+        first = parts[name].dates[0] if grid else None
+        if first is not None and first not in row_of:
+            raise ValueError(
+                f"{reader.where}: {name!r:.60} begins at {first}, which is no whole number of steps after {grid[0]}, "
+                f"as rows are {frequency}: move its dates"
+            )
+        starts.append(0 if first is None else row_of[first])
+    ordered = [parts[name] for name in groups]
+    spans = np.array([[start, start + len(part.values)] for start, part in zip(starts, ordered, strict=True)])
+    length = max(start + len(part.known) for start, part in zip(starts, ordered, strict=True))
+    count = len(ordered)
+    if length * count * (1 + len(reader.covariates)) > MOST_CELLS:
+        raise ValueError(f"{reader.where}: expected at most {MOST_CELLS:,} items × rows, got more: keep the last rows")
+    values = np.full((int(spans.max()), count), np.nan)
+    observed = np.zeros(values.shape, dtype=bool)
+    covariates = np.full((length, count, len(reader.covariates)), np.nan)
+    for number, (part, (start, stop)) in enumerate(zip(ordered, spans, strict=True)):
+        values[start:stop, number] = part.values[:, 0]
+        observed[start:stop, number] = part.observed[:, 0]
+        covariates[start : start + len(part.known), number] = part.known
+    return Layout(frequency, grid, values, covariates, observed, spans)
+
+
+def static_cells(
+    rows: list[Row], numbers: list[int], places: list[int], file: TableFile, where: str
+) -> tuple[str, ...]:
+    """Return the cells of an item that are the same in all its rows."""
+    first = rows[numbers[0]][1]
+    for number in numbers:
+        line, cells = rows[number]
+        for index in places:
+            if cells[index] != first[index]:
+                raise ValueError(
+                    f"{where} line {line}, column {file.names[index]!r}: expected {first[index]!r:.60} in all rows of "
+                    f"an item, got {cells[index]!r:.60}: name it with --covariates, if it changes"
+                )
+    return tuple(first[index] for index in places)
+
+
+def _numbers(rows: list[tuple[int, list[str]]], places: list[int], names: list[str], where: str, fill: bool) -> Floats:
+    """Return the numbers of some columns; NaN for an empty cell where those will be filled in."""
+    numbers = np.full((len(rows), len(places)), np.nan)
+    for row, (line, cells) in enumerate(rows):
+        for column, index in enumerate(places):
+            cell = cells[index]
+            empty = cell in MISSING
+            if empty and fill:
+                continue
+            number = None if empty else as_number(cell)
+            if number is None or not math.isfinite(number):
+                expected = "a value, got an empty cell" if empty else f"a finite number, got {cell!r:.80}"
+                plain = "write it with a point, without a unit" if is_odd_number(cell) else "write a number"
+                remedy = "train with --fill to have it filled in" if empty else plain
+                raise ValueError(f"{where} line {line}, column {names[column]!r}: expected {expected}: {remedy}")
+            numbers[row, column] = number
+    for name, series in zip(names, numbers.T, strict=True):
+        if np.isnan(series).all():
+            raise ValueError(f"{where}, column {name!r}: expected values, got empty cells only")
+    return numbers
+
+
+DATE_NAMES = frozenset(("date", "time", "datetime", "timestamp", "month", "day", "ds"))
+ITEM_NAMES = frozenset(("item_id", "unique_id", "series_id", "item"))
+ALL = "all"
+
+
+@dataclass(frozen=True)
+class SeriesFile:
+    """The series of a file, checked: numbers everywhere, dates at regular steps.
+
+    A file in long form has an item in each row, whose series may begin and end anywhere. Where they have dates they
+    are laid out by these, else each begins in the first row; outside its span a series is NaN.
+    """
+
+    where: str  # the name of the file, for errors
+    targets: tuple[str, ...]  # names of the series that are forecast; of a file in long form its items
+    covariates: tuple[str, ...]  # names of the columns that are known in advance
+    date: str | None  # the name of the column of dates; None for a file without dates
+    frequency: Frequency | None  # the step between dates; None without any
+    dates: list[datetime]  # (N,) local times, empty without dates
+    # of their clock, in seconds; None where dates have no zone, or tell days; see `on_one_clock`
+    utc_offset: int | None
+    monthly: bool  # whether dates are written as months, 2024-01
+    values: Floats  # (T, S) the targets, T <= N: rows after them, with empty targets, are the future
+    known: Floats  # (N, F) the covariates; of a file in long form (N, S, F)
+    observed: npt.NDArray[np.bool_]  # (T, S) which of the values are in the file; others are filled in
+    spans: npt.NDArray[np.int64]  # (S, 2) the first row of each series, and the one after its last
+    item: str | None = None  # the name of the column of items; None for a file with a column for each series
+    value: str = ""  # the name of the column of their values
+    statics: tuple[tuple[str, ...], ...] = ()  # of each item, the cells of the columns that tell what never changes
+    date_format: str = ""  # how dates are written, see `datetime.strptime`; empty for ISO 8601
+    header: bool = True  # whether the first row names the columns
+    zone: tzinfo | None = None  # the zone that dates name in brackets
+
+    @property
+    def future(self) -> int:
+        """Rows at the end whose targets are empty."""
+        return len(self.known) - len(self.values)
+
+    def date_text(self, date: datetime) -> str:
+        """Return a date as this file writes it: a month, a day, or the moment with its offset in the file's zone."""
+        if self.date_format:
+            return date.strftime(self.date_format)
+        if self.monthly:
+            return date.isoformat()[:7]
+        if self.frequency is not None and self.frequency.daily:
+            return date.date().isoformat()
+        if self.utc_offset is not None:
+            own = clock(self.utc_offset)
+            date = date.replace(tzinfo=own).astimezone(self.zone or own)
+        return date.isoformat(sep=" ")
+
+
+def read_series(
+    path: str | Path,  # CSV, with a header or without, compressed by gzip or not
+    target: str | None,  # names of the series to forecast, separated by commas
+    covariates: str = "",  # names of the columns that are known in advance, separated by commas
+    date: str = "auto",  # the name of the column of dates
+    *,
+    header: bool | None = None,  # whether the first row is a header; None looks
+    item: str = "auto",  # the column that names the series of each row, of a file in long form
+    static: str = "",  # names of columns that are the same in all rows of an item, separated by commas
+    date_format: str = "",  # how dates are written, such as "%d/%m/%Y"; ISO 8601 and day.month.year if empty
+    fill: bool = False,  # fill in missing rows and empty cells by straight lines between their neighbours
+    frequency: Frequency | None = None,  # the step between dates where it is known
+    utc_offset: int | None = None,  # of the clock that dates with a zone are read by, in seconds
+) -> SeriesFile:
+    """Read a file of series."""
+    file = TableFile(path, header=header)
+    rows = list(_rows(file))
+    if not rows:
+        raise ValueError(f"{path}: expected rows under the header, got none")
+    where = str(path)
+    known_names = _columns(file, covariates, "--covariates")
+    static_names = _columns(file, static, "--static")
+    named = [] if target in (None, ALL) else _columns(file, target or "", "--target")
+    cells = {name: _first_cell(rows, index) for index, name in enumerate(file.names)}
+    item_name = _item_column(file, [*named, *known_names], item)
+    if static_names and item_name is None:
+        raise ValueError("--static: expected a file in long form, with a column of items: name it with --item")
+    taken = {*known_names, *named, *static_names, item_name}
+    open_cells = {name: cell for name, cell in cells.items() if name not in taken}
+    date_name = _date_column(file, cells, open_cells, date, date_format)
+    rest = [name for name, cell in open_cells.items() if name != date_name and not is_date_like(cell)]
+    if target is None and len(rest) > 1:
+        hint = "" if item_name is not None else ", or pass all"
+        raise ValueError(f"--target: {where} has several columns: name one of {', '.join(rest):.200}{hint}")
+    targets = rest if target in (None, ALL) else named
+    if not targets:
+        raise ValueError(f"--target: expected the name of a column of {where}, got none")
+    for name in targets:
+        if name == date_name or name in known_names:
+            raise ValueError(f"--target: {name!r} is the column of dates or a covariate: leave one of them out")
+    if item_name is not None and len(targets) > 1:
+        raise ValueError(f"--target: expected one column of values for the items, got {', '.join(targets):.200}")
+    dates: list[datetime] = []
+    monthly, zone = False, None
+    if date_name is not None:
+        index = file.names.index(date_name)
+        dates = _dates(rows, index, date_name, where, date_format)
+        zone = dates[0].tzinfo if isinstance(dates[0].tzinfo, ZoneInfo) else None
+        dates, utc_offset = on_one_clock(dates, utc_offset)
+        monthly = writes_months(cells[index] for _, cells in rows)
+        if len(dates) < 2:
+            raise ValueError(f"{where}: expected at least two rows, got {len(dates)}")
+    reader = Reader(file, where, targets, known_names, fill)
+    if item_name is None:
+        part = reader.read(rows, dates, frequency)
+        spans = np.tile(np.array([[0, len(part.values)]]), (len(targets), 1))
+        return SeriesFile(
+            where, tuple(targets), tuple(known_names), date_name, part.step, part.dates, utc_offset, monthly,
+            part.values, part.known, part.observed, spans, date_format=date_format, header=file.header, zone=zone,
+        )  # fmt: skip
+    groups: dict[str, list[int]] = {}
+    for number, (line, row) in enumerate(rows):
+        name = row[file.names.index(item_name)]
+        if not name:
+            raise ValueError(f"{where} line {line}, column {item_name!r}: expected the name of an item, got nothing")
+        groups.setdefault(name, []).append(number)
+    places = [file.names.index(name) for name in static_names]
+    statics = tuple(static_cells(rows, numbers, places, file, where) for numbers in groups.values())
+    layout = lay_out(reader, rows, dates, groups, frequency)
+    return SeriesFile(
+        where, tuple(groups), tuple(known_names), date_name, layout.step, layout.dates, utc_offset, monthly,
+        layout.values, layout.known, layout.observed, layout.spans, item_name, targets[0], statics, date_format,
+        file.header, zone,
+    )  # fmt: skip
+
+
+def _item_column(file: TableFile, taken: list[str], option: str) -> str | None:
+    """Return the column of items: the requested one, or one with a common name."""
+    if option == "none":
+        return None
+    if option != "auto":
+        return _columns(file, option, "--item")[0]
+    return next((name for name in file.names if name.lower() in ITEM_NAMES and name not in taken), None)
+
+
+def _first_cell(rows: list[tuple[int, list[str]]], index: int) -> str:
+    """Return the first cell of a column that is not missing; empty where all are."""
+    return next((cells[index] for _, cells in rows if cells[index] not in MISSING), "")
+
+
+def _date_column(
+    file: TableFile, cells: dict[str, str], open_cells: dict[str, str], option: str, date_format: str
+) -> str | None:
+    """Return the column of dates."""
+    if option == "none":
+        return None
+    if option != "auto":
+        return _columns(file, option, "--date")[0]
+    if date_format:
+        return next((name for name, cell in cells.items() if _date(cell, date_format) is not None), None)
+    for name, cell in cells.items():
+        if as_date(cell) is not None or (name.lower() in DATE_NAMES and as_number(cell) is None):
+            return name
+    # Dates that cannot be read are refused where they are read: rows that are merely counted have no season.
+    unread = [name for name, cell in open_cells.items() if is_date_like(cell)]
+    unread += [name for name in open_cells if name.lower() in DATE_NAMES and len(cells) > 1]
+    return next(iter(unread), None)
+
+
+def _rows(file: TableFile) -> Iterator[Row]:
+    """Yield the rows; raise ValueError for more cells than are held in memory."""
+    most = MOST_CELLS // len(file.names)
+    with closing(file.rows()) as rows:
+        for number, row in enumerate(rows):
+            if number == most:
+                raise ValueError(f"{file.path}: expected at most {MOST_CELLS:,} cells, got more: keep the last rows")
+            yield row
+
+
+def _columns(file: TableFile, names: str, option: str) -> list[str]:
+    columns = [name.strip() for name in names.split(",") if name.strip()]
+    for index, name in enumerate(columns):
+        if name not in file.names:
+            remedy = "" if file.header else ": pass --header yes if the first row names them"
+            raise ValueError(
+                f"{option}: {file.path} has no column {name!r} (there are: {', '.join(file.names):.200}){remedy}"
+            )
+        if name in columns[:index]:
+            raise ValueError(f"{option}: {name!r} is named twice: name it once")
+    return columns
+
+
+def _date(cell: str, date_format: str) -> datetime | None:
+    """Parse a date in `date_format`, or in a common format if it is empty; return None for no date."""
+    if not date_format:
+        return as_date(cell)
+    try:
+        return datetime.strptime(cell, date_format)
+    except ValueError:
+        return None
+
+
+def _dates(rows: list[Row], index: int, name: str, where: str, date_format: str) -> list[datetime]:
+    dates: list[datetime] = []
+    for line, cells in rows:
+        moment = _date(cells[index], date_format)
+        if moment is None:
+            expected = f"as {date_format} writes it" if date_format else "as 2024-01-31 or 2024-01-31 13:00"
+            raise ValueError(
+                f"{where} line {line}, column {name!r}: expected a date {expected}, got {cells[index]!r:.80}: rewrite "
+                "it, or train with --date none to count rows only, or with another --date-format, such as %d/%m/%Y"
+            )
+        if dates and (moment.tzinfo is None) != (dates[0].tzinfo is None):
+            raise ValueError(
+                f"{where} line {line}, column {name!r}: expected dates with a zone, as +02:00 or Z, in all rows or in "
+                f"none, got {cells[index]!r:.80}: rewrite it"
+            )
+        dates.append(moment)
+    return dates

@@ -1,0 +1,368 @@
+"""Prepare sounds on disk: one rate, one channel, one integer a sample, in bounded memory."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from chainrule._typed_json import read_value
+from chainrule.data import Tokens
+from chainrule.data._batches import Batch, Batches, OneInEvery, Shuffled, by_length, check_fraction, padded
+from chainrule.data._levels import SoundLevels, make_levels
+from chainrule.data._vocabulary import Ids, token_dtype
+from chainrule_app.readers.members import read_each
+from chainrule_app.readers.sounds.sound_file import Collection, SoundFile, read_sound, sound_facts
+from chainrule_app.readers.store import Store, StoreWriter
+from chainrule_app.readers.stored_tokens import StoredTokens
+
+_BATCHES_IN_POOL = 64
+Labels = npt.NDArray[np.int64]
+
+
+def clip_batches(
+    tokens: Tokens,
+    batch_size: int,
+    longest: int,
+    labels: Labels | None = None,
+    seed: int = 0,
+    shard: tuple[int, int] = (0, 1),
+) -> Batches:
+    """Clips in the order of `Shuffled`, sorted by length in pools of 64 batches.
+
+    A clip longer than `longest` is cut into pieces, each a separate sequence.
+
+    Args:
+        tokens: levels, a line a clip.
+        longest: samples of a piece.
+        labels: (clips,) integers, the context of the rows; `None` without labels.
+        batch_size, seed, shard: see `Shuffled`.
+    """
+    pieces = _Pieces(tokens, longest, labels)
+    lengths = pieces.lengths
+    order = Shuffled(
+        len(lengths), batch_size, seed, shard, name="clips", sort=by_length(lengths), pool=_BATCHES_IN_POOL
+    )
+    return Batches(order, lambda _, rows: pieces.batch(order.own(rows), int(lengths[rows].max())))
+
+
+def clip_evaluation(
+    tokens: Tokens, batch_size: int, longest: int, labels: Labels | None = None
+) -> Iterator[Batch]:
+    """Every piece of every clip once, `batch_size` of similar length in a batch.
+
+    The order of batches is random with a fixed seed, so that the first ones are a fair sample of all lengths.
+    """
+    pieces = _Pieces(tokens, longest, labels)
+    order = np.argsort(pieces.lengths, kind="stable")
+    for start in np.random.default_rng(0).permutation(np.arange(0, len(order), batch_size)).tolist():
+        chosen = order[start : start + batch_size]
+        yield pieces.batch(chosen, int(pieces.lengths[chosen].max()))
+
+
+class _Pieces:
+    """Clips cut into pieces: of each the clip, where it starts and its length."""
+
+    def __init__(self, tokens: Tokens, longest: int, labels: Labels | None):
+        if longest < 1:
+            raise ValueError(f"chunk_length: expected at least 1, got {longest}")
+        if not tokens.line_count:
+            raise ValueError("clips: expected at least one, got none")
+        starts, stops = tokens.line_bounds(np.arange(tokens.line_count))
+        counts = -(-(stops - starts) // longest)
+        self._tokens, self._labels, self._clips = tokens, labels, np.repeat(np.arange(len(counts)), counts)
+        piece = np.arange(len(self._clips)) - np.repeat(np.cumsum(counts) - counts, counts)
+        self._starts = starts[self._clips] + piece * longest
+        self.lengths = np.minimum(longest, stops[self._clips] - self._starts)
+
+    def batch(self, pieces: Ids, width: int) -> Batch:
+        """Some of the pieces, padded with 0 to a width."""
+        starts, lengths = self._starts[pieces], self.lengths[pieces]
+        x = padded(self._tokens.rows(starts, starts + lengths), width)
+        labels = None if self._labels is None else torch.from_numpy(self._labels[self._clips[pieces]])
+        return Batch(x, lengths=torch.from_numpy(lengths), context=labels)
+
+
+class Labelling:
+    """Label of a sound file, taken from its name by a pattern such as `{label}_*`, or from its folder."""
+
+    def __init__(self, pattern: str | None):
+        self.pattern = pattern
+        if pattern is None:
+            return
+        if pattern.count("{label}") != 1:
+            raise ValueError(f"label_pattern: expected {{label}} once, as in '{{label}}_*', got {pattern!r}")
+        parts = re.split(r"(\{label\}|\*)", pattern)
+        patterns = {"{label}": "(.+?)", "*": ".*?"}
+        self._expression = re.compile("".join(patterns.get(part, re.escape(part)) for part in parts))
+
+    def __call__(self, name: str) -> str:
+        *folders, file = name.split("/")
+        if self.pattern is None:
+            if not folders:
+                raise ValueError(f"{name}: expected a folder named after its label, as all the others have")
+            return folders[-1]
+        match = self._expression.fullmatch(file.rpartition(".")[0])
+        if match is None:
+            raise ValueError(f"{name}: does not fit --label-pattern {self.pattern!r}: rename it, or change the pattern")
+        return match[1]
+
+
+def ordered(labels: Iterable[str]) -> list[str]:
+    """Different labels, numbers by their size."""
+    different = set(labels)
+    numbers = all(label.isascii() and label.isdecimal() and len(label) < 19 for label in different)
+    return sorted(different, key=int if numbers else None)
+
+
+def label_number(labels: Sequence[str], label: str) -> int:
+    """Return the index of a label among the labels of a run."""
+    if label not in labels:
+        some = ", ".join(labels[:20]) + (", ..." if len(labels) > 20 else "")
+        raise ValueError(f"label: expected one of {some}, got {label!r}")
+    return labels.index(label)
+
+
+class ClipWriter:
+    """The arrays of one part while they are written: samples, where clips begin, and labels."""
+
+    def __init__(self, writer: StoreWriter, part: str, levels: int):
+        self.codes = writer.growing(f"{part}.tokens", token_dtype(levels))  # all samples, the present clip last
+        self._clips, self._labels = (writer.growing(f"{part}.{name}", "i8") for name in ("clips", "labels"))
+        self._clips.append([0])
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Whole clips and samples written so far."""
+        return {"clips": self._clips.rows - 1, "samples": self.codes.rows}
+
+    def end(self, label: int | None) -> None:
+        """End the present clip."""
+        self._clips.append([self.codes.rows])
+        if label is not None:
+            self._labels.append([label])
+
+
+@dataclass
+class Writing:
+    """Settings of writing samples, and counts of the samples written."""
+
+    levels: SoundLevels  # levels, rate: of the samples written
+    rate: int
+    labelling: Labelling | None  # labelling, labels: of each clip; `None` and none where there are no labels
+    labels: list[str]
+    skipped: list[dict[str, str]]  # files that could not be read, with the reason; filled where `skip_bad`
+    silent: int = 0  # clips of one amplitude
+    clipped: int = 0  # samples beyond [−1, 1]
+    skip_bad: bool = field(default=False, kw_only=True)
+
+    def whole(self, files: Iterable[SoundFile], part: ClipWriter) -> None:
+        """Write files into one part, each a clip."""
+        for file in files:
+            self.cut(file, None, part, part)
+
+    def cut(self, file: SoundFile, samples: int | None, first: ClipWriter, rest: ClipWriter) -> None:
+        """Write the first `samples` samples into one part and the rest into another; all into the first for None."""
+        label, before, clips = self._label(file), first.codes.rows, 0
+        read, low, high, clipped = 0, np.inf, -np.inf, 0
+        try:
+            for block in read_sound(file, self.rate):
+                low, high = min(low, block.min()), max(high, block.max())
+                clipped += int((np.abs(block) > 1).sum())
+                codes = self.levels.encode(block)
+                left = len(codes) if samples is None else max(samples - read, 0)
+                first.codes.append(codes[:left])
+                if left < len(codes):
+                    if not clips:
+                        first.end(label)
+                        clips = 1
+                    rest.codes.append(codes[left:])
+                read += len(codes)
+        except ValueError as error:
+            if not self.skip_bad or clips:
+                raise
+            first.codes.truncate(before)
+            self.skipped.append(file.skipped(error))
+            return
+        if read:
+            (rest if clips else first).end(label)
+            self.silent += int(low == high) * (1 + clips)
+            self.clipped += clipped
+
+    def _label(self, file: SoundFile) -> int | None:
+        if self.labelling is None:
+            return None
+        label = self.labelling(file.name)
+        if label not in self.labels:
+            raise ValueError(
+                f"{file.label}: the label {label!r} is not among those to train on: {', '.join(self.labels)}"
+            )
+        return self.labels.index(label)
+
+
+_MANIFEST = "sounds.json"
+SEQUENCES = ("clips", "stream")
+LOWEST_RATE, HIGHEST_USUAL_RATE = 100, 16_000
+FILES_TO_HOLD_OUT_WHOLE = 10
+_PARTS = ("train", "valid")
+
+
+@dataclass(frozen=True)
+class Sounds:
+    """Prepared sounds."""
+
+    levels: SoundLevels  # meaning of each integer
+    train: StoredTokens  # levels of all samples, uint8 or uint16, a line a clip, read from the disk on demand
+    valid: StoredTokens  # the same of the sounds held out
+    train_labels: Labels | None  # train_labels, valid_labels: (clips,) of each clip; `None` without labels
+    valid_labels: Labels | None
+    manifest: dict[str, Any]  # content of sounds.json: rate, labels, counts, fingerprints
+
+    @property
+    def rate(self) -> int:
+        """Samples a second."""
+        return int(self.manifest["rate"])
+
+
+def prepare_sounds(
+    source: str | Path,
+    directory: str | Path,
+    *,
+    rate: int | None = None,
+    law: str = "mu",
+    levels: int = 256,
+    labels: str = "auto",
+    label_pattern: str | None = None,
+    sequences: str = "auto",
+    longest_clip: int = 8192,
+    validation: str | Path | None = None,
+    validation_fraction: float = 0.1,
+    skip_bad: bool = False,
+    seed: int = 0,
+    like: list[str] | None = None,
+) -> Sounds:
+    """Read the headers of all sounds, then their samples, and write those as integers into a directory.
+
+    Of ten files or more, one out of each 1 / `validation_fraction` in succession, drawn from the seed, is held out; of
+    fewer, the end of each.
+
+    Args:
+        source: a folder, an archive or a file, as `Members` reads it.
+        directory: created if it is missing; `sounds.json` is the last file written into it.
+        rate: samples a second; the lowest of the files, 16,000 at most, if not given. Others are resampled.
+        law: mu or linear, see `make_levels`.
+        levels: of an amplitude.
+        labels: folders, none, or auto: folders where every file is in one and there are two or more.
+        label_pattern: pattern of the label in file names, instead of folders; see `Labelling`.
+        sequences: clips, each file a sequence; stream, all of them one; auto takes clips where there are labels, or
+            where nine files in ten have at most `longest_clip` samples.
+        longest_clip: for `sequences` auto.
+        validation: validation sounds; by default a part of the source is held out.
+        validation_fraction: of the files, or of each file.
+        skip_bad: leave out and list unreadable files instead of raising an error.
+        seed: of the files held out.
+        like: labels of other sounds to reuse; empty for sounds without labels.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: an argument out of range, a file that is no sound, is damaged or empty, all of them silent, or
+            labels that cannot be told.
+    """
+    _check(rate, labels, label_pattern, sequences, validation_fraction)
+    quantised = make_levels(law, levels)
+    skipped: list[dict[str, str]] = []
+    collection = Collection(source)
+    sounds = list(read_each(collection.files, sound_facts, skipped, skip_bad=skip_bad))
+    held_out = None if validation is None else Collection(validation)
+    others = [] if held_out is None else list(read_each(held_out.files, sound_facts, skipped, skip_bad=skip_bad))
+    rates = Counter(facts.rate for _, facts in sounds)
+    rate = rate or min(*rates, HIGHEST_USUAL_RATE)
+    if rate < LOWEST_RATE:
+        raise ValueError(f"{source}: expected at least {LOWEST_RATE} samples a second, got {rate}: pass --rate")
+    labelling = _labelling(labels, label_pattern, [file.name for file, _ in sounds])
+    if like is not None and bool(like) != (labelling is not None):
+        raise ValueError(f"{source}: expected sounds {'with' if like else 'without'} labels, as the run before")
+    names = like or ([] if labelling is None else ordered(labelling(file.name) for file, _ in sounds))
+    lengths = [facts.frames * rate / facts.rate for _, facts in sounds]
+    if sequences == "auto":
+        short = sum(length <= longest_clip for length in lengths) >= 0.9 * len(lengths)
+        sequences = "clips" if names or short else "stream"
+    if names and sequences == "stream":
+        raise ValueError("sequences: expected clips where sounds have labels, got stream: give --labels none, or clips")
+    writing = Writing(quantised, rate, labelling, names, skipped, skip_bad=skip_bad)
+    with StoreWriter(directory, _MANIFEST) as writer:
+        parts = {part: ClipWriter(writer, part, quantised.levels) for part in _PARTS}
+        if held_out is not None:
+            writing.whole((file for file, _ in sounds), parts["train"])
+            writing.whole((file for file, _ in others), parts["valid"])
+        elif len(sounds) >= FILES_TO_HOLD_OUT_WHOLE:
+            chosen = OneInEvery(validation_fraction, seed).take(len(sounds))
+            for held, (file, _) in zip(chosen, sounds, strict=True):
+                writing.whole([file], parts["valid" if held else "train"])
+        else:
+            for (file, _), length in zip(sounds, lengths, strict=True):
+                writing.cut(file, round(length * (1 - validation_fraction)), parts["train"], parts["valid"])
+        counts = {part: written.counts for part, written in parts.items()}
+        if not all(count["samples"] for count in counts.values()):
+            raise ValueError(f"{source}: expected sounds to train on and to hold out, got too few: give more")
+        if writing.silent == sum(count["clips"] for count in counts.values()):
+            raise ValueError(f"{source}: expected sounds, got silence: every file has one amplitude only")
+        manifest = {
+            "source": collection.fingerprint(),
+            "validation": None if held_out is None else held_out.fingerprint(),
+            "rate": rate,
+            "rates": {str(hertz): count for hertz, count in sorted(rates.items())},
+            "law": law,
+            "levels": levels,
+            "sequences": sequences,
+            "labels": names,
+            "silent": writing.silent,
+            "clipped": writing.clipped,
+            "skipped": skipped,
+            **counts,
+        }
+        writer.finish(manifest)
+    return open_sounds(directory)
+
+
+def open_sounds(directory: str | Path) -> Sounds:
+    """Open a folder written by `prepare_sounds`; raises the errors of `Store`."""
+    store = Store(directory, _MANIFEST, "sounds")
+    manifest = store.manifest
+    tokens: dict[str, StoredTokens] = {}
+    labels: dict[str, Labels | None] = dict.fromkeys(_PARTS)
+    with store.checked():
+        levels = make_levels(manifest["law"], manifest["levels"])
+        for part in _PARTS:
+            clips, samples = (read_value(int, manifest[part][name], f"{part}.{name}") for name in ("clips", "samples"))
+            tokens[part] = StoredTokens(store, f"{part}.tokens", samples, levels.levels, f"{part}.clips", clips)
+            if manifest["labels"]:
+                labels[part] = np.array(store.array(f"{part}.labels", "i8", (clips,), len(manifest["labels"])))
+    return Sounds(levels, tokens["train"], tokens["valid"], labels["train"], labels["valid"], manifest)
+
+
+def _labelling(labels: str, pattern: str | None, names: list[str]) -> Labelling | None:
+    if pattern is not None:
+        return Labelling(pattern)
+    folders = {name.rpartition("/")[0] for name in names}
+    has_folders = len(folders) > 1 and "" not in folders
+    if labels == "folders" and not has_folders:
+        raise ValueError("labels: expected sounds in two folders or more, one for each label, got one")
+    return Labelling(None) if labels == "folders" or (labels == "auto" and has_folders) else None
+
+
+def _check(rate: int | None, labels: str, pattern: str | None, sequences: str, fraction: float) -> None:
+    if rate is not None and not LOWEST_RATE <= rate <= 1_000_000:
+        raise ValueError(f"rate: expected samples a second from {LOWEST_RATE} to 1000000, got {rate}")
+    if labels not in ("auto", "folders", "none"):
+        raise ValueError(f"labels: expected auto, folders or none, got {labels!r}")
+    if labels == "none" and pattern is not None:
+        raise ValueError("label_pattern: expected no pattern with labels=none: leave one of them out")
+    if sequences not in ("auto", *SEQUENCES):
+        raise ValueError(f"sequences: expected auto, {', '.join(SEQUENCES)}, got {sequences!r}")
+    check_fraction(fraction)

@@ -1,0 +1,151 @@
+"""One cell of a table: its text as integer, number, date or word."""
+
+import math
+import re
+from collections.abc import Iterable
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+from chainrule_app.readers.delimited import DECIMAL_COMMA
+
+MISSING = frozenset(("", "?", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "null", "None", "<NA>"))
+LARGEST = 2**53  # float64 holds every integer up to here
+MOST_DECIMALS = 15  # digits after the point that a float64 keeps of a number below 1
+
+# Written so that the regular expressions of Python and of polars read them alike.
+INTEGER = "(?:0|-?[1-9][0-9]*)"
+NUMBER = r"[+-]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
+INFINITE = "[+-]?[iI][nN][fF](?:[iI][nN][iI][tT][yY])?"
+LONGEST_INTEGER = 17  # characters: a sign and the digits of LARGEST
+
+# 1.234,5; 1,234.5; $5; 5 %; 3 kg; 3kg; and a minus sign that is no hyphen
+_UNIT = "kg|mg|g|t|lb|km|cm|mm|m|ms|min|s|h|kWh|kW|W|V|mV|A|mA|Hz|kHz|MHz|GHz|°C|°F|°|kB|MB|GB|TB|ml|l|dB"
+_DIGITS = r"[+\-\N{MINUS SIGN}]?\d[\d.,]*"
+_ODD_NUMBER = re.compile(
+    DECIMAL_COMMA.pattern
+    + r"|[+-]?\d{1,3}(?:[,']\d{3})+(?:\.\d+)?"
+    + rf"|[€$£¥] ?{_DIGITS}|{_DIGITS} ?[€$£¥%]|{_DIGITS}(?:{_UNIT})|{_DIGITS} [^\W\d_%°µ/²³]{{1,4}}"
+    + rf"|{_DIGITS} [^\W\d_]{{0,3}}[%°/²³][^\W\d_]{{0,3}}[²³]?|\N{{MINUS SIGN}}\d[\d.,]*(?:[eE][+-]?\d+)?"
+)
+_INTEGER, _NUMBER, _INFINITE = re.compile(INTEGER), re.compile(NUMBER), re.compile(INFINITE)
+
+
+def as_integer(cell: str) -> int | None:
+    """Return the integer that a cell spells in the usual way, so that writing it gives the cell again; else None.
+
+    >>> as_integer("-12"), as_integer("012"), as_integer("1.0"), as_integer("9007199254740993")
+    (-12, None, None, None)
+    """
+    if not _INTEGER.fullmatch(cell) or len(cell) > LONGEST_INTEGER:
+        return None
+    value = int(cell)
+    return value if abs(value) <= LARGEST else None
+
+
+def is_large_integer(cell: str) -> bool:
+    """Return whether a cell spells an integer that a float64 may not hold."""
+    return as_integer(cell) is None and _INTEGER.fullmatch(cell) is not None
+
+
+def as_number(cell: str) -> float | None:
+    """Parse a cell as a number, infinities included; return None for other text and for names such as 007.
+
+    >>> as_number("1e3"), as_number("-inf"), as_number("1_000"), as_number("1e999")
+    (1000.0, -inf, None, inf)
+    """
+    return float(cell) if _NUMBER.fullmatch(cell) or _INFINITE.fullmatch(cell) else None
+
+
+def is_odd_number(cell: str) -> bool:
+    """Return whether a cell tells a number in a notation that `as_number` does not read, for a hint.
+
+    >>> [is_odd_number(cell) for cell in ("1.234,5", "1,234.5", "5 %", "3 kg", "\N{MINUS SIGN}7", "12", "4x4", "12a")]
+    [True, True, True, True, True, False, False, False]
+    """
+    return _ODD_NUMBER.fullmatch(cell) is not None
+
+
+def decimals(cell: str) -> int | None:
+    """Digits after the point of a number; None where it is written with an exponent."""
+    return None if "e" in cell.lower() else len(cell.partition(".")[2])
+
+
+def number_text(value: float, *, whole: bool, decimals: tuple[int, int] | None = None) -> str:
+    """Return a number as a cell: an integer without a point, any other with the digits that give it back.
+
+    >>> number_text(3.0, whole=True), number_text(0.1, whole=False), number_text(math.nan, whole=False)
+    ('3', '0.1', '')
+    >>> number_text(2.71828, whole=False, decimals=(0, 2)), number_text(3.0, whole=False, decimals=(1, 2))
+    ('2.72', '3.0')
+    """
+    if math.isnan(value):
+        return ""
+    if whole:
+        return str(int(value))
+    if decimals is None:
+        return repr(float(value))
+    fewest, most = decimals
+    text = f"{value:.{most}f}"
+    spare = min(len(text) - len(text.rstrip("0")), most - fewest)
+    text = text[: len(text) - spare].removesuffix(".")
+    return text.removeprefix("-") if float(text) == 0 else text
+
+
+_MONTH = re.compile(r"(\d{4})[-/](\d{1,2})")
+_DAY_FIRST = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})(?![^ T])")  # with dots nobody writes the month first
+_ZONE_APART = re.compile(r"(?<=:\d\d) (UTC|[+-]\d\d:?\d\d)$")
+_MONTH_NAMES = (
+    "jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?|oct(?:ober)?|"
+    "nov(?:ember)?|dec(?:ember)?"
+)
+_DATE_LIKE = re.compile(
+    r"\d{1,4}([-/.] ?)\d{1,2}\1\d{1,4}\.?(?:[ T,].*)?"  # 01/05/2026 12:00 AM
+    r"|\d{1,2}[-/.]\d{4}|\d{4}[-/.]\d{1,2}|\d{4}[- ]?[QW]\d{1,2}"  # 01/2026, 2026-Q1
+    rf"|(?=.*\d).*\b(?:{_MONTH_NAMES})\b.*"  # 5 Jan 2026
+    r"|\d{1,2}:\d\d.*",
+    re.IGNORECASE,
+)
+
+
+def as_date(cell: str) -> datetime | None:
+    """Return the moment that a cell names by ISO 8601, a month among them, with its zone, or as day.month.year.
+
+    A zone may be named in brackets after its offset, as in 2024-03-31T03:00+02:00[Europe/Berlin] (RFC 9557). None for
+    any other text, such as 01/02/2020, which is in January or in February.
+    """
+    if cell.endswith("]"):
+        cell, bracket, name = cell[:-1].partition("[")
+        moment, zone = as_date(cell) if bracket else None, named_zone(name)
+        try:
+            return None if moment is None or moment.tzinfo is None or zone is None else moment.astimezone(zone)
+        except OverflowError:  # beyond the years 1 to 9999 in this zone
+            return None
+    cell = _ZONE_APART.sub(lambda match: "Z" if match[1] == "UTC" else match[1], cell, count=1)
+    cell = _DAY_FIRST.sub(lambda match: f"{match[3]}-{match[2]:0>2}-{match[1]:0>2}", cell, count=1)
+    if month := _MONTH.fullmatch(cell):
+        year, number = map(int, month.groups())
+        return datetime(year, number, 1) if 1 <= number <= 12 and year else None
+    if "-" not in cell and "/" not in cell:  # 20160701 is a number
+        return None
+    try:
+        return datetime.fromisoformat(re.sub(r"^(\d{4})/(\d{2})/(\d{2})", r"\1-\2-\3", cell))
+    except ValueError:
+        return None
+
+
+def named_zone(name: str) -> ZoneInfo | None:
+    """Return a zone of the IANA database; None where there is no such zone."""
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        return None
+
+
+def is_date_like(cell: str) -> bool:
+    """Return whether a cell writes a date or a time in any notation; a number never does."""
+    return as_date(cell) is not None or (as_number(cell) is None and _DATE_LIKE.fullmatch(cell) is not None)
+
+
+def writes_months(cells: Iterable[str]) -> bool:
+    """Return whether all cells name months, as 2024-01."""
+    return all(re.fullmatch(r"\d{4}-\d\d", cell) for cell in cells)

@@ -1,0 +1,329 @@
+"""Counts and moments of the cells of a column, collected block by block in bounded memory."""
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from chainrule.heads._table_column import Column
+from chainrule_app.readers.delimited import types_flag
+from chainrule_app.readers.tables.blocks import CellColumn, Floats
+from chainrule_app.readers.tables.cell import (
+    LARGEST,
+    MISSING,
+    MOST_DECIMALS,
+    as_integer,
+    as_number,
+    decimals,
+    is_large_integer,
+    is_odd_number,
+)
+from chainrule_app.readers.tables.date_format import DateFormat
+
+DISTINCT = 10_000  # different cells that are counted; more are only averaged
+MOST_CATEGORIES = 1_000
+MOST_ATOMS = 256
+ColumnKind = Literal["categorical", "integer", "real", "date", "skip"]
+COLUMN_KINDS: tuple[ColumnKind, ...] = get_args(ColumnKind)
+_TOGETHER = 1024  # numbers whose moments are taken at once: always the same ones, however the rows were read
+_FEW = 20  # rows: fewer say nothing of whether a column identifies them
+_ALMOST_ALL = 0.9  # of the different cells of a column, where the others may be slips
+_MOST_RARE = 0.5  # of the rows, where a column is not said to be categorical
+_WHOLE = re.compile(r"-?[0-9]+\.0")
+_SHEET_ERROR = re.compile("#[A-Z]+(?:/0)?[!?]")  # as #DIV/0!
+_CODE = re.compile("0[0-9]+")  # as a postal code
+_MANY = 1000  # different integers in so many rows identify them, whatever their order
+
+
+class ColumnFacts:
+    """Counts and moments of a column, and the kind that follows from them."""
+
+    def __init__(self, name: str, where: str, distinct: int = DISTINCT, dates: DateFormat | None = None):
+        self.name, self._where, self._most, self.dates = name, where, distinct, dates
+        self.missing = self.count = 0
+        self._cells: dict[str, int] = {}
+        self._overflowed = False
+        self._word: tuple[int, str] | None = None  # the first cell that is no number
+        self._fraction: tuple[int, str] | None = None  # the first one that is no integer
+        self._infinite: tuple[int, str] | None = None
+        self._mean = self._squares = 0.0
+        self._numbers = 0
+        self.lowest, self.highest = math.inf, -math.inf
+        self._waiting: Floats = np.zeros(0)  # numbers that are not yet in the moments
+        self._last = -math.inf
+        self._ascending = True  # every number is above the one before it
+
+    def add(self, cells: CellColumn, lines: npt.NDArray[np.int64]) -> None:
+        """Take more cells, with their line numbers."""
+        given, cells = cells, cells if self.dates is None else self.dates.integers(cells, alike=True)
+        self._count(cells)
+        if self._word is not None:
+            return  # no column of numbers: its moments are not asked for
+        numbers = cells.numbers(fraction=self._fraction is None)
+        for name, position in (
+            ("_word", numbers.word),
+            ("_infinite", numbers.infinite),
+            ("_fraction", numbers.fraction),
+        ):
+            if position is not None and getattr(self, name) is None:
+                setattr(self, name, (int(lines[position]), given.cell(position)))
+        values = numbers.values[~np.isnan(numbers.values)]
+        if len(values):
+            self.lowest, self.highest = min(self.lowest, float(values.min())), max(self.highest, float(values.max()))
+            self._ascending &= bool(values[0] > self._last and (np.diff(values) > 0).all())
+            self._last = float(values[-1])
+            self._waiting = np.concatenate([self._waiting, values])
+            self._take(len(self._waiting) // _TOGETHER * _TOGETHER)
+
+    def _count(self, cells: CellColumn) -> None:
+        self.count += len(cells)
+        for cell, count in cells.counts({*self._cells, *MISSING} if self._overflowed else None):
+            if cell in MISSING:
+                self.missing += count
+                self.count -= count
+            elif cell in self._cells:
+                self._cells[cell] += count
+            elif len(self._cells) < self._most:
+                self._cells[cell] = count
+            else:
+                self._overflowed = True
+
+    def _take(self, count: int) -> None:
+        """Take the first numbers that wait into mean and squares (Chan, Golub and LeVeque 1979)."""
+        taken, self._waiting = self._waiting[:count], self._waiting[count:]
+        for start in range(0, count, _TOGETHER):
+            some = taken[start : start + _TOGETHER]
+            with np.errstate(over="ignore", invalid="ignore"):  # refused by `check`
+                mean = float(some.mean())
+                squares = float(np.square(some - mean).sum())
+            step, before, self._numbers = mean - self._mean, self._numbers, self._numbers + len(some)
+            self._mean += step * len(some) / self._numbers
+            self._squares += squares + step * step * before * len(some) / self._numbers
+
+    def kind(self) -> ColumnKind:
+        """Return integer, real or date if all cells spell such; else categorical.
+
+        At least three numbers must differ, or two if one is no integer. Numbers that lose digits in a float64 are
+        categorical, like identifiers: integers always, others if they repeat.
+        """
+        if self._word is not None or (self.distinct < 3 and self._fraction is None) or self.distinct < 2:
+            return "categorical"
+        if self._infinite is None and (self._fraction is None or self.gaps):
+            return "integer" if self.dates is None else "date"
+        return "categorical" if self._large or self._loses_digits() else "real"
+
+    @property
+    def gaps(self) -> bool:
+        """True if the numbers are integers written as 3.0, as pandas writes integers of a column with missing cells."""
+        if self._fraction is None or self._word is not None or not self.missing or self._overflowed:
+            return False
+        return all(_WHOLE.fullmatch(cell) and as_integer(cell[:-2]) is not None for cell in self._cells)
+
+    @property
+    def _large(self) -> bool:
+        """True if all cells are integers and a float64 cannot hold some of them."""
+        if self._fraction is None or self._word is not None or not is_large_integer(self._fraction[1]):
+            return False
+        return all(as_integer(cell) is not None or is_large_integer(cell) for cell in self._cells)
+
+    def _loses_digits(self) -> bool:
+        """Return whether numbers that repeat have more digits than a float64 keeps."""
+        if self._overflowed or self.distinct > MOST_CATEGORIES or 2 * self.distinct > self.count:
+            return False
+        long = [cell for cell in self._cells if len(cell) > MOST_DECIMALS and decimals(cell) is not None]
+        return any(f"{float(cell):.{decimals(cell)}f}" != cell.removeprefix("+") for cell in long)
+
+    @property
+    def distinct(self) -> int:
+        """Different cells, missing ones left out; at least so many where there are more than are counted."""
+        return len(self._cells)
+
+    def counted(self) -> str:
+        """Return how many different cells there are, to be shown."""
+        return f"{self.distinct:,}" + ("+" if self._overflowed else "")
+
+    def doubt(self) -> str | None:
+        """Why a column may be numbers or dates although not all of its cells spell them; None if nothing says so."""
+        if self._word is None:
+            return None
+        if self.dates is None and len(DateFormat.find_all(self._cells)) > 1:
+            return f"{self._word[1]!r} may have the day or the month first: write dates as 2024-01-31"
+        line, cell = self._word
+        numbers = sum(as_number(text) is not None for text in self._cells)
+        errors = [text for text in self._cells if _SHEET_ERROR.fullmatch(text)]
+        if errors and numbers > 0 and numbers + len(errors) >= _ALMOST_ALL * self.distinct:
+            return f"{errors[0]!r} is an error of a spreadsheet among numbers: empty such cells"
+        odd = [text for text in self._cells if is_odd_number(text)]
+        if odd and numbers + len(odd) >= _ALMOST_ALL * self.distinct:
+            return (
+                "its cells look like numbers, which are written with a point, ungrouped and without a unit, as 66.96, "
+                f"not {odd[0]!r}"
+            )
+        if self.distinct < _FEW or numbers < _ALMOST_ALL * self.distinct or _CODE.fullmatch(cell):
+            return None
+        return (
+            f"{numbers:,} of {self.distinct:,} different cells are numbers, but not {cell!r} in line {line}: "
+            "empty such cells where they say that a number is missing"
+        )
+
+    @property
+    def constant(self) -> bool:
+        """True if all cells are the same, or missing: then any other cell is a surprise, and nothing else is."""
+        return self.distinct + (self.missing > 0) == 1
+
+    def check(self, kind: ColumnKind, min_count: int) -> None:
+        """Refuse a column that cannot be of a kind."""
+        leave = f"leave it out with {self._flag('skip')}"
+        if kind == "categorical":
+            if self._overflowed and min_count == 1:
+                raise self._error(
+                    f"{self.counted()} different texts: pass --min-count 2 or more, which makes one category of rarer "
+                    f"ones, or {leave}"
+                )
+            return
+        if self.count == 0:
+            raise self._error(f"all {self.missing} training rows are missing: {leave}")
+        expected = "a number" if kind != "date" else "a date written as the others, such as 2024-01-31"
+        self._refuse_cell(
+            self._word, expected, f"correct it, empty it if none is known, or pass {self._flag('categorical')}"
+        )
+        if kind == "date" and self.dates is None:
+            raise self._error(
+                f"expected three dates or more, written alike, such as 2024-01-31, got other cells: {leave}"
+            )
+        self._refuse_cell(self._infinite, "a finite number", "correct it, or leave the cell empty")
+        if kind == "integer":
+            large = f"an integer of at most {LARGEST:,}, as larger ones would lose digits", self._flag("categorical")
+            expected, flag = large if self._large else ("an integer", self._flag("real"))
+            self._refuse_cell(None if self.gaps else self._fraction, expected, f"say {flag}")
+        self._take(len(self._waiting))
+        if not math.isfinite(self._squares):
+            raise self._error(f"numbers too far apart for their squares: divide them, or {leave}")
+        if self._squares <= 0:
+            raise self._error(f"one number only, or missing: pass {self._flag('categorical')}")
+
+    def refuse_identifier(self, min_count: int) -> None:
+        """Refuse names of rows or free texts: nothing repeats, or categories are too many or too rare."""
+        kind = self.kind()
+        leave, keep = f"leave it out with {self._flag('skip')}", f"keep it with {self._flag(kind)}"
+        if kind == "date":
+            leave = f"use --task forecast for a series, {leave}"
+        elif all(" " in cell for cell in self._cells):
+            leave = f"use --task classify for texts with labels, {leave}"
+        repeats = self.count >= _FEW and max(self._cells.values()) > 1
+        if kind == "categorical" and (repeats or self._overflowed or self.distinct > MOST_CATEGORIES):
+            categories = self.categories(min_count)
+            rare = 1 - sum(self._cells[category] for category in categories) / self.count
+            if self._overflowed or len(categories) > MOST_CATEGORIES or rare > _MOST_RARE:
+                what = "integers, which as numbers would lose digits," if self._large else "texts"
+                doubt = self.doubt()
+                raise self._error(
+                    f"{self.counted()} different {what} in {self.count} rows, "
+                    + (f"though {doubt}: correct them, or {leave}" if doubt else f"an identifier or free text: {leave}")
+                    + f", or keep those that occur --min-count times with {self._flag(kind)}"
+                )
+        if self.count < _FEW or kind == "real" or repeats:
+            return
+        if kind == "date" and not self._ascending:
+            return
+        if kind == "integer" and not (
+            self._ascending or self.highest - self.lowest < 2 * self.count or self.count >= _MANY
+        ):
+            return
+        what = "date" if kind == "date" else "integer" if kind == "integer" or self._large else "text"
+        doubt = self.doubt()
+        why = f"though {doubt}: correct them," if doubt else "an identifier:"
+        raise self._error(f"a different {what} in each of {self.count} rows, {why} {leave}, or {keep}")
+
+    def decimals(self) -> tuple[int, int] | None:
+        """Return the fewest and the most decimals; None if a cell has an exponent or too many decimals."""
+        digit_ranges = [decimals(cell) for cell in self._cells]
+        ranges = [digits for digits in digit_ranges if digits is not None]
+        if len(ranges) < len(digit_ranges) or max(ranges) > MOST_DECIMALS:
+            return None
+        return min(ranges), max(ranges)
+
+    def categories(self, min_count: int) -> list[str]:
+        """Texts that occur at least so often, sorted."""
+        return sorted(cell for cell, count in self._cells.items() if count >= min_count)
+
+    def category_shares(self, categories: Sequence[str], other: str) -> tuple[float, ...]:
+        """Return the share of each category in training; `other` has all that are not listed, "" the missing cells."""
+        counts = {category: self._cells.get(category, 0) for category in categories}  # no missing cell is among them
+        if other in counts:
+            counts[other] += self.count - sum(counts.values())
+        if "" in counts:
+            counts[""] = self.missing
+        return _smoothed(counts.values())
+
+    def number_shares(self, column: Column) -> tuple[float, ...]:
+        """Return the share of each symbol of a numeric column in training: atoms, missing, any other number."""
+        counts = self._number_counts()
+        atoms = [counts[atom] for atom in column.atoms]
+        return _smoothed([*atoms, *[self.missing] * column.missing, self._numbers - sum(atoms)])
+
+    def numbers(self, kind: Literal["integer", "real"], *, missing: bool) -> Column:
+        """Return the column as a head takes it: unit, atoms and bounds."""
+        self._take(len(self._waiting))
+        scale = math.sqrt(self._squares / self._numbers)
+        counts = self._number_counts()
+        values = sorted(counts)
+        gap = min((right - left for left, right in pairwise(values)), default=0.0)
+        return Column(
+            kind,
+            atoms=self._atoms(counts, kind),
+            missing=missing,
+            centre=self._mean,
+            scale=scale,
+            low=0 if kind == "integer" and self.dates is None and self.lowest >= 0 else None,
+            # Half the step in which values were written down, or a thousandth of their spread.
+            finest=1e-3 if kind == "integer" else min(max(gap / 2 / scale, 1e-3), 0.5),
+        )
+
+    def _number_counts(self) -> dict[float, int]:
+        """Count each number among the counted cells."""
+        counts: dict[float, int] = {}
+        for cell, count in self._cells.items():
+            number = as_number(cell)
+            assert number is not None
+            counts[number] = counts.get(number, 0) + count
+        return counts
+
+    def _atoms(self, counts: dict[float, int], kind: Literal["integer", "real"]) -> tuple[float, ...]:
+        """Integers that repeat, where they are most of the column; else single frequent values."""
+        total = self._numbers
+        often = sorted((value for value, count in counts.items() if count >= 5), key=lambda value: -counts[value])
+        often = often[:MOST_ATOMS]
+        if kind == "real" or 2 * sum(counts[value] for value in often) < total:
+            often = [value for value in often if counts[value] >= 0.1 * total]
+        return tuple(sorted(often))
+
+    def _refuse_cell(self, cell_at_line: tuple[int, str] | None, expected: str, remedy: str) -> None:
+        if cell_at_line is not None:
+            line, cell = cell_at_line
+            raise ValueError(
+                f"{self._where} line {line}, column {self.name!r}: expected {expected}, got {cell!r}: {remedy}"
+            )
+
+    def _flag(self, kind: ColumnKind) -> str:
+        return types_flag({self.name: kind})
+
+    def _error(self, what: str) -> ValueError:
+        return ValueError(f"{self._where}, column {self.name!r}: {what}")
+
+
+def finer_date_formats(facts: Iterable[ColumnFacts], types: Mapping[str, str]) -> dict[str, DateFormat | None]:
+    """Return what to try next for columns in which not all cells fit their format; None for words."""
+    mixed = {c.name: c.dates.finer() for c in facts if c.dates is not None and c.kind() != "date"}
+    return {name: dates for name, dates in mixed.items() if dates is not None or types.get(name) != "date"}
+
+
+def _smoothed(counts: Iterable[int]) -> tuple[float, ...]:
+    """Shares in which nothing is impossible: half a count is added to each (Krichevsky and Trofimov 1981)."""
+    added = [count + 0.5 for count in counts]
+    total = sum(added)
+    return tuple(count / total for count in added)

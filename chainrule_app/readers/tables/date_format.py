@@ -1,0 +1,196 @@
+"""Dates in the cells of a table, as whole numbers of months, days, hours, minutes, seconds or microseconds."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import lru_cache
+from itertools import product
+
+from chainrule_app.readers.tables.blocks import CellColumn
+from chainrule_app.readers.tables.cell import MISSING, as_number
+
+_EPOCH, _TICK = datetime(1970, 1, 1), timedelta(microseconds=1)
+_DAY = 86_400_000_000
+_TIMES = {5: "minutes", 8: "seconds", 12: "milliseconds", 15: "microseconds"}  # by the characters of 12:34:56.789
+_UNITS = {"": _DAY, "minutes": 60_000_000, "seconds": 1_000_000, "milliseconds": 1_000, "microseconds": 1, "auto": 1}
+_UTC = "+00:00"
+_ZONE = re.compile(r"Z| UTC| ?[+-]\d\d:?\d\d")
+_TIME_BEGINS, _ZONE_BEGINS = len("2024-01-31T"), len("2024-01-31T12:30")
+_LOOKED_AT = 1000  # first cells of a column that tell whether it holds dates
+_ORDERS = {".": ("d.m.y",), "/": ("d/m/y", "m/d/y", "y/m/d"), "-": ("d-m-y", "m-d-y")}  # with dots the day is first
+_PARTS = re.compile(r"(\d{1,4})([./-])(\d{1,2})\2(\d{1,4})")
+_NO_DATE = "not a date"  # neither a number nor missing
+
+
+@dataclass(frozen=True)
+class DateFormat:
+    """How a column writes dates, by ISO 8601 or in another order, and the unit of the integers that they become.
+
+    >>> dates = DateFormat.find(["2024-01-31", "2024-03-01", "1969-12-31"])
+    >>> [dates.number(cell) for cell in ("1970-01-02", "2024-02-30", "1.2.2024")], dates.text(19_754)
+    ([1, None, None], '2024-02-01')
+    """
+
+    unit: int  # of the integers, microseconds; 0 for the months of 2024-01
+    time: str = ""  # last part of the time that is written, as `datetime.isoformat` names it; "" for a date alone
+    separator: str = "T"  # of date and time
+    zone: str = ""  # suffix of every cell, such as Z or +02:00
+    mixed: bool = False  # whether cells have several offsets from UTC: they are moments, and written in UTC
+    order: str = ""  # of day, month and year, such as d.m.y; ISO 8601 if empty
+    padded: bool = True  # whether days and months below ten have two digits
+
+    def __post_init__(self) -> None:
+        if self.order and (not self.unit or self.order not in _ORDERS.get(self.order[1:2], ())):
+            raise ValueError(f"dates: expected a known order of day, month and year, got {self.order!r:.40}")
+        known = self.unit in (0, 3_600_000_000, *_UNITS.values()) and self.time in _UNITS
+        zoned = self.time and _offset(self.zone) is not None
+        if not known or len(self.separator) != 1 or not (zoned or not self.zone) or self.mixed > (self.zone == _UTC):
+            raise ValueError(f"dates: expected a format of ISO 8601, got {self}")
+
+    @classmethod
+    def find(cls, cells: Iterable[str]) -> "DateFormat | None":
+        """Return the format of all present cells; None if they differ, or may have the day or the month first."""
+        formats = cls.find_all(cells)
+        return formats[0] if len(formats) == 1 else None
+
+    @classmethod
+    def find_all(cls, cells: Iterable[str]) -> "list[DateFormat]":
+        """Return the formats of all present cells, one for each order of day and month."""
+        present = [cell for cell in cells if cell not in MISSING]
+        if len(present) < 3:
+            return []
+        parts = _PARTS.match(present[0])
+        forms = [("", True), *product(_ORDERS[parts[2]] if parts else (), (True, False))]
+        found = {order: fit for order, padded in reversed(forms) if (fit := cls._fitted(present, order, padded))}
+        return list(found.values())
+
+    @classmethod
+    def _fitted(cls, present: Sequence[str], order: str, padded: bool) -> "DateFormat | None":
+        """Return the format of cells in one order."""
+        written: DateFormat | None
+        written = cls._of(present[0], cls(1, order=order, padded=padded))
+        if written.zone and len({_split(written._iso(cell))[1] for cell in present}) > 1:
+            written = replace(written, zone=_UTC, mixed=True)
+        while written is not None and None in (numbers := [written.number(cell, alike=True) for cell in present]):
+            written = written.finer()
+        if written is None or not written.unit:
+            return written
+        ticks = [number * written.unit for number in numbers if number is not None]
+        units = (_DAY, 3_600_000_000, *_UNITS.values())
+        return replace(written, unit=next(unit for unit in units if all(tick % unit == 0 for tick in ticks)))
+
+    @classmethod
+    def _of(cls, cell: str, form: "DateFormat") -> "DateFormat":
+        """Return the format of one cell, with the finest unit that it can write; any format for another text."""
+        if len(cell) == len("2024-01"):
+            return cls(0)
+        local, zone = _split(form._iso(cell))
+        time = _TIMES.get(len(local) - _TIME_BEGINS, "")
+        zone = zone if time and _offset(zone) is not None else ""
+        return replace(form, unit=_UNITS[time], time=time, separator=local[10] if time else "T", zone=zone)
+
+    def finer(self) -> "DateFormat | None":
+        """Return a format that holds more cells: finer ones, or with fractions in some, or of several offsets."""
+        if self.unit > _UNITS[self.time]:
+            return replace(self, unit=_UNITS[self.time])
+        if self.time in ("seconds", "microseconds"):
+            return replace(self, unit=1, time="auto")
+        return replace(self, zone=_UTC, mixed=True) if self.zone and not self.mixed else None
+
+    def number(self, cell: str, *, alike: bool = False) -> int | None:
+        """Return the integer of a cell; None if it is written otherwise (`alike`: or with another offset)."""
+        iso = self._iso(cell)
+        local, zone = _split(iso) if self.zone else (iso, "")
+        offset = _offset(zone)
+        if offset is None or bool(zone) != bool(self.zone) or (alike and not self.mixed and zone != self.zone):
+            return None
+        try:
+            moment = datetime.fromisoformat(local if self.unit else f"{local}-01")
+            if moment.tzinfo is not None or self._written(moment) != cell.removesuffix(zone):
+                return None
+            moment += (_offset(self.zone) or timedelta(0)) - offset
+        except (ValueError, OverflowError):
+            return None
+        if not self.unit:
+            return 12 * moment.year + moment.month - 1
+        number, rest = divmod((moment - _EPOCH) // _TICK, self.unit)
+        return None if rest else number
+
+    def text(self, number: int) -> str:
+        """Return the cell of an integer."""
+        if not self.unit:
+            return f"{number // 12:04}-{number % 12 + 1:02}"
+        return self._written(_EPOCH + number * self.unit * _TICK) + self.zone
+
+    def _written(self, moment: datetime) -> str:
+        """Write a moment without its zone."""
+        if not self.unit:
+            return f"{moment.year:04}-{moment.month:02}"
+        iso = moment.isoformat(self.separator, self.time) if self.time else moment.date().isoformat()
+        if not self.order:
+            return iso
+        digits = 2 if self.padded else 1
+        part = {"d": f"{moment.day:0{digits}}", "m": f"{moment.month:0{digits}}", "y": f"{moment.year:04}"}
+        return self.order[1].join(part[name] for name in self.order[::2]) + iso[len("2024-01-31") :]
+
+    def _iso(self, cell: str) -> str:
+        """Return a cell by ISO 8601, unless it is written in another order."""
+        parts = _PARTS.match(cell) if self.order else None
+        if parts is None or parts[2] != self.order[1]:
+            return cell
+        part = dict(zip(self.order[::2], parts.group(1, 3, 4), strict=True))
+        return f"{part['y']:0>4}-{part['m']:0>2}-{part['d']:0>2}{cell[parts.end() :]}"
+
+    def rewritten(self, cell: str) -> str:
+        """Return a date in another notation of ISO 8601 as the format writes it; any other text as it is."""
+        local, zone = _split(cell)
+        try:
+            moment = datetime.fromisoformat(local)
+            written = self._written(moment)
+            return written + zone if datetime.fromisoformat(self._iso(written)) == moment else cell
+        except (ValueError, TypeError):
+            return cell
+
+    def integers(self, cells: CellColumn, *, alike: bool = False) -> CellColumn:
+        """Write the integers of a column's dates; any other text stays one, and a number becomes one."""
+        texts = cells.texts()
+        numbers = {cell: self.number(cell, alike=alike) for cell in dict.fromkeys(texts)}
+        written = {
+            cell: str(number) if number is not None else cell if as_number(cell) is None else _NO_DATE
+            for cell, number in numbers.items()
+        }
+        return CellColumn([written[cell] for cell in texts])
+
+
+def _split(cell: str) -> tuple[str, str]:
+    """Split a date and time into its local time and its zone, which may be empty."""
+    zone = _ZONE.search(cell, _ZONE_BEGINS)
+    return (cell, "") if zone is None else (cell[: zone.start()], cell[zone.start() :])
+
+
+@lru_cache
+def _offset(zone: str) -> timedelta | None:
+    """Return the offset of a zone from UTC, zero without a zone; None where there is no such zone."""
+    if zone in ("", " UTC"):
+        return timedelta(0)
+    if not _ZONE.fullmatch(zone):
+        return None
+    try:
+        return datetime.strptime(zone.strip(), "%z").utcoffset()
+    except ValueError:
+        return None
+
+
+def find_date_formats(columns: Mapping[str, CellColumn], types: Mapping[str, str]) -> dict[str, DateFormat | None]:
+    """Return the format of each column that holds dates, by its first cells, unless a user names another kind."""
+    formats = dict[str, DateFormat | None]()
+    for name, column in columns.items():
+        if types.get(name, "date") == "date":
+            cells = list(dict.fromkeys(column.part(slice(_LOOKED_AT)).texts()))
+            dates = DateFormat.find(cells)
+            if dates is None and name in types:  # a cell that differs is named later
+                dates = DateFormat.find(cells[:4])
+            if dates is not None:
+                formats[name] = dates
+    return formats

@@ -1,0 +1,373 @@
+"""Prepare a table on disk: a schema from the rows to train on, then all rows as numbers, in bounded memory; batches."""
+
+import math
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import compress
+from operator import not_
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from chainrule.data._batches import Batch, Batches, OneInEvery, Shuffled, check_fraction, in_order
+from chainrule.files import Record
+from chainrule.heads._table_column import Column
+from chainrule_app.readers.delimited import types_flag
+from chainrule_app.readers.store import Store, StoreWriter
+from chainrule_app.readers.tables.blocks import Block, Flags
+from chainrule_app.readers.tables.cell import MISSING
+from chainrule_app.readers.tables.column_facts import (
+    COLUMN_KINDS,
+    DISTINCT,
+    MOST_CATEGORIES,
+    ColumnFacts,
+    ColumnKind,
+    finer_date_formats,
+)
+from chainrule_app.readers.tables.column_schema import ColumnSchema
+from chainrule_app.readers.tables.date_format import DateFormat, find_date_formats
+from chainrule_app.readers.tables.table_file import TableFile
+from chainrule_app.readers.text import fingerprint
+
+Rows = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class PartialRow:
+    """A row to be completed."""
+
+    # as they are in the file, of the columns that `TableSchema.partial` names; None where one is unknown
+    cells: list[str | None]
+    numbers: list[float]  # (D,) of the cells of the kept columns; 0 where one is unknown
+    known: list[bool]  # (D,) which of these are known
+
+    def filled(self, drawn: Sequence[str]) -> list[str]:
+        """Return the known cells as in the file, and the others from the drawn cells of the kept columns."""
+        unknown = compress(drawn, map(not_, self.known))
+        return [next(unknown) if cell is None else cell for cell in self.cells]
+
+
+@dataclass(frozen=True)
+class TableSchema(Record):
+    """Translation of rows of text into numbers and back."""
+
+    FORMAT: ClassVar[int] = 5
+    columns: tuple[ColumnSchema, ...]  # all of the file, those that are left out too
+    header: bool  # whether the file had one
+
+    def __post_init__(self) -> None:
+        if not self.kept:
+            raise ValueError("--types: all columns are left out: keep at least one")
+
+    @classmethod
+    def fit(cls, facts: Sequence[ColumnFacts], header: bool, types: Mapping[str, str], min_count: int) -> "TableSchema":
+        """Return the schema of training rows."""
+        names, overrides = dict.fromkeys(column.name for column in facts), dict[str, ColumnKind]()
+        for name, kind in types.items():
+            if name not in names:
+                raise ValueError(f"--types {name}={kind}: there is no such column (there are: {', '.join(names)})")
+            column_kind = next((column_kind for column_kind in COLUMN_KINDS if column_kind == kind), None)
+            if column_kind is None:
+                raise ValueError(f"--types {name}={kind}: expected one of {', '.join(COLUMN_KINDS)}")
+            overrides[name] = column_kind
+        columns, refused = [], dict[str, ValueError]()
+        for column in facts:
+            try:
+                columns.append(ColumnSchema.fit(column, overrides.get(column.name) or column.kind(), min_count))
+                if column.name not in overrides:
+                    column.refuse_identifier(min_count)
+            except ValueError as error:
+                refused[column.name] = error
+        if refused:
+            flags = overrides | dict.fromkeys(refused, "skip")
+            raise _together(refused, flags if len(refused) < len(facts) else {})
+        return cls(tuple(columns), header)
+
+    @property
+    def kept(self) -> list[ColumnSchema]:
+        """The columns that are modelled, in the order of x."""
+        return [column for column in self.columns if column.kind != "skip"]
+
+    def heads(self) -> list[Column]:
+        """Return the columns that are modelled, as `chainrule.models.TableMADE` takes them."""
+        return [column.column() for column in self.kept]
+
+    def unseen(self) -> list[int | None]:
+        """For each kept column the symbol that training had no cell of, see `ColumnSchema.unseen_symbol`."""
+        return [column.unseen_symbol() for column in self.kept]
+
+    def encode(self, cells: Sequence[str]) -> list[float]:
+        """Return the numbers of the cells of the kept columns, (D,)."""
+        return [column.encode(cell) for column, cell in zip(self.kept, cells, strict=True)]
+
+    def decode(self, rows: Rows) -> Iterator[list[str]]:
+        """Yield the cells of rows (N, D)."""
+        columns = self.kept
+        for row in rows.tolist():
+            yield [column.decode(value) for column, value in zip(columns, row, strict=True)]
+
+    def outside(self, rows: Rows) -> Flags:
+        """(N,) which rows (N, D) have a number outside the range of their column in training."""
+        bounds = [column.bounds or (-np.inf, np.inf) for column in self.kept]
+        lowest, highest = np.array(bounds).T
+        result: Flags = ((rows < lowest) | (rows > highest)).any(1)  # no missing value, which is NaN, is outside
+        return result
+
+    def open(self, path: str | Path, *, complete: bool = True) -> tuple[TableFile, list[int]]:
+        """Open another file; return it and the places of the kept columns in its rows, -1 for a missing one."""
+        file = TableFile(path, header=self.header)
+        names = dict.fromkeys(column.name for column in self.columns)
+        if not self.header and len(file.names) != len(names):
+            raise ValueError(f"{path}: expected {len(names)} columns without a header, got {len(file.names)}")
+        there = {name: index for index, name in enumerate(file.names)}
+        missing = [column.name for column in self.kept if complete and column.name not in there]
+        unknown = [name for name in file.names if name not in names]
+        if missing:
+            raise ValueError(
+                f"{path}: the column {missing[0]!r} is missing: expected the header {', '.join(names)}, "
+                f"got {', '.join(file.names):.200}"
+            )
+        if unknown:
+            raise ValueError(
+                f"{path}: the column {unknown[0]!r} was not there in training: remove it (expected: {', '.join(names)})"
+            )
+        return file, [there.get(column.name, -1) for column in self.kept]
+
+    def encoded(self, path: str | Path) -> Generator[tuple[int, list[str], list[float]], None, None]:
+        """Line, cells and numbers of the rows of a file; errors name the line."""
+        file, places = self.open(path)
+        for line, row in file.rows():
+            cells = [row[index] for index in places]
+            try:
+                yield line, cells, self.encode(cells)
+            except ValueError as error:
+                raise ValueError(f"{path} line {line}, {error}") from None
+
+    def encode_block(self, path: str | Path, block: Block, places: Sequence[int]) -> Rows:
+        """Return the numbers of a block of rows, (N, D)."""
+        rows = np.empty((len(block), len(places)), dtype="<f8")
+        cells = [block.columns[index] for index in places]
+        refused = []  # row and column of each cell that is
+        for number, (column, own) in enumerate(zip(self.kept, cells, strict=True)):
+            rows[:, number], bad = column.encode_cells(own)
+            if bad is not None:
+                refused.append((bad, number))
+        if refused:
+            row, number = min(refused)
+            try:
+                self.kept[number].encode(cells[number].cell(row))
+            except ValueError as error:
+                raise ValueError(f"{path} line {block.lines[row]}, {error}") from None
+            raise AssertionError("a column refused a cell among others and took it alone")
+        return rows
+
+    def partial(self, path: str | Path) -> tuple[list[ColumnSchema], Generator[PartialRow, None, None]]:
+        """Return the columns of a file to be completed, in the order of training, and its rows, with gaps."""
+        file, _ = self.open(path, complete=False)
+        columns = [column for column in self.columns if column.kind != "skip" or column.name in file.names]
+        return columns, self._partial_rows(file, columns)
+
+    def _partial_rows(self, file: TableFile, columns: Sequence[ColumnSchema]) -> Generator[PartialRow, None, None]:
+        there = {name: index for index, name in enumerate(file.names)}
+        places = [there.get(column.name, -1) for column in columns]
+        for line, row in file.rows(empty_end=True):
+            cells, numbers, is_known = list[str | None](), list[float](), list[bool]()
+            for column, index in zip(columns, places, strict=True):
+                cell = row[index] if index >= 0 else ""
+                drawn = column.kind != "skip" and cell in MISSING
+                cells.append(None if drawn else cell)
+                if column.kind == "skip":
+                    continue
+                is_known.append(not drawn)
+                try:
+                    numbers.append(0.0 if drawn else column.encode(cell))
+                except ValueError as error:
+                    raise ValueError(f"{file.path} line {line}, {error}") from None
+            yield PartialRow(cells, numbers, is_known)
+
+    def to_json(self) -> dict[str, Any]:
+        return super().to_json() | {"columns": [column.to_json() for column in self.columns]}
+
+
+_NAMED = 120  # characters of the flags of all columns that are refused
+
+
+def _together(refused: Mapping[str, ValueError], types: Mapping[str, str]) -> ValueError:
+    """Return the error for the first refused column, with the number of others, so that a user can fix all at once."""
+    first, *others = refused.values()
+    if not others:
+        return first
+    flags = types_flag(types)
+    remedy = f": {flags} leaves them out" if types and len(flags) <= _NAMED else ""
+    return ValueError(f"{first}; {len(others)} more cannot be used either{remedy}")
+
+
+_MANIFEST = "table.json"
+_COUNTED = 1 << 22  # different cells of all columns that are counted
+
+
+@dataclass(frozen=True)
+class Table:
+    """A prepared table."""
+
+    schema: TableSchema  # of its columns
+    train: Rows  # (N, D) float64, read from the disk on demand
+    valid: Rows  # the same of the rows held out
+    manifest: dict[str, Any]  # content of table.json: fingerprints, options and counts
+
+
+def prepare_table(
+    path: str | Path,
+    directory: str | Path,
+    *,
+    types: Mapping[str, str] | None = None,
+    header: bool | None = None,
+    validation: str | Path | None = None,
+    validation_fraction: float = 0.1,
+    min_count: int = 2,
+    seed: int = 0,
+    check: Callable[[TableSchema], None] | None = None,
+    like: tuple[TableSchema, list[dict[str, Any]]] | None = None,
+) -> Table:
+    """Read a table twice, once for its schema and once for its numbers, and write both into a directory.
+
+    Of every 1 / `validation_fraction` rows in succession one, drawn from the seed, is held out. The schema is made of
+    the others alone.
+
+    Args:
+        path: CSV (plain or gzip) or Parquet.
+        directory: created if it is missing; `table.json` is the last file written into it.
+        types: kinds of columns by name, categorical, integer, real, date or skip, where the one found is not meant.
+        header: whether the first row is a header; None looks.
+        validation: a validation file; by default rows of the first are held out.
+        validation_fraction: of the rows.
+        min_count: rarer categories become `<other>`; see `ColumnSchema.fit`.
+        seed: of the rows held out.
+        like: the schema of another table, and the facts `columns` of its manifest; made of the rows by default.
+        check: called with the schema before anything is written; raises where it cannot be used.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is no table, has too few rows, a column that cannot be modelled, or a cell that does not fit.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     rows = Path(folder) / "rows.csv"
+    ...     lines = [f"{'red' if n % 3 else 'blue'},{n / 8}" for n in range(40)]
+    ...     _ = rows.write_text("\\n".join(["colour,size", *lines]))
+    ...     table = prepare_table(rows, Path(folder) / "table")
+    ...     [column.kind for column in table.schema.columns], table.train.shape, table.valid.shape
+    (['categorical', 'real'], (36, 2), (4, 2))
+    """
+    check_fraction(validation_fraction)
+    if min_count < 1:
+        raise ValueError(f"min_count: expected at least 1, got {min_count}")
+    fraction = None if validation is not None else validation_fraction
+    schema, columns = like or _fitted_schema(path, header, types or {}, min_count, fraction, seed)
+    if check is not None:
+        check(schema)
+    with StoreWriter(directory, _MANIFEST) as writer:
+        schema.save(writer.path("schema.json"))
+        train, valid = (writer.growing(f"{part}.rows", "f8", (len(schema.kept),)) for part in ("train", "valid"))
+        file, places = schema.open(path)
+        with closing(file.blocks()) as blocks:
+            for block, held_out in _shared_out(blocks, fraction, seed):
+                rows = schema.encode_block(path, block, places)
+                train.append(rows[~held_out])
+                valid.append(rows[held_out])
+        if validation is not None:
+            file, places = schema.open(validation)
+            with closing(file.blocks()) as blocks:
+                for block in blocks:
+                    valid.append(schema.encode_block(validation, block, places))
+        if not valid.rows:
+            fewest = 1 if fraction is None else math.ceil(1 / fraction)
+            raise ValueError(f"{validation or path}: expected at least {fewest} rows, to hold one out: give more rows")
+        manifest = {
+            "source": fingerprint(path),
+            "validation": None if validation is None else fingerprint(validation),
+            "rows": {"train": train.rows, "valid": valid.rows},
+            "columns": columns,
+        }
+        writer.finish(manifest)
+    return open_table(directory)
+
+
+def _fitted_schema(
+    path: str | Path, header: bool | None, types: Mapping[str, str], min_count: int, fraction: float | None, seed: int
+) -> tuple[TableSchema, list[dict[str, Any]]]:
+    """Return the schema of the training rows of a file, and what was found of each column."""
+    file = TableFile(path, header=header)
+    with closing(file.blocks()) as blocks:
+        first = next(blocks, Block(np.zeros(0, np.int64), ()))
+    formats = find_date_formats(dict(zip(file.names, first.columns, strict=False)), types)
+    facts, count = _counted(file, formats, fraction, seed)
+    while finer := finer_date_formats(facts, types):  # a later cell is finer, or no date
+        formats = {name: dates for name, dates in (formats | finer).items() if dates is not None}
+        facts, count = _counted(file, formats, fraction, seed)
+    if count < 2:
+        raise ValueError(f"{path}: expected at least two rows to train on, got {count} with a value: give more rows")
+    schema = TableSchema.fit(facts, file.header, types, min_count)
+    kept_names = {column.name for column in schema.kept}
+    if all(column.constant for column in facts if column.name in kept_names):
+        raise ValueError(f"{path}: every column is constant in the training rows: there is nothing to learn")
+    columns = [
+        {"name": column.name, "kind": schema.columns[index].kind, "found": column.kind(),
+         "missing": column.missing, "distinct": column.counted(), "doubt": column.doubt()}
+        for index, column in enumerate(facts)
+    ]  # fmt: skip
+    return schema, columns
+
+
+def _counted(
+    file: TableFile, formats: Mapping[str, DateFormat | None], fraction: float | None, seed: int
+) -> tuple[list[ColumnFacts], int]:
+    """Count the cells of the columns in the training rows, and these rows."""
+    distinct = min(DISTINCT, max(_COUNTED // len(file.names), MOST_CATEGORIES + 1))
+    facts = [ColumnFacts(name, str(file.path), distinct, formats.get(name)) for name in file.names]
+    count = 0
+    with closing(file.blocks()) as blocks:
+        for block, held_out in _shared_out(blocks, fraction, seed):
+            lines = block.lines[~held_out]
+            count += len(lines)
+            for column, cells in zip(facts, block.columns, strict=True):
+                column.add(cells.part(~held_out), lines)
+    return facts, count
+
+
+def open_table(directory: str | Path) -> Table:
+    """Open a folder written by `prepare_table`; raises the errors of `Store`."""
+    store = Store(directory, _MANIFEST, "table")
+    schema = TableSchema.load(store.directory / "schema.json")
+    with store.checked():
+        train, valid = (
+            store.array(f"{part}.rows", "f8", (store.manifest["rows"][part], len(schema.kept)))
+            for part in ("train", "valid")
+        )
+    return Table(schema, train, valid, store.manifest)
+
+
+def _shared_out(blocks: Iterable[Block], fraction: float | None, seed: int) -> Iterator[tuple[Block, Flags]]:
+    """Return each block, and which of its rows are held out; the same ones at each call."""
+    draw = OneInEvery(fraction, seed)
+    return ((block, draw.take(len(block))) for block in blocks)
+
+
+def table_batches(rows: Rows, batch_size: int, seed: int = 0, shard: tuple[int, int] = (0, 1)) -> Batches:
+    """Rows (N, D) in the order of `Shuffled`; see there for the other arguments."""
+    order = Shuffled(len(rows), batch_size, seed, shard)
+    return Batches(order, lambda _, chosen: _batch(rows[order.own(chosen)]))
+
+
+def table_evaluation(rows: Rows, batch_size: int) -> Iterator[Batch]:
+    """Every row once, in order."""
+    return (_batch(rows[chosen]) for chosen in in_order(len(rows), batch_size))
+
+
+def _batch(rows: Rows) -> Batch:
+    # Lengths say that each row is a whole sequence: it is scored in one pass.
+    return Batch(torch.from_numpy(np.array(rows)), lengths=torch.full((len(rows),), rows.shape[1]))

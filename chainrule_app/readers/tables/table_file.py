@@ -1,0 +1,164 @@
+"""A table on disk, CSV, Parquet or JSON Lines, row by row."""
+
+from collections import Counter
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from itertools import chain
+from pathlib import Path
+
+import polars
+
+from chainrule_app.readers.delimited import MOST_COLUMNS, DelimitedFile, Row, may_have_decimal_commas, with_point
+from chainrule_app.readers.gather import parquet_errors, parquet_frames, record_rows
+from chainrule_app.readers.kinds import RECORDS
+from chainrule_app.readers.packed import plain_name
+from chainrule_app.readers.tables.blocks import Block, regular_blocks
+from chainrule_app.readers.tables.first_rows import find_layout, is_header, is_units
+from chainrule_app.readers.text import LONGEST_LINE, check_file
+
+_WIDEST = 1000  # columns: of more, too few rows are read together for a column at a time to be faster
+_CELLS = 1 << 16  # held as Python strings at a time
+_CHARACTERS = 1 << 24  # of these, up to the last row
+
+
+class TableFile:
+    """The names of the columns of a table, and its rows as often as they are asked for.
+
+    `is_header` tells whether the first row is a header, and `find_layout` what stands before it. A row of units under
+    the header is left out. Cells lose the white space around them; empty lines are passed over, and so are rows of
+    empty cells at the end.
+    """
+
+    def __init__(self, path: str | Path, *, header: bool | None = None):
+        self.path = check_file(path)
+        self._parquet = self.path.name.lower().endswith(".parquet")
+        self._records = plain_name(path).endswith(RECORDS)
+        if self._parquet or self._records:
+            self.header, self.units, self._before = True, False, 0
+            self.names = record_rows([str(path)])[0] if self._records else self._parquet_names()
+            if len(self.names) > MOST_COLUMNS:
+                raise ValueError(
+                    f"{path}: expected at most {MOST_COLUMNS:,} columns, got {len(self.names):,}: "
+                    "keep those that matter"
+                )
+            return
+        self._file = DelimitedFile(path)
+        layout = find_layout(self._file)
+        self._delimiter, self._before = layout.delimiter, layout.before
+        if not layout.rows:
+            with closing(self._lines(self._before)) as lines:
+                first = next(lines, None)  # raises where it cannot be read
+            assert first is None
+            raise ValueError(f"{self.path}: expected rows, got nothing but empty lines")
+        cells = layout.cells
+        self.header = is_header(cells) if header is None else header
+        self.units = self.header and len(cells) > 1 and is_units(cells[1:])
+        named_rows = int(self.header) + int(self.units)
+        self._header_end = layout.rows[named_rows - 1][0] if named_rows else self._before  # its last line
+        numbered = [f"column{number}" for number in range(1, len(cells[0]) + 1)]
+        self.names = [cell or name for cell, name in zip(cells[0], numbered, strict=True)] if self.header else numbered
+        if len(set(self.names)) < len(self.names):
+            twice = Counter(self.names).most_common(1)[0][0]
+            raise ValueError(f"{self.path}: the header has {twice!r} twice: rename one, or pass --header no")
+
+    def left_out(self) -> str:
+        """Describe the lines before the rows that are neither header nor data; empty without such lines."""
+        notes = []
+        if self._before:
+            notes.append(f"{'line 1' if self._before == 1 else f'lines 1 to {self._before}'}, before the table")
+        if self.units:
+            notes.append(f"line {self._header_end}, which gives units")
+        return f"{self.path}: {' and '.join(notes)}: left out" if notes else ""
+
+    def rows(self, *, empty_end: bool = False) -> Generator[Row, None, None]:
+        """Yield the rows with the number of the line where each ends (for Parquet of the row), cells as text."""
+        with closing(self._parsed_rows() or self._lines(self._header_end)) as rows:
+            empty: list[int] = []  # lines of rows of empty cells, which at the end are left out
+            for line, cells in self._checked(rows):
+                if not any(cells) and not empty_end:
+                    empty.append(line)
+                    continue
+                yield from ((before, [""] * len(cells)) for before in empty)
+                empty.clear()
+                yield line, cells
+
+    def blocks(self) -> Generator[Block, None, None]:
+        """Yield the same rows in blocks, of any size."""
+        empty: list[Block] = []  # rows of empty cells, which at the end are left out
+        for block in self._all_blocks():
+            filled = block.filled()
+            if filled:
+                yield from empty
+                empty.clear()
+                yield block.part(slice(filled))
+            if filled < len(block):
+                empty.append(block.part(slice(filled, len(block))))
+
+    def _all_blocks(self) -> Iterator[Block]:
+        if parsed := self._parsed_rows():
+            yield from self._listed(parsed)
+            return
+        line: int | None = self._header_end
+        if 2 <= len(self.names) <= _WIDEST:
+            with self._file.open() as file:
+                header = [file.readline(LONGEST_LINE) for _ in range(self._header_end)]
+                if not any(b"\r" in text.removesuffix(b"\n").removesuffix(b"\r") for text in header):
+                    line = yield from regular_blocks(file, self._delimiter, len(self.names), self._header_end)
+        if line is not None:
+            with closing(self._lines(line)) as rows:
+                yield from self._listed(self._checked(rows))
+
+    def _checked(self, rows: Iterator[Row]) -> Iterator[Row]:
+        for line, cells in rows:
+            if len(cells) != len(self.names):
+                remedy = (
+                    "put a cell that has the separator in it into double quotes"
+                    if len(cells) > len(self.names)
+                    else "write the missing ones, which may be empty, with their separators"
+                )
+                raise ValueError(
+                    f"{self.path} line {line}: expected {len(self.names)} cells, got {len(cells)}: {remedy}"
+                )
+            yield line, cells
+
+    def _listed(self, rows: Iterator[Row]) -> Iterator[Block]:
+        most, block, characters = max(_CELLS // len(self.names), 1), list[Row](), 0
+        for row in rows:
+            block.append(row)
+            characters += sum(map(len, row[1]))
+            if len(block) == most or characters >= _CHARACTERS:
+                yield Block.of_rows(block)
+                block, characters = [], 0
+        if block:
+            yield Block.of_rows(block)
+
+    def _lines(self, before: int) -> Generator[Row, None, None]:
+        """Yield the rows of the file behind its first `before` lines."""
+        with closing(self._file.quoted_rows(self._delimiter, before=before)) as rows:
+            if may_have_decimal_commas(self._delimiter):
+                yield from ((line, list(map(with_point, cells))) for line, cells in rows)
+            else:
+                yield from rows
+
+    def _parsed_rows(self) -> Generator[Row, None, None] | None:
+        """Return the rows of a file whose format tells the cells; None for text that must be cut into cells."""
+        if self._records:
+            rows = record_rows([str(self.path)])[1]
+            return ((line, list(map(str.strip, cells))) for line, cells in rows)
+        return self._parquet_rows() if self._parquet else None
+
+    def _parquet_names(self) -> list[str]:
+        with parquet_errors(self.path):
+            return list(polars.read_parquet_schema(self.path))
+
+    def _parquet_rows(self) -> Generator[Row, None, None]:
+        """Yield the rows; nanoseconds of times are kept, which Python would cut to microseconds."""
+        columns = polars.selectors
+        exact = [
+            columns.datetime("ns").dt.to_string("%Y-%m-%d %H:%M:%S%.f"),
+            columns.time().dt.to_string("%H:%M:%S%.f"),
+            columns.duration("ns").dt.to_string("iso"),
+        ]
+        rows = chain.from_iterable(frame.iter_rows() for frame in parquet_frames(self.path, *exact))
+        for number, values in enumerate(rows, 1):
+            yield number, ["" if value is None else str(value).strip() for value in values]

@@ -1,0 +1,376 @@
+"""Results as data: named, typed columns with their unit and the way they were measured.
+
+A capability of a run returns a `Result`. The command line renders it as a table, JSON lines or CSV; a notebook shows it
+as HTML; a program takes its rows or converts it to a frame.
+"""
+
+import html
+import io
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain, islice
+from math import inf
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from chainrule._printing import one_line
+from chainrule.files import write_text
+from chainrule_app.heavy import np
+
+if TYPE_CHECKING:
+    from chainrule_app.tasks.likelihood_record import LikelihoodRecord
+
+_SHOWN_ROWS = 20  # of a result in a notebook or an interactive session
+_SHOWN_WIDTH = 60  # characters of a cell there, and of one that others are aligned with
+_ALIGNED_ROWS = 64  # by which the columns of a table are as wide as they are
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a result.
+
+    Args:
+        name: of the column, and its key in JSON.
+        digits: after the decimal point where people read the number; None shows it in full.
+        shown: whether a table has it, on the screen or as CSV; JSON and frames have all columns.
+        heading: above the column where people read it; the name where it is empty.
+        parse: makes the value of a cell, where rows hold cells of text as they are written to a file.
+    """
+
+    name: str
+    digits: int | None = None
+    shown: bool = True
+    heading: str = ""
+    parse: Callable[[str], Any] | None = None
+
+    def value(self, cell: Any) -> Any:
+        return cell if self.parse is None or cell is None else self.parse(cell)
+
+
+Form = Literal["table", "figures", "csv", "cells", "lines", "texts", "images", "sounds", "music"]
+
+
+class Result:
+    """Rows with named columns, read once from their source and kept.
+
+    Args:
+        columns: of each row.
+        rows: one value a column; they may be computed while they are read.
+        about: facts that hold for all rows: the unit, the way of measurement, the seed.
+        summary: figures of all rows together; called after the last row.
+        notes: sentences for people about all rows; called after the last row.
+        rank: the column by which `top` sorts, greatest first; empty if rows have no rank.
+        main: the column that `values` returns; the first where it is empty.
+        form: the form in which people want the rows: an aligned table, a table where rows are sorted and otherwise the
+            figures of `per("file")` alone, CSV with or without (cells) a header, the main column a line each, whole
+            texts with a heading above each of several, or files of images, sounds or music.
+        framed: whether the rows are data like the fitted ones, returned as the same kind of frame.
+        hints: how to write files: "file", their default name; "columns" of a grid of images; "index",
+            the column that is the index of a pandas frame.
+        likelihood: the likelihood of all rows together, with its unit; called after the last row.
+        figure: a function that draws the rows as a matplotlib figure.
+        views: by their name, functions that make the results of `per`: rows of other parts of the same data.
+
+    >>> scores = Result([Column("text"), Column("nats", 2)], [("a", 1.5), ("b", 2.5)], rank="nats")
+    >>> scores["nats"], scores[0], len(scores)
+    ([1.5, 2.5], {'text': 'a', 'nats': 1.5}, 2)
+    >>> print(scores.top(1))
+    text  nats
+    b     2.50
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[Column],
+        rows: Iterable[Sequence[Any]],
+        *,
+        about: Mapping[str, Any] | None = None,
+        summary: Callable[[], Mapping[str, Any]] | None = None,
+        notes: Callable[[], Iterable[str]] = tuple,
+        rank: str = "",
+        main: str = "",
+        form: Form = "table",
+        framed: bool = False,
+        hints: Mapping[str, Any] | None = None,
+        likelihood: "Callable[[], LikelihoodRecord] | None" = None,
+        figure: Callable[[], Any] | None = None,
+        views: "Mapping[str, Callable[[], Result]] | None" = None,
+    ):
+        self.columns = tuple(columns)
+        self.about, self.hints = dict(about or {}), dict(hints or {})
+        self.rank, self.form = rank, form
+        self.main = main or (self.columns[0].name if self.columns else "")
+        self.likelihood, self.notes, self._figure = likelihood, notes, figure
+        self._source, self._kept = iter(rows), list[Sequence[Any]]()
+        self._summary, self.framed, self.views = summary, framed, dict(views or {})
+
+    @property
+    def names(self) -> list[str]:
+        return [column.name for column in self.columns]
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """Return figures of all rows together."""
+        self._read_all()
+        return dict(self._summary()) if self._summary is not None else {}
+
+    def rows(self) -> Iterator[Sequence[Any]]:
+        """Yield the rows; each is kept for later calls."""
+        index = 0
+        while index < len(self._kept) or self._read(1):
+            yield self._kept[index]
+            index += 1
+
+    def stream(self) -> Iterator[Sequence[Any]]:
+        """Yield the rows as they are computed without keeping them: for results larger than memory, once."""
+        yield from self._kept
+        yield from self._source
+
+    def records(self) -> Iterator[dict[str, Any]]:
+        """Yield the rows as mappings from column names to values."""
+        return map(self.record, self.rows())
+
+    def record(self, row: Sequence[Any]) -> dict[str, Any]:
+        """Map column names to the values of a row."""
+        return {column.name: column.value(cell) for column, cell in zip(self.columns, row, strict=True)}
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return self.records()
+
+    def __len__(self) -> int:
+        self._read_all()
+        return len(self._kept)
+
+    def __getitem__(self, key: int | slice | str) -> Any:
+        """Return the row at an index as a mapping, the rows of a slice, or the values of a named column."""
+        self._read_all()
+        if isinstance(key, slice):
+            return self.with_rows(self._kept[key])
+        if isinstance(key, str):
+            if key not in self.names:
+                raise KeyError(f"no column {key!r}: expected one of {', '.join(self.names)}")
+            index = self.names.index(key)
+            return [self.columns[index].value(row[index]) for row in self._kept]
+        return self.record(self._kept[key])
+
+    @property
+    def values(self) -> list[Any]:
+        """Return the values of the main column."""
+        values: list[Any] = self[self.main]
+        return values
+
+    def top(self, n: int | None = None) -> "Result":
+        """Return the rows with the greatest rank first, all or the first n.
+
+        Raises:
+            ValueError: the rows have no rank.
+        """
+        if not self.rank:
+            raise ValueError(f"these rows have no rank; their columns are {', '.join(self.names)}")
+        index, rows = self.names.index(self.rank), list(self.rows())
+        rows.sort(key=lambda row: -inf if row[index] is None else row[index], reverse=True)
+        return self.with_rows(rows[:n])
+
+    def per(self, part: str) -> "Result":
+        """Return the same data with other rows: one for each line or element of a text, or the summary alone.
+
+        Raises:
+            ValueError: the data have no such parts.
+        """
+        if not self.views:
+            raise ValueError("per: these rows have no other parts")
+        if part not in self.views:
+            raise ValueError(f"per: expected one of {', '.join(self.views)}, got {part!r}")
+        return self.views[part]()
+
+    def with_rows(self, rows: Iterable[Sequence[Any]]) -> "Result":
+        """Return other rows with the same columns and facts."""
+        other = copy(self)
+        other._source, other._kept, other._summary = iter(rows), [], lambda: self.summary
+        return other
+
+    def replaced(self, name: str, other: str, values: Sequence[Any]) -> "Result":
+        """Return the same rows with one column replaced."""
+        index = self.names.index(name)
+        rows = ([*row[:index], value, *row[index + 1 :]] for row, value in zip(self.rows(), values, strict=True))
+        changed = self.with_rows(rows)
+        changed.columns = (*self.columns[:index], Column(other), *self.columns[index + 1 :])
+        return changed
+
+    def of_items(self, number: int) -> "Result":
+        """Return the same rows with the index of their item instead of its line in, or the name of, a file."""
+        name = next((name for name in ("line", "input", "file", "image") if name in self.names), "")
+        named = [place for place in self[name] if isinstance(place, int | str)] if name else []
+        places = {place: index for index, place in enumerate(dict.fromkeys(named))}
+        if len(places) != number or len(named) < len(self):
+            return self
+        return self.replaced(name, "index", [places[place] for place in named])
+
+    def cells(self) -> dict[str, list[Any]]:
+        """Return the cells of each column, as they are written to a file."""
+        rows = list(self.rows())
+        return {name: [row[index] for row in rows] for index, name in enumerate(self.names)}
+
+    def plot(self) -> Any:
+        """Plot the rows: a matplotlib figure.
+
+        Raises:
+            ValueError: there is no picture of these rows.
+        """
+        if self._figure is None:
+            raise ValueError("plot: there is no picture of these rows")
+        self._read_all()
+        figure = self._figure()
+        figure._repr_png_ = partial(_png, figure)  # without it, a notebook shows only figures of pyplot
+        return figure
+
+    def to_dict(self) -> dict[str, list[Any]]:
+        """Return the values of each column."""
+        return {name: self[name] for name in self.names}
+
+    def to_numpy(self, column: str = "") -> Any:
+        """Return the values of one column, by default the main one, as an array."""
+        return np.asarray(self[column or self.main])
+
+    def to_pandas(self) -> Any:
+        """Return a pandas DataFrame; times become its index.
+
+        Raises:
+            ImportError: pandas is not installed.
+        """
+        import pandas
+
+        frame = pandas.DataFrame(self.to_dict(), columns=self.names)
+        return frame.set_index(self.hints["index"]) if "index" in self.hints else frame
+
+    def to_polars(self) -> Any:
+        """Return a polars DataFrame."""
+        import polars
+
+        return polars.DataFrame(self.to_dict(), strict=False)
+
+    def __repr__(self) -> str:
+        rows, more = self._head()
+        lines = table_lines(self.columns, rows, _SHOWN_WIDTH) if self.columns else self._facts(more=False)
+        return "\n".join([*lines, *(["…"] if more else [])])
+
+    def _repr_html_(self) -> str:
+        if not self.columns:
+            return f"<pre>{html.escape(repr(self))}</pre>"
+        rows, more = self._head()
+        visible = [(index, column) for index, column in enumerate(self.columns) if column.shown]
+        head = "".join(f"<th>{html.escape(column.heading or column.name)}</th>" for _, column in visible)
+        body = "".join(
+            "<tr>"
+            + "".join(f"<td>{html.escape(cell_text(row[index], column.digits))}</td>" for index, column in visible)
+            + "</tr>"
+            for row in rows
+        )
+        table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>" if visible else ""
+        below = [*(["…"] if more else []), *self._facts(more=more)]
+        return table + "".join(f"<p>{html.escape(line)}</p>" for line in below)
+
+    def _facts(self, *, more: bool) -> list[str]:
+        """List the figures of all rows (unless there are `more`) and the facts."""
+        figures = {} if more else {name: cell_text(value, 4) for name, value in self.summary.items()}
+        facts = figures | {name: cell_text(value, width=None) for name, value in self.about.items()}
+        return [f"{name.replace('_', ' ')}: {text}" for name, text in facts.items()]
+
+    def _head(self) -> tuple[list[Sequence[Any]], bool]:
+        """Return the first rows, and whether there are more."""
+        rows = list(islice(self.rows(), _SHOWN_ROWS + 1))
+        return rows[:_SHOWN_ROWS], len(rows) > _SHOWN_ROWS
+
+    def _read(self, number: int) -> bool:
+        """Read and keep up to `number` rows; tell if there was any."""
+        before = len(self._kept)
+        self._kept += islice(self._source, number)
+        return len(self._kept) > before
+
+    def _read_all(self) -> None:
+        self._kept += self._source
+
+
+def _png(figure: Any) -> bytes:
+    file = io.BytesIO()
+    figure.savefig(file, format="png")
+    return file.getvalue()
+
+
+def table_lines(
+    columns: Sequence[Column], rows: Iterable[Sequence[Any]], width: int | None, *, line_width: int | None = None
+) -> Iterator[str]:
+    """Render a heading and rows as lines, aligned by the first rows and streamed.
+
+    >>> print(*table_lines([Column("text"), Column("nats", 2)], [("a", 1.5), ("bcdef", 12.5)], None), sep="\\n")
+    text    nats
+    a       1.50
+    bcdef  12.50
+    """
+    visible = [position for position, column in enumerate(columns) if column.shown]
+
+    def cells(row: Sequence[Any]) -> list[str]:
+        return [cell_text(row[index], columns[index].digits, width) for index in visible]
+
+    rows = iter(rows)
+    first = list(islice(rows, _ALIGNED_ROWS))
+    heading = [columns[position].heading or columns[position].name for position in visible]
+    texts = list(map(cells, first))
+    sizes = [min(_SHOWN_WIDTH, max(map(len, column))) for column in zip(heading, *texts, strict=True)]
+    numbers = [bool(first) and all(is_number(row[position]) for row in first) for position in visible]
+    for row in chain([heading], texts, map(cells, rows)):
+        line = "  ".join(
+            cell.rjust(size) if number else cell.ljust(size)
+            for cell, size, number in zip(row, sizes, numbers, strict=True)
+        ).rstrip()
+        yield line if line_width is None or len(line) <= line_width else line[: line_width - 1] + "…"
+
+
+def cell_text(value: Any, digits: int | None = None, width: int | None = _SHOWN_WIDTH) -> str:
+    """Render a value as one line for people, at most `width` characters.
+
+    >>> cell_text(2.34567, 2), cell_text(7), cell_text(None), cell_text("a\\nb")
+    ('2.35', '7', '', 'a\\\\nb')
+    """
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.{digits}f}" if digits is not None else f"{value:.6g}"
+    shape = getattr(value, "shape", ())
+    text = f"array{tuple(shape)}" if len(shape) else str(value)
+    text = one_line(text)
+    return text if width is None or len(text) <= width else text[: width - 1] + "…"
+
+
+def is_number(value: Any) -> bool:
+    """Tell if a value is a number, or missing."""
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+
+
+@dataclass(frozen=True)
+class Report:
+    """Findings of an inspection: figures, sentences, and a page for people.
+
+    Args:
+        findings: all figures, ready for JSON.
+        lines: the findings in words.
+        page: HTML; empty without a page.
+    """
+
+    findings: dict[str, Any]
+    lines: tuple[str, ...]
+    page: str = ""
+
+    def save(self, path: str | Path) -> None:
+        """Write the page, whole or not at all."""
+        write_text(Path(path), self.page)
+
+    def __repr__(self) -> str:
+        return "\n".join(self.lines)
+
+    def _repr_html_(self) -> str:
+        if not self.page:
+            return f"<pre>{html.escape(repr(self))}</pre>"
+        return f'<iframe srcdoc="{html.escape(self.page)}" style="width:100%;height:42em;border:0"></iframe>'

@@ -1,0 +1,399 @@
+"""`Run`: a trained model whose methods take data and return data. The command line calls the same methods."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
+
+from chainrule_app import frames
+from chainrule_app.heavy import np
+from chainrule_app.inputs import Inputs, inputs_of
+from chainrule_app.items import texts_of
+from chainrule_app.keywords import (
+    bytes_of,
+    chosen_options,
+    config_of,
+    device_name,
+    flags_given,
+    keyword_errors,
+    path_of,
+    seed_of,
+    train_with,
+    whole_number,
+)
+from chainrule_app.listing import history_of
+from chainrule_app.results import Report, Result
+from chainrule_app.tasks import open_run
+from chainrule_app.tasks.capabilities import METHODS, OPTIONS, PREDICTIONS
+from chainrule_app.tasks.run_directory import FRAME, TemporaryFolder, copy_run
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from chainrule.training import Callback
+    from chainrule_app.tasks.task import Task
+
+_MOST = 1 << 20  # samples of one call
+
+
+class Run:
+    """A trained model with its data's vocabulary or schema: methods take data and return data.
+
+    The task decides which methods a run has; `dir(run)` and `repr(run)` list them. Each method takes the options of the
+    verb of the same name as keyword arguments: `run.sample(3, temperature=0.8)` is
+    `chainrule sample RUN -n 3 --temperature 0.8`.
+
+    Args:
+        task: the opened run of a task.
+        folder: the temporary folder of the run, if it is in one.
+    """
+
+    def __init__(self, task: "Task[Any]", folder: TemporaryFolder | None = None):
+        self._task = task
+        self._folder = folder
+
+    @property
+    def path(self) -> Path:
+        """The run directory."""
+        return self._task.path
+
+    @property
+    def task(self) -> str:
+        """Return the name of the task."""
+        return self._task.name
+
+    @cached_property
+    def model(self) -> "nn.Module":
+        """The trained module, with the weights of the best validation, in evaluation mode on the CPU.
+
+        It is the whole recipe that `repr(run)` names. A network mixed with counts or a linear autoregression is a
+        `CalibratedMixture`, with the parts `network` and `companion`; averaged networks are an `Ensemble` of `members`.
+        A run trained with `plain=True` is one network, and `run.model` is that network.
+        """
+        return cast("nn.Module", self._task.model())
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The content of config.json: data, model, options, training."""
+        return self._task.config.to_json(self.task)
+
+    @property
+    def history(self) -> Result:
+        """The records of training and validation: step, nats per element, learning rate, gradient norm and others."""
+        return history_of(self._task.metrics())
+
+    def sample(self, n: int | None = None, *, seed: int | None = None, device: str = "cpu", **options: Any) -> Any:
+        """Draw from the model.
+
+        Args:
+            n: number of samples; the default depends on the task.
+            seed: the same seed gives the same samples; random by default.
+            device: auto, cpu, cuda or mps.
+            **options: of `chainrule sample RUN --help`, such as `prompt`, `temperature` or `complete`.
+
+        Returns:
+            Strings for a text; an array of images, (n, H, W) or (n, H, W, 3), of sounds, or of piano rolls (n, T, 88),
+            a list where lengths differ; for a table a frame of the kind that the run was fitted on, else a `Result`.
+        """
+        run = self._able("sample")
+        n = run.DEFAULT_NUMBER if n is None else whole_number(n, "n", 1, _MOST)
+        seed, device = seed_of(seed), device_name(device)
+        with keyword_errors(), inputs_of(self._task) as inputs:
+            return self._native(run.sample(n, chosen_options(run.Sampling, options, inputs), seed=seed, device=device))
+
+    def stream(self, *, seed: int | None = None, device: str = "cpu", **options: Any) -> Iterator[str]:
+        """Draw one text, piece by piece. Takes the arguments of `sample`."""
+        run = self._able("stream")
+        seed, device = seed_of(seed), device_name(device)
+        with keyword_errors(), inputs_of(self._task) as inputs:
+            chosen = chosen_options(run.Sampling, options, inputs)
+        pieces = run.pieces(chosen, seed=seed, device=device)
+        if pieces is None:
+            raise ValueError(f"stream: a run of {self._task.config.model} draws no text in pieces; use sample")
+        return (piece for (piece,) in pieces.stream())
+
+    def score(self, data: Any, *, device: str = "auto", **options: Any) -> Result:
+        """Score data: nats and bits, exact under the model, or a bound that says so.
+
+        Args:
+            data: a path, or data in memory of the kind that `fit` takes. Of strings each is scored on its own.
+            device: auto, cpu, cuda or mps.
+            **options: of `chainrule score RUN --help`.
+
+        Returns:
+            A row for each line, string, row or file, with its nats; `Result.top` ranks them by surprise, and
+            `Result.per("element")` gives a row for each symbol of a text.
+        """
+        return self._answer("score", data, options, texts=True, device=device_name(device))
+
+    def predict(self, data: Any, *, device: str = "auto", **options: Any) -> Result:
+        """Predict tags, labels, translations, captions or forecasts, depending on the task.
+
+        Args:
+            data: a path, or data in memory of the kind that `fit` takes, without the answers.
+            device: auto, cpu, cuda or mps.
+            **options: of the verb of the task, such as `chainrule translate RUN --help`.
+
+        Returns:
+            A row for each input; `Result.values` are the answers alone. `Result.to_pandas` of a forecast is a frame
+            indexed by time, and `Result.plot` its picture.
+        """
+        run, device = self._able("predict"), device_name(device)
+        with keyword_errors(), inputs_of(self._task, answers=False) as inputs:
+            files = None if data is None and run.continues else inputs.paths(data)
+            chosen = chosen_options(run.Prediction, inputs.options_of(run.Prediction) | options, inputs)
+            return self._settled(run.predict(files, chosen, device=device), inputs)
+
+    def tag(self, data: Any, **options: Any) -> Result:
+        """Tag sentences; see `predict`."""
+        return self._predict("tag", data, options)
+
+    def classify(self, data: Any, **options: Any) -> Result:
+        """Label texts or images; see `predict`."""
+        return self._predict("classify", data, options)
+
+    def translate(self, data: Any, **options: Any) -> Result:
+        """Translate sentences; see `predict`."""
+        return self._predict("translate", data, options)
+
+    def caption(self, data: Any, **options: Any) -> Result:
+        """Caption images; see `predict`."""
+        return self._predict("caption", data, options)
+
+    def forecast(self, data: Any = None, **options: Any) -> Result:
+        """Forecast what follows the last row of series; see `predict`.
+
+        Args:
+            data: a path, or data in memory; by default the series that the run was fitted on.
+            **options: of `chainrule forecast RUN --help`.
+
+        Returns:
+            A row for each series and step, with the time, the mean, quantiles and all sample paths.
+            `Result.to_pandas` is indexed by time, as a frame that the run was fitted on; `Result.per("path")` has a row
+            for each step of each path, and `Result.plot` draws the quantiles after the last rows of the data.
+        """
+        return self._predict("forecast", data, options)
+
+    def evaluate(self, data: Any = None, *, device: str = "auto", **options: Any) -> Result:
+        """Compare the run's predictions with references; the figures are in `Result.summary`.
+
+        Args:
+            data: a path, or data in memory with the right answers.
+            device: auto, cpu, cuda or mps.
+            **options: of `chainrule evaluate RUN --help`.
+        """
+        return self._answer("evaluate", data, options, optional=True, device=device_name(device))
+
+    def embed(self, data: Any, *, device: str = "auto", **options: Any) -> Result:
+        """Embed inputs as vectors, one row per input; `Result.to_numpy` gives them as an array (N, D)."""
+        return self._answer("embed", data, options, texts=True, device=device_name(device))
+
+    def reconstruct(self, data: Any, *, seed: int = 0, device: str = "auto", **options: Any) -> Any:
+        """Encode images and decode their codes: an array with one reconstruction per image.
+
+        Args:
+            data: a path, or images in memory.
+            seed: of a decoder that draws.
+            device: auto, cpu, cuda or mps.
+            **options: of `chainrule reconstruct RUN --help`; `count` of a path's images, 32 by default.
+        """
+        counted = {} if isinstance(data, str | Path) or not hasattr(data, "__len__") else {"count": len(data)}
+        seed, device = seed_of(seed), device_name(device)
+        pairs = self._answer("reconstruct", data, counted | options, seed=seed, device=device)
+        return self._native(pairs.with_rows(list(pairs.rows())[1::2]))
+
+    def interpolate(self, first: Any, last: Any, *, seed: int = 0, device: str = "auto", **options: Any) -> Any:
+        """Decode the codes between two images: an array that begins and ends with the two images.
+
+        Args:
+            first, last: an image each: a path of an image file, or an array (H, W) or (H, W, 3) of 8 bits.
+            seed: of a decoder that draws.
+            device: auto, cpu, cuda or mps.
+            **options: of `chainrule interpolate RUN --help`.
+        """
+        run, seed, device = self._able("interpolate"), seed_of(seed), device_name(device)
+        with keyword_errors(), inputs_of(self._task) as inputs:
+            ends = (inputs.file(first, "first"), inputs.file(last, "last"))
+            chosen = chosen_options(run.Interpolation, options, inputs)
+            return self._native(run.interpolate(ends, chosen, seed=seed, device=device))
+
+    def compress(self, data: bytes, *, verify: bool = True, portable: bool = False) -> bytes:
+        """Write bytes in about −log₂ p bits under the model, as `chainrule compress --run` does: a .chain file.
+
+        Args:
+            data: of a file.
+            verify: read everything back, and compare.
+            portable: compute what any processor computes; slower.
+        """
+        from chainrule_app.tasks.compression import compress_data
+
+        self._able("compress")
+        data = bytes_of(data)
+        described = {"files": [["data", len(data)]]}
+        return compress_data(data, described, self._task, verify=verify, portable=portable).data
+
+    def decompress(self, data: bytes) -> bytes:
+        """Read what `compress` or `chainrule compress --run` wrote; a folder's files one after the other.
+
+        Raises:
+            ValueError: the content is damaged, or another run wrote it.
+        """
+        from chainrule.coding._container import read_container
+        from chainrule_app.tasks.compression import decompress_data
+
+        self._able("decompress")
+        return decompress_data(read_container(bytes_of(data), "data"), "data", self._task).data
+
+    def inspect(self, data: Any = None, *, seed: int = 0, **options: Any) -> Report:
+        """Look inside the model: gradients, memory, gates, attention, latent codes, as far as it has them.
+
+        Args:
+            data: data to read; held-out data by default.
+            seed: of random choices.
+            **options: of `chainrule inspect RUN --help`.
+
+        Returns:
+            A report that a notebook shows as a page; `Report.save` writes it.
+        """
+        return self._answer("inspect", data, options, optional=True, seed=seed_of(seed))
+
+    def check(self, *, seed: int = 0) -> Any:
+        """Check that `model`, the whole recipe, keeps the contract; see `chainrule.testing.check_model`."""
+        return self._able("check").check(seed=seed_of(seed))
+
+    def report(self) -> Report:
+        """Report on the training: learning curves, speed, samples, data. Notebooks show the page, `save` writes it."""
+        return self._task.report()
+
+    @keyword_errors()
+    def resume(
+        self,
+        *,
+        budget: str | float | None = None,
+        steps: int | None = None,
+        epochs: float | None = None,
+        callbacks: "Sequence[Callback]" = (),
+        **options: Any,
+    ) -> Self:
+        """Continue training, with the run's own options.
+
+        Args:
+            budget, steps, epochs: the new total, to extend the run.
+            callbacks: see `fit`.
+            **options: the few that may change, such as `patience` or `device`.
+        """
+        task, length = type(self._task), dict[str, Any](budget=budget, steps=steps, epochs=epochs)
+        request = config_of(task, dict.fromkeys(task.SOURCES), self._task.config.model, options, **length)
+        flags = flags_given(options, **length)
+        self._task = train_with(task, request, self.path, flags, resume=True, callbacks=callbacks)
+        self.__dict__.pop("model", None)
+        return self
+
+    @keyword_errors()
+    def export(self, to: Literal["hub", "onnx", "torch-export"], out: str | Path) -> None:
+        """Write a new folder for other software: `to` is "hub", "onnx" or "torch-export"; see `chainrule export`."""
+        from chainrule_app.exchange import export_run
+
+        if not isinstance(to, str):
+            raise ValueError(f"to: expected hub, onnx or torch-export, got a {type(to).__name__}")
+        export_run(self._task, to, path_of(out, "out"))
+
+    @keyword_errors()
+    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
+        """Move the run into a directory, if it is in a temporary one; else copy it there.
+
+        Args:
+            path: the directory.
+            overwrite: whether to replace a run that is there.
+
+        Raises:
+            FileExistsError: there is something already.
+        """
+        target = path_of(path, "path")
+        copy_run(self.path, target, overwrite=overwrite)
+        self._task = open_run(target)
+        if self._folder is not None:
+            self._folder.remove()
+            self._folder = None
+
+    def options_of(self, capability: str) -> type | None:
+        """Return the dataclass of a method's options; None if it has none."""
+        return getattr(self._able(capability), OPTIONS.get(METHODS[capability], ""), None)
+
+    def __repr__(self) -> str:
+        best = self._task.held_out()
+        measured = "no validation yet" if best is None else f"{best.nats_per_element:.4f} {best.basis.per}"
+        return f"<Run {self.task}: {self._task.recipe}, held out {measured}, in {self.path}; {self._can}>"
+
+    def __dir__(self) -> list[str]:
+        unable = METHODS.keys() - self.capabilities
+        return [name for name in super().__dir__() if name not in unable]
+
+    @property
+    def capabilities(self) -> list[str]:
+        """List the methods that this run's task and model support."""
+        lacking = self._task.lacking()
+        names = [name for name, own in METHODS.items() if hasattr(self._task, own) and own not in lacking]
+        others = {*PREDICTIONS} - {self._verb()}
+        return [name for name in names if name not in others]
+
+    @property
+    def _can(self) -> str:
+        return f"it can {', '.join(sorted([*self.capabilities, 'export', 'report', 'resume', 'save']))}"
+
+    def _verb(self) -> str:
+        return self._task.verb or self.task
+
+    def _predict(self, verb: str, data: Any, options: dict[str, Any]) -> Result:
+        if self._verb() != verb:
+            raise ValueError(f"{verb}: a run of the task {self.task} cannot do this; {self._can}")
+        return self.predict(data, **options)
+
+    def _able(self, name: str) -> Any:
+        if not isinstance(name, str) or name not in METHODS:
+            raise ValueError(f"{name!r:.80}: expected the name of a method that takes options: {', '.join(METHODS)}")
+        if not hasattr(self._task, METHODS[name]):
+            raise ValueError(f"{name}: a run of the task {self.task} cannot do this; {self._can}")
+        return self._task
+
+    def _answer(
+        self,
+        name: str,
+        data: Any,
+        options: Mapping[str, Any],
+        *,
+        texts: bool = False,  # whether texts in memory need no file
+        optional: bool = False,  # whether the verb reads data of its own where none are passed
+        **settings: Any,
+    ) -> Any:
+        run, kind = self._able(name), self.options_of(name)
+        assert kind is not None
+        with keyword_errors(), inputs_of(self._task, answers=name == "evaluate") as inputs:
+            options = dict(options)
+            labels = {"labels": options.pop("labels", None)} if self.task in ("image", "classify-images") else {}
+            path: str | list[str] | None = None
+            if texts and self.task == "text" and not isinstance(data, str | PathLike):
+                path = texts_of(data)
+            elif data is not None or not optional:
+                path = inputs.path(data, **labels)
+            chosen = chosen_options(kind, inputs.options_of(kind) | options, inputs)
+            return self._settled(getattr(run, name)(path, chosen, **settings), inputs, at_once=isinstance(path, list))
+
+    def _settled(self, result: Any, inputs: Inputs, *, at_once: bool = False) -> Any:
+        """Compute a result now if requested, or if its data or run may disappear."""
+        if isinstance(result, Result) and (at_once or inputs.written or self._folder is not None):
+            len(result)
+            return result if inputs.items is None else result.of_items(inputs.items)
+        return result
+
+    def _native(self, result: Result) -> Any:
+        """Return samples in the kind of the data that `fit` received."""
+        if result.form in ("images", "sounds", "music"):
+            arrays = result.values
+            return np.stack(arrays) if len({array.shape for array in arrays}) == 1 else arrays
+        if result.form in ("lines", "texts"):
+            return result.values
+        description = frames.load_description(self.path / FRAME)
+        len(result)  # a temporary run may be gone later
+        return result if description is None else frames.restore(description, result.cells())

@@ -1,0 +1,113 @@
+"""Latent spaces of the playground: codes of images, lines and rows, moved by sliders and decoded."""
+
+from base64 import b64encode
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from chainrule._modes import device_of
+from chainrule_app.run import Run
+from chainrule_app.serve.playground_answers import summarised
+from chainrule_app.serve.playground_media import check_number, example_image
+from chainrule_app.tasks.image.codes import shown
+from chainrule_app.tasks.table.inspection import decoded_draws
+from chainrule_app.tasks.text.codes import decoded_lines, text_of
+
+_SLIDERS = 12  # latent dimensions that can be moved
+_REACH = 3.0  # standard deviations of the prior
+_EXAMPLES = 64  # held-out rows to begin from
+_DRAWS = 200  # of a row
+
+
+@dataclass(frozen=True)
+class _Latent:
+    """The dimensions that can be moved: their numbers and ranges; a central code; held-out rows with their codes."""
+
+    dimensions: list[int]
+    low: list[float]
+    high: list[float]
+    centre: "Tensor"
+    rows: "Tensor"
+    codes: "Tensor"
+
+
+@lru_cache(maxsize=16)
+def _latent(run: Run) -> _Latent:
+    """Return the dimensions that the model uses, most used first; all of them where no held-out rows tell."""
+    from chainrule._latent import LatentModel
+    from chainrule.diagnostics import active_units
+
+    model: Any = run.model
+    task: Any = run._task
+    rows, lengths = task.coded_rows() if task.is_prepared() else (torch.empty(0), None)
+    use = active_units(model, rows, lengths=lengths) if len(rows) > 1 else None
+    codes = torch.empty(0, model.latent_size) if use is None else use.codes
+    dimensions = (use.ranked if use else [])[:_SLIDERS] or list(range(min(model.latent_size, _SLIDERS)))
+    low, high, centre = [-_REACH] * len(dimensions), [_REACH] * len(dimensions), torch.zeros(model.latent_size)
+    if use is not None and not isinstance(model, LatentModel):
+        ends = torch.tensor([0.01, 0.99], dtype=codes.dtype)
+        (low, high), centre = codes[:, dimensions].quantile(ends, dim=0).tolist(), codes.mean(0)
+    return _Latent(dimensions, low, high, centre, rows[:_EXAMPLES], codes[:_EXAMPLES])
+
+
+def about_latent(run: Run) -> dict[str, Any]:
+    """Return the sliders (the latent dimension of each, and its range), the central code, and what can be encoded."""
+    latent = _latent(run)
+    return {
+        "dimensions": latent.dimensions,
+        "low": latent.low,
+        "high": latent.high,
+        "start": latent.centre.tolist(),
+        "examples": len(latent.codes),
+    }
+
+
+def decode(run: Run, code: Sequence[float], seed: int) -> dict[str, Any]:
+    """Return what a code decodes to.
+
+    Returns:
+        `pixels` of 8 bits, (C, H, W) in base64; the likeliest `text`, symbol by symbol; or of draws of a row the
+        distribution of each of its `columns`, and the first `rows`.
+    """
+    model: Any = run.model
+    task: Any = run._task
+    if len(code) != model.latent_size:
+        raise ValueError(f"code: expected {model.latent_size} numbers, got {len(code)}")
+    z = torch.tensor([code]).to(next(model.parameters()))
+    generator = torch.Generator(device_of(model)).manual_seed(seed)
+    match run.task:
+        case "image":
+            with torch.no_grad():
+                drawn = model.from_codes(z, generator=generator)
+            return {"pixels": b64encode(shown(task, drawn)[0].tobytes()).decode()}
+        case "text":
+            return {"text": decoded_lines(task, model, z)[0]}
+    drawn = decoded_draws(task, model, z, _DRAWS, generator)[:, 0]
+    columns, rows = task.schema.kept, [*task.schema.decode(drawn.cpu().numpy())]
+    return summarised(columns, rows, range(len(columns)))
+
+
+def encode_example(run: Run, number: int) -> dict[str, Any]:
+    """Return the code of a held-out row, and the row itself: an image, a `text`, or a `row`."""
+    latent = _latent(run)
+    task: Any = run._task
+    check_number(number, len(latent.codes))
+    own: dict[str, Any]
+    match run.task:
+        case "image":
+            own = example_image(run, number)
+        case "text":
+            own = {"text": text_of(task, latent.rows[number].tolist())[0]}
+        case _:
+            (cells,) = task.schema.decode(latent.rows[number : number + 1].numpy())
+            own = {"row": dict(zip([column.name for column in task.schema.kept], cells, strict=True))}
+    return own | {"code": latent.codes[number].tolist()}
+
+
+def encode_text(run: Run, text: str) -> dict[str, Any]:
+    """Return the code of a line."""
+    return {"code": run.embed([text])["code"][0].tolist()}

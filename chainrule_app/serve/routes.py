@@ -1,0 +1,267 @@
+"""Plain JSON routes: every capability of a run, its request made from the method's signature and its options.
+
+Data come in the body. A method of `Run` would take a string for the path of a file; here no string reaches one as its
+data: data are lists, and an option that names a file takes what the file would hold.
+"""
+
+import base64
+import binascii
+import io
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, asdict, fields, is_dataclass, replace
+from inspect import Parameter, signature
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+import numpy as np
+from fastapi import APIRouter, HTTPException, Request
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict, create_model
+
+from chainrule_app import frames
+from chainrule_app.results import Report, Result
+from chainrule_app.run import Run
+from chainrule_app.serve.guard import Limits, while_wanted
+from chainrule_app.serve.state import ServerState
+from chainrule_app.tasks.config import MOST_SEED
+from chainrule_app.tasks.display import plain_value
+
+_IMAGES = ("image", "classify-images", "caption")  # tasks whose items are images
+_ARRAYS = {"sound": 1, "music": 2}  # tasks whose items are arrays, and their dimensions
+_MOST_PIXELS = 1 << 22
+
+
+def data_of(task: str, value: Any, name: str) -> list[Any]:
+    """Convert a list of a request to data of a task."""
+    if not isinstance(value, list) or not value:
+        raise ValueError(f"{name}: expected a list of at least one item, got {value!r:.80}")
+    if task in _IMAGES:
+        return [image_of(item, name) for item in value]
+    if task in _ARRAYS:
+        return [_numbers(item, name, _ARRAYS[task]) for item in value]
+    return value
+
+
+def item_of(task: str, value: Any, name: str) -> Any:
+    """Return the content of a file argument, sent in a request: an image, a sound, a piano roll, or a list of rows."""
+    if task in ("image", "classify-images"):
+        return image_of(value, name)
+    if task in _ARRAYS:
+        return _numbers(value, name, _ARRAYS[task])
+    if not isinstance(value, list) or not value:
+        raise ValueError(f"{name}: expected a list of rows, not the path of a file, got {value!r:.80}")
+    return value
+
+
+def bytes_of(value: str, name: str) -> bytes:
+    """Decode base64."""
+    try:
+        return base64.b64decode(value, validate=True)
+    except (binascii.Error, ValueError):
+        raise ValueError(f"{name}: expected bytes in base64") from None
+
+
+def image_of(value: Any, name: str) -> Any:
+    """Return an image (H, W) or (H, W, 3) of 8 bits: lists of numbers, or a PNG or JPEG file in base64."""
+    if not isinstance(value, str):
+        array = _numbers(value, name, 2, 3)
+        if array.size and not (array.min() >= 0 and array.max() <= 255 and (array == np.floor(array)).all()):
+            raise ValueError(f"{name}: expected whole numbers from 0 to 255 in images")
+        return array.astype(np.uint8)
+    from PIL import Image
+
+    try:
+        with Image.open(io.BytesIO(bytes_of(value.rpartition("base64,")[2], name)), formats=("PNG", "JPEG")) as image:
+            if image.width * image.height > _MOST_PIXELS:
+                raise ValueError(f"{name}: expected images of at most {_MOST_PIXELS:,} pixels")
+            return np.asarray(image.convert("L" if image.mode in ("1", "L", "I;16") else "RGB"))
+    except (OSError, SyntaxError, Image.DecompressionBombError):
+        raise ValueError(f"{name}: expected images as lists of numbers, or PNG or JPEG files in base64") from None
+
+
+def _numbers(value: Any, name: str, *dimensions: int) -> Any:
+    """Nested lists of numbers as an array."""
+    try:
+        array = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        array = np.empty(())
+    if isinstance(value, str) or array.ndim not in dimensions or not np.isfinite(array).all():
+        raise ValueError(f"{name}: expected lists of numbers, each item of one shape, got {value!r:.80}")
+    return array.astype(np.float32) if dimensions == (1,) else array
+
+
+def answered(value: Any) -> Any:
+    """Return the result of a method of a run as JSON; NaN and infinite numbers become null."""
+    match value:
+        case Result():
+            return finite(_table(value))
+        case Report():
+            return finite({"findings": value.findings, "lines": list(value.lines)})
+        case bytes():
+            return {"data": base64.b64encode(value).decode()}
+        case list():
+            return {"rows": [finite(plain_value(item, item)) for item in value]}
+    if hasattr(value, "tolist"):
+        return {"rows": finite(value.tolist())}
+    if frames.is_frame(value):
+        frame = frames.as_frame(value)
+        return {"rows": [finite(dict(zip(frame.columns, row, strict=True))) for row in frame.rows()]}
+    return finite(asdict(value) if is_dataclass(value) and not isinstance(value, type) else {"text": str(value)})
+
+
+def _table(result: Result) -> dict[str, Any]:
+    """Convert a result: a record for each row, figures of all rows, facts, and notes."""
+
+    def plain(facts: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: plain_value(value, value) for name, value in facts.items()}
+
+    rows = [
+        {column.name: plain_value(column.value(cell), cell) for column, cell in zip(result.columns, row, strict=True)}
+        for row in result.rows()
+    ]
+    return {"rows": rows, "summary": plain(result.summary), "about": plain(result.about), "notes": [*result.notes()]}
+
+
+def finite(value: Any) -> Any:
+    """Convert a value for JSON, which has no NaN, no infinity and no dates."""
+    if isinstance(value, Mapping):
+        return {str(key): finite(item) for key, item in value.items()}
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, str | int):
+        return value
+    if hasattr(value, "tolist"):
+        return finite(value.tolist())
+    return list(map(finite, value)) if isinstance(value, Iterable) else str(value)
+
+
+_STREAMED = "stream"  # which is what /v1/completions does
+_ONE = ("first", "last")  # arguments that are one item of data
+
+
+def runs_router(state: ServerState) -> APIRouter:
+    """Return the routes below /runs."""
+    router = APIRouter(prefix="/runs")
+    bodies = {name: {verb: _body(run, verb) for verb in _verbs(run)} for name, run in state.runs.items()}
+
+    def about(name: str) -> dict[str, Any]:
+        run = state.runs[name]
+        model = run.config["model"]
+        return {"name": name, "task": run.task, "model": model["name"], "capabilities": list(bodies[name])}
+
+    def known(name: str) -> Run:
+        if name not in state.runs:
+            raise HTTPException(404, f"no run is called {name!r:.80}; there are: {', '.join(state.runs) or 'none'}")
+        return state.runs[name]
+
+    @router.get("")
+    async def runs() -> dict[str, Any]:
+        limits = {item.name: getattr(state.limits, item.name) for item in fields(state.limits)}
+        return {"runs": list(map(about, state.runs)), "limits": limits}
+
+    @router.get("/{name}")
+    async def one_run(name: str) -> dict[str, Any]:
+        known(name)
+        return about(name) | {"requests": {verb: body.model_json_schema() for verb, body in bodies[name].items()}}
+
+    @router.post("/{name}/{capability}", response_model=None)
+    async def call(name: str, capability: str, request: Request) -> JSONResponse:
+        run = known(name)
+        if capability not in bodies[name]:
+            can = ", ".join(bodies[name])
+            raise HTTPException(404, f"{capability!r:.80}: a run of the task {run.task} has no such capability: {can}")
+        arguments = bodies[name][capability].model_validate(await _content(request))
+        work = state.call(_answer, run, capability, arguments, state.limits)
+        return JSONResponse(await while_wanted(request.receive, work, state.limits.seconds))
+
+    return router
+
+
+async def _content(request: Request) -> Any:
+    """Return the body as JSON; none stands for no arguments."""
+    if not await request.body():
+        return {}
+    try:
+        return await request.json()
+    except (ValueError, RecursionError):
+        raise ValueError("body: expected JSON in UTF-8") from None
+
+
+def _verbs(run: Run) -> list[str]:
+    return [name for name in run.capabilities if name != _STREAMED]
+
+
+def _arguments(run: Run, verb: str) -> dict[str, Parameter]:
+    """Return the arguments of a method by name; where to compute is the server's choice."""
+    method: Callable[..., Any] = getattr(run, verb)
+    parameters = signature(method).parameters
+    return {
+        name: argument
+        for name, argument in parameters.items()
+        if argument.kind is not Parameter.VAR_KEYWORD and name != "device"
+    }
+
+
+def _body(run: Run, verb: str) -> type[BaseModel]:
+    """Return the model of a request: the arguments of a method, and the fields of its options."""
+    definitions: dict[str, Any] = {}
+    for name, argument in _arguments(run, verb).items():
+        if argument.annotation is bytes:
+            definitions[name] = (str, ...)
+        elif argument.annotation is Any:
+            kind = Any if name in _ONE else list[Any]
+            definitions[name] = (kind | None, None) if argument.default is None else (kind, ...)
+        else:
+            definitions[name] = (argument.annotation, argument.default)
+    options = run.options_of(verb)
+    if options is not None:
+        hints = get_type_hints(options, include_extras=True)
+        for item in fields(options):
+            default = item.default if item.default is not MISSING else ...
+            definitions[item.name] = (Any if _names_file(hints[item.name]) else hints[item.name], default)
+    if verb == "evaluate" and run.task == "classify-images":
+        definitions["labels"] = (list[str | int] | None, None)
+    definitions = {name: field for name, field in definitions.items() if name != "self"}
+    return create_model(verb.capitalize(), __config__=ConfigDict(extra="forbid", strict=True), **definitions)
+
+
+def _names_file(hint: Any) -> bool:
+    return hint is Path or any(map(_names_file, get_args(hint)))
+
+
+def _answer(run: Run, verb: str, body: BaseModel, limits: Limits) -> Any:
+    """Call a method of a run, and give what it returns as JSON takes it."""
+    from chainrule.diagnostics._hidden_units import PROPERTIES
+
+    values = {name: getattr(body, name) for name in body.model_fields_set}
+    options = run.options_of(verb)
+    files = {name for name, hint in get_type_hints(options).items() if _names_file(hint)} if options else set()
+    arguments = _arguments(run, verb)
+    if verb == "forecast" and (values.get("paths") or 1) * (values.get("horizon") or 1) > limits.n * limits.tokens:
+        raise ValueError(f"paths: expected at most {limits.n * limits.tokens} values of all paths: ask for fewer")
+    for name, value in values.items():
+        if isinstance(value, int) and name != "seed" and value > limits.tokens:
+            raise ValueError(f"{name}: expected at most {limits.tokens}, got {value}")
+        if value is None:
+            continue
+        if name in ("n", "beam") and value > limits.n:
+            raise ValueError(f"{name}: expected at most {limits.n}, got {value}")
+        if name == "seconds" and value > limits.sound_seconds:
+            raise ValueError(f"seconds: expected at most {limits.sound_seconds:g}, got {value:g}")
+        if name == "seed" and not 0 <= value <= MOST_SEED:
+            raise ValueError(f"seed: expected 0 to {MOST_SEED}, got {value}")
+        if name == "property" and value not in PROPERTIES:  # a regular expression may take for ever
+            raise ValueError(f"property: expected one of {', '.join(PROPERTIES)}, got {value!r:.60}")
+        if name in files or name in _ONE:
+            values[name] = item_of(run.task, value, name)
+        elif name in arguments and arguments[name].annotation is bytes:
+            values[name] = bytes_of(value, name)
+        elif name in arguments and arguments[name].annotation is Any:
+            values[name] = data_of(run.task, value, name)
+    answer, place = getattr(run, verb)(**values), str(run.path)
+    if isinstance(answer, Report):  # which names the run by where it lies
+        findings = {name: run.path.name if value == place else value for name, value in answer.findings.items()}
+        lines = tuple(line.replace(place, run.path.name) for line in answer.lines)
+        answer = replace(answer, findings=findings, lines=lines)
+    return answered(answer)

@@ -1,0 +1,81 @@
+"""The tasks: which data meets which model. A task is imported when it is used."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from chainrule._printing import one_line
+from chainrule.lazy import attach
+from chainrule_app.readers.gather import paths_of
+from chainrule_app.readers.kinds import kind_of
+from chainrule_app.tasks.config import task_in
+from chainrule_app.tasks.run_directory import read_config
+
+if TYPE_CHECKING:
+    from chainrule_app.tasks.caption.task import CaptionTask as CaptionTask
+    from chainrule_app.tasks.classify.image_task import ClassifyImagesTask as ClassifyImagesTask
+    from chainrule_app.tasks.classify.task import ClassifyTask as ClassifyTask
+    from chainrule_app.tasks.forecast.task import ForecastTask as ForecastTask
+    from chainrule_app.tasks.image.task import ImageTask as ImageTask
+    from chainrule_app.tasks.music.task import MusicTask as MusicTask
+    from chainrule_app.tasks.sound.task import SoundTask as SoundTask
+    from chainrule_app.tasks.table.task import TableTask as TableTask
+    from chainrule_app.tasks.tag.task import TagTask as TagTask
+    from chainrule_app.tasks.task import Task
+    from chainrule_app.tasks.text.task import TextTask as TextTask
+    from chainrule_app.tasks.translate.task import TranslateTask as TranslateTask
+
+_import, _ = attach(__name__)
+
+TASKS: "dict[str, Callable[[], type[Task[Any]]]]" = {
+    "text": partial(_import, "TextTask"),
+    "table": partial(_import, "TableTask"),
+    "image": partial(_import, "ImageTask"),
+    "sound": partial(_import, "SoundTask"),
+    "music": partial(_import, "MusicTask"),
+    "tag": partial(_import, "TagTask"),
+    "classify": partial(_import, "ClassifyTask"),
+    "classify-images": partial(_import, "ClassifyImagesTask"),
+    "translate": partial(_import, "TranslateTask"),
+    "caption": partial(_import, "CaptionTask"),
+    "forecast": partial(_import, "ForecastTask"),
+}
+"""Import the class of each task."""
+TASK_VERBS = {
+    "tag": "Tag sentences: write the tags into their column and keep everything else.",
+    "classify": "Label texts: print the line, the label, its probability and the text of each.",
+    "translate": "Translate sentences, one per line.",
+    "caption": "Write a caption for each image.",
+    "forecast": "Forecast what comes after the last row of a file.",
+}
+"""The line about each verb that is named after a task."""
+
+
+def task_class(name: str) -> "type[Task[Any]]":
+    if not isinstance(name, str) or name not in TASKS:
+        raise ValueError(f"task: expected one of {', '.join(TASKS)}, got {one_line(f'{name!r:.80}')}")
+    return TASKS[name]()
+
+
+def recognise(path: Path) -> str | None:
+    """Recognise the task by a file name or a folder's content; None if neither tells."""
+    return kind_of(paths_of(str(path))[0])
+
+
+def unrecognised(folder: Path | str) -> ValueError:
+    """Return the error for a directory whose task `recognise` does not tell."""
+    return ValueError(
+        f"{folder}: expected a file, or a directory mostly of images, sounds or MIDI files; name the task of another"
+    )
+
+
+def open_run(path: str | Path) -> "Task[Any]":
+    """Open a run of any task: `open_run("runs/x").model()` is the trained model.
+
+    Raises:
+        FileNotFoundError: there is no such directory.
+        ValueError: it is no run, or of another format, or was changed.
+    """
+    path = Path(path)
+    return read_config(path, lambda content: task_class(task_in(content))).open(path)

@@ -1,0 +1,281 @@
+"""Caption images, compare captions with human references, and look inside a captioner."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from chainrule._blocks import in_blocks
+from chainrule_app.heavy import caption_data, modes, np, pair_data, torch
+from chainrule_app.readers.text import check_file
+from chainrule_app.results import Column, Report, Result
+from chainrule_app.tasks.config import MOST_SEED, CheckedOptions, NBestOptions, SearchOptions, within
+from chainrule_app.tasks.display import Switch
+from chainrule_app.tasks.output import attention_report, inspect_again
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from torch import Tensor
+
+    from chainrule._base import TrainableModel
+    from chainrule.data import Batch, WordVocabulary
+    from chainrule.decoding import Decoded
+    from chainrule.models import Captioner
+    from chainrule.training import MetricValue, ValidationMetric
+    from chainrule.training._validation import Rows
+    from chainrule_app.readers.captions import Caption, ImageStore
+    from chainrule_app.readers.images.source import Pixels
+    from chainrule_app.tasks.caption.task import CaptionData, CaptionTask
+
+_COMPARED = 300  # held-out images whose captions are compared at each validation
+_SHOWN = 2
+_TOGETHER = 64  # images captioned in one batch
+
+
+@dataclass(frozen=True)
+class CaptionOptions(NBestOptions):
+    """Write a caption for each image.
+
+    Args:
+        file: Image files, one or more.
+        json: Print one JSON object per caption, with "image", "caption", "nats" and "proven".
+        plot: An image (.png, .svg, .pdf) that shows, for a single image, where the model looked for each word.
+    """
+
+    length_penalty: float = within(0.7, 0.0, 1e9)
+    max_length: int | None = within(None, 1, 1 << 16)
+    """Maximum words of a caption; as in training by default."""
+
+
+def caption(run: "CaptionTask", images: list[str], options: CaptionOptions, *, device: str) -> Result:
+    from chainrule.decoding import rescored
+
+    pixels = [read_image(Path(image), run.data) for image in images]
+    model, vocabulary = run.model(device), run.vocabulary
+    results = search(
+        model,
+        pixels,
+        vocabulary,
+        beam_size=options.beam,
+        n_best=options.n_best,
+        max_length=options.max_length or run.data.max_length,
+        length_penalty=options.length_penalty,
+    )
+    best: dict[int, Tensor] = {}
+
+    def rows() -> Iterator[Sequence[Any]]:
+        device = modes.device_of(model)
+        for index, (image, image_pixels, decoded) in enumerate(zip(images, pixels, results, strict=True)):
+            context = torch.from_numpy(image_pixels).unsqueeze(0).to(device)
+            decoded = rescored(model, context, decoded, eos=vocabulary.eos, length_penalty=options.length_penalty)
+            best[index] = decoded.sequences[0]
+            for text, log_prob in zip(words_of(decoded, vocabulary), decoded.log_probs.tolist(), strict=True):
+                yield image, text, -log_prob, decoded.proven
+
+    def figure() -> "Figure":
+        if len(images) > 1:
+            raise ValueError(f"--plot: expected a single image, got {len(images)}")
+        return _looked(run, model, pixels[0], best[0])
+
+    columns = [Column("image"), Column("caption"), Column("nats", 4), Column("proven", shown=False)]
+    return Result(columns, rows(), main="caption", figure=figure)
+
+
+def read_image(path: Path, data: "CaptionData") -> "Pixels":
+    """Read an image file as pixels (3, S, S), fitted like the run's images."""
+    from chainrule_app.readers.images.folder import Reading
+
+    reading = Reading(size=(data.image_size, data.image_size), colour="rgb", fit=data.fit)
+    with check_file(path).open("rb") as file:
+        return reading.image(file, str(path))[0]
+
+
+def _looked(run: "CaptionTask", model: "Captioner", pixels: "Pixels", symbols: "Tensor") -> "Figure":
+    """Draw the attention for each word of a caption."""
+    from chainrule.diagnostics._attention_maps import image_attention
+
+    if run.config.options.attention is None:
+        raise ValueError("--plot: expected a run with attention, got one that reads a single vector")
+    if not len(symbols):
+        raise ValueError("--plot: the caption is empty, there is nothing to draw")
+    words = [run.vocabulary.decode([symbol]) for symbol in symbols.tolist()]
+    return image_attention(pixels, words, attention_over(model, pixels, symbols))
+
+
+@dataclass(frozen=True)
+class CaptionEvaluation(SearchOptions):
+    """Compare a model's captions with human references: BLEU-1 to BLEU-4, and perplexity.
+
+    Args:
+        data: The images: an archive (zip, tar) or a folder.
+    """
+
+    captions: Path | None = None
+    """Reference captions; any number for each image."""
+    length_penalty: float = within(0.7, 0.0, 1e9)
+    shuffle: Switch = False
+    """Pair each caption with a wrong image, to measure what the model predicts from captions alone."""
+    seed: int = within(0, 0, MOST_SEED)
+    """Seed of the shuffling."""
+
+
+def evaluate_captioner(run: "CaptionTask", data: str | None, options: CaptionEvaluation, *, device: str) -> Result:
+    from chainrule.metrics import caption_bleu
+
+    if data is None or options.captions is None:
+        raise ValueError("DATA and --captions: expected images and their reference captions: give both")
+    store = caption_data.ImageStore(Path(data), run.data.image_size, run.data.fit)
+    people = caption_data.captions_by_image(options.captions, store, lower_case=run.data.lower_case)
+    names = list(people)
+    shown_names = _turned(names, options.seed) if options.shuffle else names
+    model, vocabulary = run.model(device), run.vocabulary
+    results = search(
+        model,
+        (store.image(name) for name in shown_names),
+        vocabulary,
+        beam_size=options.beam,
+        max_length=run.data.max_length,
+        length_penalty=options.length_penalty,
+    )
+    written = [words_of(each, vocabulary)[0] for each in results]
+    references = [[caption.text for caption in people[name]] for name in names]
+    scores = {f"bleu_{order}": caption_bleu(written, references, order) for order in (1, 2, 3, 4)}
+    perplexity = _perplexity(run, model, store, [people[name] for name in names], shown_names, str(options.captions))
+    signature = scores["bleu_4"].signature
+    figures = {
+        "images": len(names),
+        "perplexity": perplexity,
+        "beam": options.beam,
+        "shuffled": options.shuffle,
+        **{name: score.value for name, score in scores.items()},
+        "signature": signature,
+    }
+    return Result([], [], summary=lambda: figures, about={"measured": run.basis})
+
+
+def _turned(names: Sequence[str], seed: int) -> list[str]:
+    """Turn the names in a cycle drawn from the seed: none keeps its position."""
+    if len(names) < 2:
+        raise ValueError(f"--shuffle: expected at least two images, got {len(names)}")
+    order = np.random.default_rng(seed).permutation(len(names)).tolist()
+    following = dict(zip(order, [*order[1:], order[0]], strict=True))
+    return [names[following[index]] for index in range(len(names))]
+
+
+def _perplexity(
+    run: "CaptionTask",
+    model: "Captioner",
+    store: "ImageStore",
+    people: "Sequence[Sequence[Caption]]",
+    shown_names: Sequence[str],
+    file: str,
+) -> float:
+    """Return the perplexity of the reference captions, given the images `shown_names`."""
+    from chainrule.data import Batch
+    from chainrule.training import evaluate
+    from chainrule_app.readers.ragged import Ragged
+
+    vocabulary, longest = run.vocabulary, run.data.max_length
+
+    def batches() -> "Iterator[Batch]":
+        for image, captions in zip(shown_names, people, strict=True):
+            rows = [pair_data.encode_sentence(vocabulary, each.text, longest, file, each.line) for each in captions]
+            x, lengths = Ragged.of(rows).padded(np.arange(len(rows)))
+            yield Batch(x, lengths, context=torch.from_numpy(store.image(image)).expand(len(rows), -1, -1, -1))
+
+    return evaluate(model, batches()).perplexity
+
+
+@dataclass(frozen=True)
+class CaptionerInspection(CheckedOptions):
+    """Look inside a trained captioner: the size of its parts, and where it looked for each word.
+
+    Captions held-out images, or the image DATA, greedily. Prints the parts and how narrowly the decoder attends, and
+    writes a page that shows each image once per word, bright where the model looked (HTML, one file, needs no network).
+
+    Args:
+        data: An image file; held-out images by default.
+    """
+
+    rows: int = within(4, 1, 64)
+    """Number of held-out images."""
+
+
+def inspect_captioner(run: "CaptionTask", file: str | None, options: CaptionerInspection, *, seed: int) -> Report:
+    from chainrule_app.pages.attention_page import AttentionExample
+
+    images = _images(run, file, options.rows)
+    model, vocabulary = run.model(), run.vocabulary
+    results = search(
+        model, [pixels for _, pixels, _ in images], vocabulary, beam_size=1, max_length=run.data.max_length
+    )
+    examples = []
+    for (name, pixels, people), decoded in zip(images, results, strict=True):
+        symbols = decoded.sequences[0]
+        if decoded.ended[0]:
+            symbols = torch.cat([symbols, symbols.new_tensor([vocabulary.eos])])
+        with torch.no_grad():
+            conditionals = model(symbols.unsqueeze(0), torch.from_numpy(pixels).unsqueeze(0))
+        surprise = (-conditionals.log_prob(symbols.unsqueeze(0))[0]).double().tolist()
+        alpha = None if model.attention is None else attention_over(model, pixels, symbols)
+        [text], words = words_of(decoded, vocabulary), [vocabulary.token(symbol) for symbol in symbols.tolist()]
+        lines = {"caption": text} | ({"people wrote": people[0]} if people else {})
+        facts = {"image": name, "caption": text, "references": people}
+        examples.append(AttentionExample(name, lines, facts, words, surprise, alpha, image=pixels))
+    command = inspect_again(run, file, rows=options.rows)
+    return attention_report(run, model, examples, looks_at="places of the grid", command=command)
+
+
+def _images(run: "CaptionTask", file: str | None, rows: int) -> "list[tuple[str, Pixels, list[str]]]":
+    """Return images by name, with their reference captions if known."""
+    if file is not None:
+        return [(file, read_image(Path(file), run.data), [])]
+    valid = run.prepared.valid
+    return [
+        (f"held-out image {index + 1}", np.array(valid.images[index]), run.held_out_captions(index))
+        for index in range(min(rows, len(valid)))
+    ]
+
+
+def search(
+    model: "Captioner", images: "Iterable[np.ndarray]", vocabulary: "WordVocabulary", **options: Any
+) -> "Iterator[Decoded]":
+    """Search the most probable captions of each image (3, S, S), in order, with options of `beam_search`."""
+    from chainrule.decoding import beam_search
+
+    device = modes.device_of(model)
+    for block in in_blocks(images, _TOGETHER):
+        yield from beam_search(model, torch.from_numpy(np.stack(block)).to(device), eos=vocabulary.eos, **options)
+
+
+def words_of(result: "Decoded", vocabulary: "WordVocabulary") -> list[str]:
+    """Decode the captions of one image, best first."""
+    return [vocabulary.decode(sequence.tolist()).strip() for sequence in result.sequences]
+
+
+def attention_over(model: "Captioner", image: "np.ndarray", symbols: "Tensor") -> "Tensor":
+    """Return the attention over the P regions of an image (3, S, S) for each of T symbols, (T, P)."""
+    device = modes.device_of(model)
+    with torch.no_grad():
+        return model.attended(symbols.unsqueeze(0).to(device), torch.from_numpy(image).unsqueeze(0).to(device))[0].cpu()
+
+
+def caption_metric(run: "CaptionTask") -> "ValidationMetric":
+    """Measure BLEU-4 of greedy captions of the first held-out images; show two of them."""
+    from chainrule.metrics import caption_bleu
+    from chainrule.training import MetricValue, ValidationMetric
+
+    vocabulary, valid = run.vocabulary, run.prepared.valid
+    references = [run.held_out_captions(image) for image in range(min(_COMPARED, len(valid)))]
+
+    def answer(model: "TrainableModel", rows: "Rows") -> Sequence[str]:
+        images = (valid.images[row] for row in rows)
+        results = search(cast("Captioner", model), images, vocabulary, beam_size=1, max_length=run.data.max_length)
+        return [words_of(each, vocabulary)[0] for each in results]
+
+    def compare(rows: "Rows", captions: Sequence[str], step: int) -> "MetricValue":
+        true = [references[row] for row in rows]
+        examples = [f"{caption}   ({row[0]})" for caption, row in list(zip(captions, true, strict=True))[:_SHOWN]]
+        return MetricValue("bleu", caption_bleu(captions, true).value, "\n".join(examples))
+
+    return ValidationMetric(len(references), answer, compare)

@@ -1,0 +1,305 @@
+"""Forecasts of series drawn from a trained forecaster, and the linear autoregression averaged with its network."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, tzinfo
+from functools import partial
+from secrets import randbelow
+from typing import TYPE_CHECKING, Any
+
+from chainrule_app.heavy import modes, np, torch
+from chainrule_app.readers import series as series_reader
+from chainrule_app.results import Column, Result
+from chainrule_app.tasks.config import MOST_SEED, CheckedOptions, within
+from chainrule_app.tasks.display import counted
+from chainrule_app.tasks.run_directory import WEIGHTS
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from chainrule._base import AutoregressiveModel
+    from chainrule_app.readers.series.prepare import SeriesSchema
+    from chainrule_app.readers.series.series_file import SeriesFile
+    from chainrule_app.tasks.forecast.task import ForecastTask
+
+    Floats = npt.NDArray[np.float64]
+
+_TOGETHER = 1 << 14  # paths drawn side by side
+_PATHS = 20  # drawn as lines
+_MOST_AXES = 40  # of a figure
+_DIGITS, _MOST_DIGITS = 6, 15  # of a number in CSV; the most that every float64 keeps
+_ACROSS = 120  # characters of a label that fit side by side below a figure
+_CALIBRATED_ON = 1 << 16  # values
+_MOST_LAGS, _ROWS_A_LAG = 100, 50  # the shape of the weights follows: other numbers are another format of runs
+_BLUE, _GREY = "#2a6fbb", "#888888"
+
+
+@dataclass(frozen=True)
+class ForecastPrediction(CheckedOptions):
+    """Forecast what comes after the last row of a file.
+
+    Args:
+        file: A file with the columns that the run was trained on; last rows with empty targets are the future, with
+            their known covariates. By default the file that the run was trained on.
+        out: A CSV file with the quantiles; standard output by default.
+        json: Print one JSON object per row, with its time, its mean, its quantiles and all paths.
+        plot: An image (.png, .svg, .pdf) of the last rows, some paths and the quantiles.
+    """
+
+    quantiles: str = "0.1,0.5,0.9"
+    """Quantiles to print, separated by commas."""
+    paths: int = within(100, 2, 1 << 20)
+    """Number of sample paths, from which quantiles are computed."""
+    horizon: int | None = within(None, 1, 1 << 20)
+    """Rows to forecast; the run's horizon by default."""
+    seed: int | None = within(None, 0, MOST_SEED)
+    """The same seed gives the same paths; random by default."""
+
+
+def predict_series(run: "ForecastTask", data: list[str] | None, options: ForecastPrediction, *, device: str) -> Result:
+    levels = parse_quantiles(options.quantiles)
+    horizon = run.data.horizon if options.horizon is None else options.horizon
+    seed = randbelow(1 << 31) if options.seed is None else options.seed
+    path = str(run.own_file) if data is None else data[0]
+    prediction = _forecast(run, path, horizon, levels, options.paths, seed, device)
+
+    def notes() -> Iterator[str]:
+        shortest = min(stop - start for start, stop in prediction.file.spans[prediction.series].tolist())
+        if shortest < run.longest_lag:
+            rows = counted(shortest, "row")
+            yield f"{path}: {rows}, but the model reads {run.longest_lag} rows back: add earlier rows"
+
+    item = prediction.file.item or "series"
+    others = [
+        Column("mean"),
+        *(Column(f"q{level:g}") for level in levels),
+        Column("paths", shown=False),
+    ]
+    time = "time" if prediction.place in [item, *(column.name for column in others)] else prediction.place
+    parse = partial(_as_time, date_format=prediction.file.date_format, zone=prediction.file.zone)
+    keys = [Column(time, heading=prediction.place, parse=parse), Column(item)]
+    keys = keys if prediction.file.item is None else keys[::-1]
+    hints = {"index": time} if prediction.file.item is None else {}
+    return Result(
+        [*keys, *others],
+        prediction.rows(),
+        about={"seed": seed, "paths": options.paths},
+        notes=notes,
+        main="mean",
+        form="csv",
+        hints=hints,
+        figure=lambda: forecast_figure(prediction),
+        views={
+            "path": lambda: Result(
+                [*keys, Column("path"), Column("value")],
+                prediction.path_rows(),
+                main="value",
+                hints=hints,
+            )
+        },
+    )
+
+
+def _as_time(text: str, date_format: str, zone: tzinfo | None) -> datetime | int | str:
+    """Parse the time of a row: a date, or a row number."""
+    with suppress(ValueError):
+        if date_format:
+            return datetime.strptime(text, date_format)
+        if text.isdecimal():
+            return int(text)
+        moment = datetime.fromisoformat(text)
+        return moment.replace(tzinfo=zone) if moment.tzinfo is None else moment.astimezone(zone or moment.tzinfo)
+    return text
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Forecast of all series of a file."""
+
+    file: "SeriesFile"  # source data
+    series: list[int]  # (S,) numbers of the series in the file
+    times: list[list[str]]  # (S, H) date or row number of each step
+    levels: list[float]
+    quantiles: "Floats"  # (Q, S, H)
+    paths: "Floats"  # (n, S, H)
+
+    @property
+    def place(self) -> str:
+        """Return the name of the time column."""
+        return self.file.date or "row"
+
+    def rows(self) -> Iterator[Sequence[Any]]:
+        """Yield one row per series and step: time and series, mean, quantiles and all paths."""
+        for place in range(len(self.series)):
+            paths = self.paths[:, place]
+            digits = significant_digits(paths)
+            steps = zip(self.keys(place), paths.mean(0), self.quantiles[:, place].T, paths.T, strict=True)
+            for keys, mean, levels, values in steps:
+                yield *keys, *(float(f"{value:.{digits}g}") for value in (mean, *levels)), values.tolist()
+
+    def path_rows(self) -> Iterator[Sequence[Any]]:
+        """Yield one row per series, path and step: time and series, path number and value."""
+        for place in range(len(self.series)):
+            for path, values in enumerate(self.paths[:, place].tolist()):
+                yield from ((*keys, path, value) for keys, value in zip(self.keys(place), values, strict=True))
+
+    def keys(self, place: int) -> list[tuple[str, str]]:
+        """Return time and series of each step; item and time if the file is in long form."""
+        name = self.file.targets[self.series[place]]
+        return [(time, name) if self.file.item is None else (name, time) for time in self.times[place]]
+
+
+def significant_digits(paths: "Floats") -> int:
+    """Return the digits that resolve a thousandth of the spread of the paths (n, H), 6 to 15.
+
+    >>> import numpy as np
+    >>> [significant_digits(level + np.linspace(-100, 100, 21)[:, None]) for level in (0, 500, 123456789)]
+    [6, 6, 10]
+    """
+    low, high = np.quantile(paths, (0.1, 0.9), axis=0)
+    spread = (high - low)[high > low]
+    if not spread.size:
+        return _MOST_DIGITS
+    first, last = np.floor(np.log10((np.abs(paths).max(), spread.min()))).astype(int).tolist()
+    return min(max(first - last + 4, _DIGITS), _MOST_DIGITS)
+
+
+def parse_quantiles(text: str) -> list[float]:
+    """Parse quantiles in ascending order."""
+    try:
+        levels = sorted({float(part) for part in text.split(",") if part.strip()})
+    except ValueError:
+        levels = []
+    if not levels or not all(0 < level < 1 for level in levels):
+        raise ValueError(f"--quantiles: expected numbers between 0 and 1, separated by commas, got {text!r:.80}")
+    return levels
+
+
+def _forecast(
+    run: "ForecastTask", data: str, horizon: int, levels: Sequence[float], paths: int, seed: int, device: str
+) -> Forecast:
+    from chainrule.metrics import quantiles_of_samples
+
+    schema = run.schema
+    file = schema.open(data)
+    features = schema.features(file, horizon)
+    model = run.model(device)
+    places = [(stop, number) for number, (start, stop) in enumerate(file.spans.tolist()) if stop > start]
+    drawn = draw_paths(model, file.values, features, places, file.spans, run.history, horizon, paths, seed)
+    times = []
+    for origin, number in places:
+        if schema.frequency is None:
+            first = origin - int(file.spans[number, 0])
+            times.append([str(first + step) for step in range(1, horizon + 1)])
+        else:
+            dates = series_reader.future_dates(file.dates[origin - 1 : origin], schema.frequency, horizon)[1:]
+            times.append(list(map(file.date_text, dates)))
+    quantiles = quantiles_of_samples(drawn, levels)
+    return Forecast(file, [number for _, number in places], times, list(levels), quantiles, drawn)
+
+
+def draw_paths(
+    model: "AutoregressiveModel",
+    values: "Floats",
+    features: "Floats",
+    places: Sequence[tuple[int, int]],
+    spans: "npt.NDArray[np.int64]",
+    past: int,
+    horizon: int,
+    paths: int,
+    seed: int,
+) -> "Floats":
+    """Draw n paths of P forecasts, (n, P, H), from `past` rows before each place: a row and the number of a series."""
+    from chainrule.decoding import sample_paths
+
+    generator = torch.Generator(modes.device_of(model)).manual_seed(seed)
+    block = max(_TOGETHER // paths, 1)
+    result: Floats = np.empty((paths, len(places), horizon))
+    for known, numbers in series_reader.by_past(places, spans, past):
+        for start in range(0, len(numbers), block):
+            chosen = numbers[start : start + block]
+            context = series_reader.window_context(
+                values, features, [places[number] for number in chosen], known, horizon
+            )
+            drawn = sample_paths(model, context, paths=paths, length=horizon, generator=generator)
+            result[:, chosen] = drawn.cpu().view(len(chosen), paths, horizon).movedim(1, 0).double().numpy()
+    return result
+
+
+def forecast_figure(forecast: Forecast) -> Any:
+    """Plot the last rows, some paths and the quantiles of each series."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ValueError("--plot requires matplotlib: pip install matplotlib") from None
+    names = [forecast.file.targets[number] for number in forecast.series]
+    if len(names) > _MOST_AXES:
+        raise ValueError(f"--plot: expected at most {_MOST_AXES} series, got {len(names):,}: forecast fewer items")
+    figure = Figure(figsize=(9, 2.6 * len(names)), layout="constrained")
+    axes = figure.subplots(len(names), squeeze=False)[:, 0]
+    for number, name in enumerate(names):
+        _draw(axes[number], forecast, number, name)
+    return figure
+
+
+def _draw(axis: Any, forecast: Forecast, number: int, name: str) -> None:
+    start, stop = forecast.file.spans[forecast.series[number]]
+    values, horizon = forecast.file.values[start:stop, forecast.series[number]], len(forecast.times[number])
+    past = min(max(4 * horizon, 50), len(values))
+    before, after = range(-past, 0), range(horizon)
+    axis.plot(before, values[len(values) - past :], color="black", linewidth=1)
+    for path in forecast.paths[:_PATHS, number]:
+        axis.plot([-1, *after], [values[-1], *path], color=_GREY, linewidth=0.5, alpha=0.4)
+    quantiles, count = forecast.quantiles[:, number], len(forecast.levels)
+    for index in range(count // 2):
+        low, high = forecast.levels[index], forecast.levels[count - 1 - index]
+        label = f"{low:g} to {high:g}"
+        axis.fill_between(after, quantiles[index], quantiles[count - 1 - index], color=_BLUE, alpha=0.25, label=label)
+    axis.plot(after, forecast.paths[:, number].mean(0), color=_BLUE, linewidth=1.5, label="mean")
+    axis.axvline(-0.5, color=_GREY, linewidth=0.8)
+    axis.set_title(name, loc="left", fontsize=10)
+    axis.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=9, fontsize=8, frameon=False)  # never on the curves
+    labels = {tick: _time(forecast, number, tick).replace(" ", "\n") for tick in (horizon - 1, -past, -1, -past // 2)}
+    width = max(len(line) for label in labels.values() for line in label.splitlines())
+    apart = (width + 2) / _ACROSS * (past + horizon)
+    ticks: list[int] = []
+    for tick in labels:  # the more telling first
+        if all(abs(tick - other) >= apart for other in ticks):
+            ticks.append(tick)
+    axis.set_xticks(ticks, [labels[tick] for tick in ticks], fontsize=8)
+
+
+def _time(forecast: Forecast, number: int, step: int) -> str:
+    """Name a step, counted from the first forecast one."""
+    if step >= 0:
+        return forecast.times[number][step]
+    file = forecast.file
+    start, stop = file.spans[forecast.series[number]].tolist()
+    return file.date_text(file.dates[stop + step]) if file.dates else str(stop - start + step + 1)
+
+
+def with_linear(run: "ForecastTask", network: "AutoregressiveModel") -> "AutoregressiveModel":
+    """Average a network with a linear autoregression of its training rows."""
+    from chainrule.models import CalibratedMixture, LinearForecaster
+
+    schema, options, rows = run.schema, run.config.options, run.facts.rows.train
+    linear = LinearForecaster(
+        schema.scalings,
+        head=options.head,
+        lags=lags_of(schema),
+        anchor=schema.anchor,
+        num_covariates=schema.num_covariates,
+    )
+    if run.config.init is None and not (run.path / WEIGHTS).is_file():  # else its coefficients are among the weights
+        series = run.series()
+        spans = [(start, min(stop, rows)) for start, stop in series.spans.tolist()]
+        linear.fit(torch.tensor(series.values[:rows]), torch.tensor(series.features[:rows]), spans)
+    return CalibratedMixture(network, linear, calibrated_on=_CALIBRATED_ON)
+
+
+def lags_of(schema: "SeriesSchema") -> list[int]:
+    """Choose the lags of the linear model: the network's, and each of the last season, or two for many rows."""
+    enough = schema.fitted_rows >= _ROWS_A_LAG * 2 * schema.season
+    near = min((2 if enough else 1) * schema.season + 1, _MOST_LAGS, max(schema.lags))
+    return sorted({*schema.lags, *range(1, near + 1)})

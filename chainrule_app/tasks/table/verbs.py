@@ -1,0 +1,273 @@
+"""Draw, complete, score and embed the rows of a table with a trained model."""
+
+import csv
+import sys
+from collections.abc import Iterator, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from pathlib import Path
+from textwrap import shorten
+from typing import TYPE_CHECKING, Any
+
+from chainrule._blocks import in_blocks
+from chainrule_app.heavy import modes, torch
+from chainrule_app.results import Column, Result
+from chainrule_app.tasks.codes import MOST_SAMPLES, BoundMeter, refuse_samples
+from chainrule_app.tasks.config import CheckedOptions, within
+from chainrule_app.tasks.likelihood_record import Tally
+
+if TYPE_CHECKING:
+    from torch import Generator, Tensor
+
+    from chainrule.models import TableMADE
+    from chainrule_app.readers.tables.prepare import PartialRow, TableSchema
+    from chainrule_app.tasks.table.task import TableTask
+
+_BLOCK = 1024  # rows drawn together
+_TOGETHER = 1 << 14  # particles
+_AGAIN = 20  # times that a row with a number outside the range of its column is drawn again
+
+
+@dataclass(frozen=True)
+class TableSampling(CheckedOptions):
+    """Draw rows of a table from a trained model, or fill in missing cells.
+
+    A missing cell that the model expects to be missing may stay empty.
+
+    Args:
+        n: Number of rows; with --complete, number of completions per row.
+        out: A CSV file (.csv.gz compresses it) or a Parquet file; standard output by default.
+    """
+
+    complete: Path | None = None
+    """Table whose empty cells and missing columns are drawn given its other cells, which stay as they are."""
+    where: str = ""
+    """Values that every row must have, COLUMN=VALUE,...; quote one with a comma: '"name=a, b",size=3'."""
+    particles: int = within(256, 1, 1 << 18)
+    """Draws from which each completion is chosen, if known columns come after unknown ones."""
+
+
+def sample_rows(run: "TableTask", n: int, options: TableSampling, *, seed: int, device: str) -> Result:
+    if run.has_code and (options.complete is not None or options.where):
+        raise ValueError("--complete, --where: a vae draws whole rows from a code: train --model made to fill in cells")
+    if options.where:
+        if options.complete is not None:
+            raise ValueError("--where and --complete: both set known cells: give only one")
+        return _conditioned(run, n, options, seed, device)
+    if options.complete is None:
+        columns, rows = run.schema.kept, _drawn(run, n, seed, device)
+    else:
+        columns, partial = run.schema.partial(options.complete)
+        rows = _completed(run, partial, n, options.particles, seed, device)
+    named = [Column(column.name, parse=column.parsed) for column in columns]
+    return Result(named, rows, about={"seed": seed}, form="csv" if run.schema.header else "cells", framed=True)
+
+
+def _conditioned(run: "TableTask", n: int, options: TableSampling, seed: int, device: str) -> Result:
+    """Draw rows with given values: exact if these columns come first in the model's order, else resampled."""
+    row = _known_row(run, options.where)
+    places = run.model(device).to_sequence(torch.tensor([row.known]))[0]
+    exact = bool((places == places.cummin(0).values).all())
+    way = "exact" if exact else f"sampling-importance, each row one of {options.particles} draws"
+    rows = _completed(run, iter([row]), n, options.particles, seed, device)
+    columns = [Column(column.name, parse=column.parsed) for column in run.schema.kept]
+    about = {"seed": seed, "conditioning": way}
+    return Result(columns, rows, about=about, form="csv" if run.schema.header else "cells", framed=True)
+
+
+def _known_row(run: "TableTask", where: str) -> "PartialRow":
+    """Parse the cells that `--where` names."""
+    from chainrule_app.readers.tables.prepare import PartialRow
+
+    try:
+        pairs = [pair.partition("=") for pair in next(csv.reader([where]))]
+    except csv.Error:
+        raise ValueError(f"--where: expected COLUMN=VALUE,... in one line, got {where!r:.60}") from None
+    values = {name.strip(): value for name, _, value in pairs}
+    names = [column.name for column in run.schema.kept]
+    for name, equals, _ in pairs:
+        if not equals or name.strip() not in names:
+            known = shorten(", ".join(names), 100, placeholder=" …")
+            raise ValueError(f"--where: expected COLUMN=VALUE,... of {known}, got {name!r:.60}")
+    if len(values) < len(pairs):
+        raise ValueError(f"--where: expected each column once, got {where!r:.100}")
+    try:
+        for column in run.schema.kept:
+            if column.dates is not None and values.get(column.name):
+                date = column.encode(column.dates.rewritten(values[column.name]))
+                values[column.name] = column.dates.text(int(date))
+        numbers = [column.encode(values[column.name]) if column.name in values else 0.0 for column in run.schema.kept]
+    except ValueError as error:
+        raise ValueError(f"--where: {error}") from None
+    return PartialRow([values.get(name) for name in names], numbers, [name in values for name in names])
+
+
+def _drawn(run: "TableTask", n: int, seed: int, device: str) -> Iterator[list[str]]:
+    model = run.model(device)
+    model.exclude(run.schema.unseen())
+    generator = torch.Generator(modes.device_of(model)).manual_seed(seed)
+    for start in range(0, n, _BLOCK):
+        drawn = model.sample(min(_BLOCK, n - start), generator=generator)
+        for _ in range(_AGAIN):  # else what lies outside would all be moved to the lowest or the highest number
+            outside = torch.from_numpy(run.schema.outside(drawn.cpu().numpy())).to(drawn.device)
+            if not outside.any():
+                break
+            drawn[outside] = model.sample(int(outside.sum()), generator=generator)
+        yield from run.schema.decode(drawn.cpu().numpy())
+
+
+def _completed(
+    run: "TableTask", partial: "Iterator[PartialRow]", n: int, particles: int, seed: int, device: str
+) -> Iterator[list[str]]:
+    model = run.model(device)
+    generator = torch.Generator(modes.device_of(model)).manual_seed(seed)
+    uncertain = 0
+    repeated = (row for row in partial for _ in range(n))
+    for block in in_blocks(repeated, max(1, _TOGETHER // particles)):
+        cells, effective = complete_block(model, run.schema, block, particles, generator)
+        uncertain += sum(number < 2 for number in effective or ())
+        yield from cells
+    if uncertain:
+        print(
+            f"{uncertain} completions rest on a single draw of {particles}: their known cells are improbable; "
+            "more --particles may help",
+            file=sys.stderr,
+        )
+
+
+def complete_block(
+    trained: "TableMADE", schema: "TableSchema", block: "Sequence[PartialRow]", particles: int, generator: "Generator"
+) -> tuple[list[list[str]], list[float] | None]:
+    """Draw the missing cells of rows; also return each row's effective draws, None if every draw is exact."""
+    from chainrule.decoding import complete
+
+    unseen = schema.unseen()
+    rows = torch.tensor([row.numbers for row in block], dtype=torch.float64)
+    is_known = torch.tensor([row.known for row in block])
+    # What training had none of is not drawn, but may be known of a row.
+    is_unseen = trained.layout.symbols(rows) == torch.tensor([-1 if symbol is None else symbol for symbol in unseen])
+    model = deepcopy(trained)
+    model.exclude(
+        [None if there else symbol for symbol, there in zip(unseen, (is_unseen & is_known).any(0), strict=True)]
+    )
+    x, places = model.to_sequence(rows), model.to_sequence(is_known)
+    exact = bool((places == places.cummin(1).values).all())  # everything known comes first
+    completion = complete(model, x, places, particles=1 if exact else particles, generator=generator)
+    drawn = schema.decode(model.from_sequence(completion.x).cpu().numpy())
+    cells = [row.filled(own) for row, own in zip(block, drawn, strict=True)]
+    return cells, None if exact else completion.effective_particles.tolist()
+
+
+BLOCK = 1024  # rows computed together
+_TYPICAL = 4096  # held-out rows that tell the mean nats of a column
+_NOTABLE = 0.01  # nats above the column's mean below which a cell is no surprise, such as in a constant column
+
+
+@dataclass(frozen=True)
+class TableScoring(CheckedOptions):
+    """Score a table: nats of each row, exact under the model, and its most surprising cell.
+
+    The most surprising cell exceeds the mean nats of its column by most; if none exceeds it, the cell has the most
+    nats. A variational autoencoder gives an upper bound of the nats, with the standard error of the draws, and the
+    ELBO, without a cell.
+
+    Args:
+        data: The table.
+    """
+
+    samples: int | None = within(None, 1, MOST_SAMPLES)
+    """K, the codes drawn (twice) for the bound of a variational autoencoder; 100 by default. More tighten it."""
+
+
+def score_table(run: "TableTask", file: str, options: TableScoring, *, device: str) -> Result:
+    empty = f"{file}: expected at least one row to score, got none"
+    if run.has_code:
+        return _by_bounds(run, file, options, device, empty)
+    refuse_samples(options.samples, run.config.model)
+    total = Tally()
+    columns = [
+        Column("line"),
+        Column("nats", 3),
+        Column("most", heading="most surprising cell"),
+        Column("cell"),
+        Column("cell_nats", 2, heading="its nats"),
+        Column("unseen"),
+        Column("columns", shown=False),
+        Column("row", shown=False),
+    ]
+    return total.result(columns, _scored(run, file, device, total), basis=run.basis, unit="row", empty=empty)
+
+
+def _by_bounds(run: "TableTask", file: str, options: TableScoring, device: str, empty: str) -> Result:
+    total = BoundMeter(run.code_model(device, "score"), options.samples)
+
+    def rows() -> Iterator[Sequence[Any]]:
+        for lines, x in blocks(run, file):
+            for line, measured in zip(lines, total.measure(x), strict=True):
+                yield (line, *measured)
+
+    columns = [Column("line"), *BoundMeter.COLUMNS]
+    basis = replace(run.basis, samples=total.samples)
+    return total.result(columns, rows(), basis=basis, unit="row", empty=empty, rank="nats_at_most")
+
+
+def blocks(run: "TableTask", file: str) -> "Iterator[tuple[list[int], Tensor]]":
+    """Yield the lines and rows (B, D) of a file."""
+    for block in in_blocks(run.schema.encoded(file), BLOCK):
+        yield ([line for line, _, _ in block], torch.tensor([numbers for _, _, numbers in block], dtype=torch.float64))
+
+
+def nats_of(model: "TableMADE", rows: "Tensor") -> "Tensor":
+    """Return the nats (B, D) of each value given the previous ones."""
+    rows = rows.to(modes.device_of(model))
+    return -model(rows).log_prob(rows).detach().cpu().double()
+
+
+def mean_nats(run: "TableTask", model: "TableMADE") -> "Tensor":
+    """Return the mean nats (D,) of each column over held-out rows; over drawn ones where an export left them out."""
+    if run.is_prepared():
+        typical = torch.from_numpy(run.table().valid[:_TYPICAL].copy())
+    else:
+        typical = model.sample(_TYPICAL, generator=torch.Generator(modes.device_of(model)).manual_seed(0))
+    return torch.stack([nats_of(model, rows).sum(0) for rows in typical.split(BLOCK)]).sum(0) / len(typical)
+
+
+def _scored(run: "TableTask", file: str, device: str, total: Tally) -> Iterator[Sequence[Any]]:
+    model, columns = run.model(device), run.schema.kept
+    names = [column.name for column in columns]
+    means = mean_nats(run, model)
+    for block in in_blocks(run.schema.encoded(file), BLOCK):
+        nats = nats_of(model, torch.tensor([numbers for _, _, numbers in block], dtype=torch.float64))
+        excess = nats - means
+        most = torch.where(excess.amax(1) > _NOTABLE, excess.argmax(1), nats.argmax(1)).tolist()
+        for (line, cells, _), row, index in zip(block, nats.tolist(), most, strict=True):
+            total.add(sum(row), len(row))
+            values = [column.parsed(cell) for column, cell in zip(columns, cells, strict=True)]
+            unseen = [column.name for column, cell in zip(columns, cells, strict=True) if not column.seen(cell)]
+            by_column = dict(zip(names, row, strict=True))
+            yield (
+                line, sum(row), names[index], values[index], row[index], ", ".join(unseen), by_column,
+                dict(zip(names, values, strict=True)),
+            )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TableEmbedding:
+    """Embed the rows of a table: print the line of each, and the mean of its code.
+
+    Args:
+        data: The table.
+    """
+
+
+def embed_rows(run: "TableTask", file: str, options: TableEmbedding, *, device: str) -> Result:
+    model = run.code_model(device, "embed")
+    model_device = modes.device_of(model)
+
+    def rows() -> Iterator[Sequence[Any]]:
+        for lines, x in blocks(run, file):
+            with torch.no_grad():
+                codes = model.codes(x.to(model_device)).float().cpu().numpy()
+            yield from zip(map(str, lines), codes, strict=True)
+
+    return Result([Column("input"), Column("code", heading="z")], rows(), main="code", form="csv")

@@ -1,0 +1,364 @@
+"""Tag and embed sentences with a trained tagger, and evaluate its tags."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import tee
+from typing import TYPE_CHECKING, Any, cast
+
+from chainrule_app.heavy import np, torch
+from chainrule_app.readers import tagged as tag_reader
+from chainrule_app.readers.tagged.conll_file import TEXT_HINT, ConllFile, cells_of, columns_of, is_conllu, read_lines_of
+from chainrule_app.readers.text import name_of
+from chainrule_app.results import Column, Report, Result
+from chainrule_app.tasks.config import CheckedOptions, within
+from chainrule_app.tasks.display import Switch, aligned, counted
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from chainrule._base import Context
+    from chainrule.models import SequenceTagger
+    from chainrule_app.readers.tagged.conll_file import ConllFile, Sentence
+    from chainrule_app.readers.tagged.prepare import TaggedSentences
+    from chainrule_app.readers.tagged.vocabulary import TaggedVocabulary
+    from chainrule_app.tasks.tag.task import TagTask
+
+
+@dataclass(frozen=True)
+class Tagging(CheckedOptions):
+    r"""Tag sentences: write the tags into their column and keep everything else.
+
+    Lines end with \n, without a byte order mark.
+
+    Args:
+        file: Sentences in the columns of training, with or without tags, or one word per line; .gz too; - is standard
+            input. Empty sentences stay empty.
+        json: Print one JSON object per sentence: its line, words, tags, their nats, and the probability of each tag.
+        csv: Print one CSV row per sentence: its line, words, tags, and their nats.
+    """
+
+    text: Switch = False
+    """Read each line of FILE as a sentence, with words separated by blanks."""
+    n_best: int | None = within(None, 1, 1 << 12)
+    """Print one row per sentence, with its N most probable tag sequences and their nats."""
+
+
+def tag_file(run: "TagTask", data: list[str], options: Tagging, *, device: str) -> Result:
+    file, n = sentences_of(run, data[0], tagged=False, text=options.text), options.n_best
+    marks_spans = run.vocabulary.scheme is not None
+
+    def rows() -> Iterator[Sequence[Any]]:
+        answers, again = tee(tagged_sentences(run, run.model(device), file, n or 1))
+        texts = file.with_tags(answer.tags for answer in again)
+        for sentence, answer, text in zip(file.sentences, answers, texts, strict=True):
+            spans = [_spans(run.vocabulary, answer.tags)] if marks_spans else []
+            best = [answer.n_best] if n is not None else []
+            cells = answer.tags, answer.n_best[0]["nats"], *best, *spans, answer.probabilities
+            yield sentence.line, list(sentence.words), *cells, text
+
+    columns = [Column("line"), Column("words"), Column("tags"), Column("nats", 4)]
+    columns += [Column("n_best")] if n is not None else []
+    columns += [Column("spans", shown=False)] if marks_spans else []
+    columns += [Column(name, shown=False) for name in ("probabilities", "text")]
+    return Result(columns, rows(), main="text", form="lines" if n is None else "table")
+
+
+def _spans(vocabulary: "TaggedVocabulary", tags: Sequence[str]) -> list[dict[str, Any]]:
+    """List the spans that tags mark: type, first word from 0, and the word after the last."""
+    from chainrule.metrics import find_entities
+
+    entities = find_entities(vocabulary.standard(tags))
+    return [{"type": name, "start": start, "stop": stop} for name, start, stop in entities]
+
+
+@dataclass(frozen=True)
+class TaggedSentence:
+    n_best: list[dict[str, Any]]  # most probable tag sequences with their nats, best first
+    probabilities: list[float]  # probability of each best tag, given the sentence
+
+    @property
+    def tags(self) -> list[str]:
+        best: list[str] = self.n_best[0]["tags"]
+        return best
+
+
+def tagged_sentences(run: "TagTask", model: "SequenceTagger", file: "ConllFile", n: int) -> Iterator[TaggedSentence]:
+    """Tag the sentences of a file, in order."""
+    tags = run.vocabulary.tags
+    for context, lengths in _batches(run, model, file):
+        with torch.no_grad():
+            distribution = model(context, lengths)
+            paths, log_probs = distribution.n_best(n)
+            shares = distribution.marginals.gather(2, paths[:, 0].clamp_min(0).unsqueeze(2)).squeeze(2)
+        for row, length in enumerate(lengths.tolist()):
+            ways = zip(paths[row].tolist(), log_probs[row].tolist(), strict=True)
+            best = [
+                {"tags": [tags[tag] for tag in path[:length]], "nats": 0.0 - log_prob}  # no minus before a zero
+                for path, log_prob in ways
+                if log_prob > -torch.inf
+            ]
+            yield TaggedSentence(best, shares[row, :length].tolist())
+
+
+def _batches(run: "TagTask", model: "SequenceTagger", file: "ConllFile") -> "Iterator[tuple[Context, Tensor]]":
+    """Yield batches of a file's sentences as the model reads them, with lengths, in order."""
+    from chainrule.state import map_state
+
+    device = next(model.parameters()).device
+    for batch in tag_reader.tagged_evaluation(tag_reader.number_sentences(file.sentences, run.vocabulary)):
+        assert batch.lengths is not None
+        yield map_state(lambda part: part.to(device), batch.context), batch.lengths.to(device)
+
+
+def sentences_of(
+    run: "TagTask", file: str, *, tagged: bool, column: str | None = None, text: bool = False
+) -> "ConllFile":
+    """Read tagged sentences, words alone, or with `text` one sentence per line; "-" is standard input."""
+    name = name_of(file)
+    lines = read_lines_of(file)
+    if text:
+        return _from_text(name, lines, run.data.max_length)
+    facts = run.facts
+    if column is None and is_conllu(lines) == facts.conllu:
+        column = facts.column
+    separator, width = columns_of(lines)
+    widths = {0, 1, 2} if facts.conllu else {0, 1, facts.width - 1, facts.width}
+    tabs_of_another_form = separator is not None and (facts.conllu or is_conllu(lines))
+    if not (tagged or tabs_of_another_form) and width not in widths:
+        expected = "words alone or with a tag" if facts.conllu else f"{facts.width} columns, as in training"
+        hint = TEXT_HINT if separator is None else "tags would be written over one of them; cut the others off"
+        raise ValueError(f"{name}: expected {expected}, got {width} columns: {hint}")
+    return ConllFile(
+        name, lines, column, word_column=run.data.word_column, tagged=tagged, max_length=run.data.max_length
+    )
+
+
+def _from_text(name: str, lines: list[str], max_length: int) -> "ConllFile":
+    rows: list[str] = []
+    for number, line in enumerate(lines, 1):
+        words = [word for word in cells_of(line, None) if word.strip()]
+        if len(words) > max_length:
+            raise ValueError(
+                f"{name} line {number}: expected at most {max_length} words, got {len(words)}: put a sentence on each "
+                "line, or train with a greater --max-length"
+            )
+        rows += [*words, ""]
+    file = ConllFile(name, rows, tagged=False, documents=False)
+    file.sentences = [replace(sentence, line=number) for number, sentence in enumerate(file.sentences, 1)]
+    return file
+
+
+@dataclass(frozen=True)
+class TagEvaluation(CheckedOptions):
+    """Compare a run's predictions with references, by the metrics of its task; these are the options of a tagger.
+
+    `chainrule evaluate RUN --help` shows the options of RUN.
+
+    Prints the accuracy of all words and of unseen words, nats per word, the most frequent confusions; and if the tags
+    mark spans, entity F1 as conlleval counts it.
+
+    Args:
+        data: Tagged sentences; - is standard input.
+    """
+
+    column: str | None = None
+    """Column of the tags; as in training by default."""
+    repair: Switch = False
+    """Replace impossible sequences of BIO tags by the nearest possible ones; an error by default."""
+    allow_unseen: Switch = False
+    """Count words with a tag unseen in training as wrong; an error by default."""
+    confusions: int = within(10, 0, 1 << 30)
+    """Number of confused tag pairs to show."""
+
+
+def evaluate_tags(run: "TagTask", data: str | None, options: TagEvaluation, *, device: str) -> Result:
+    from chainrule.metrics import tag_accuracy
+    from chainrule_app.readers.tagged.prepare import check_tags_known, possible
+    from chainrule_app.tasks.tag.task import predicted_tags
+
+    if data is None:
+        raise ValueError("DATA: expected a file of tagged sentences, got none")
+    vocabulary = run.vocabulary
+    file = sentences_of(run, data, tagged=True, column=options.column)
+    sentences, mended = possible(file.sentences, vocabulary.spelling, file.name, repair=options.repair)
+    if not options.allow_unseen:
+        check_tags_known(sentences, vocabulary, f"{file.name}", "pass --allow-unseen to count such words as wrong")
+    if not any(sentence.words for sentence in sentences):
+        raise ValueError(f"{file.name}: expected at least one sentence with words, got none")
+    with_known_tags = [sentence for sentence in sentences if set(sentence.tags) <= set(vocabulary.tags)]
+    model = run.model(device)
+    untagged = tag_reader.number_sentences([replace(sentence, tags=()) for sentence in sentences], vocabulary)
+    gold = [sentence.tags for sentence in sentences]
+    predictions = list(predicted_tags(model, tag_reader.tagged_evaluation(untagged), vocabulary))
+    unknown = [[not vocabulary.word(word) for word in sentence.words] for sentence in sentences]
+    accuracy = tag_accuracy(gold, predictions, unknown)
+    figures: dict[str, Any] = {
+        "sentences": len(sentences),
+        "words": accuracy.words,
+        "repaired": mended,
+        "accuracy": accuracy.accuracy,
+        "unknown_words": accuracy.unknown_words,
+        "unknown_accuracy": accuracy.unknown_accuracy if accuracy.unknown_words else None,
+        "nats_per_word": _nats_per_word(model, with_known_tags, vocabulary),
+        "confused": [
+            {"true": true, "given": predicted, "words": count}
+            for true, predicted, count in accuracy.confused[: options.confusions]
+        ],
+    }
+    if vocabulary.scheme is not None:
+        from chainrule.metrics import entity_scores
+
+        scores = asdict(entity_scores(*(list(map(vocabulary.standard, rows)) for rows in (gold, predictions))))
+        by_type = {name: {"f1": f1, "entities": count} for name, (f1, count) in scores.pop("by_type").items()}
+        figures |= scores | {"by_type": by_type}
+    notes = [f"{counted(mended, 'sentence')} had impossible tags and were repaired"] if mended else []
+    return Result([], [], summary=lambda: figures, about={"measured": run.basis}, notes=lambda: notes)
+
+
+def _nats_per_word(
+    model: "SequenceTagger", sentences: Sequence["Sentence"], vocabulary: "TaggedVocabulary"
+) -> float | None:
+    """Average the nats over sentences with known tags; None without any."""
+    from chainrule.training import evaluate
+
+    if not any(sentence.words for sentence in sentences):
+        return None
+    return evaluate(
+        model, tag_reader.tagged_evaluation(tag_reader.number_sentences(sentences, vocabulary))
+    ).nats_per_element
+
+
+@dataclass(frozen=True)
+class TagInspection(CheckedOptions):
+    """Look inside a trained tagger: its parts, its certainty of each tag, and its scores of neighbouring tags.
+
+    Certainty is the probability of a word's predicted tag, given the whole sentence. Reads held-out sentences or DATA,
+    which needs no tags; writes no page.
+
+    Args:
+        data: Sentences to read; held-out sentences by default; - is standard input.
+        seed: No effect: nothing is random.
+    """
+
+    rows: int = within(256, 1, 1 << 16)
+    """Maximum number of sentences to read."""
+    top: int = within(8, 1, 1000)
+    """Number of least certain words, and of pairs of neighbouring tags, to show."""
+
+
+def inspect_tagger(run: "TagTask", data: str | None, options: TagInspection, *, seed: int) -> Report:
+    from chainrule.diagnostics._parts import parts_of
+
+    model = run.model()
+    sentences, words, source = _read(run, data, options.rows)
+    figures = {
+        "run": str(run.path),
+        "model": run.config.model,
+        "recipe": run.recipe,
+        "parameters": parts_of(model),
+        "read": {"source": source, "sentences": len(words), "words": sum(map(len, words))},
+        **_certainty(model, sentences, words, run.vocabulary.tags, options.top),
+        "neighbours": _neighbours(model, run.vocabulary.tags, options.top),
+    }
+    return Report(figures, tuple(_lines(figures)))
+
+
+def _read(run: "TagTask", data: str | None, rows: int) -> "tuple[TaggedSentences, list[list[str]], str]":
+    """Return sentences as numbers and as words, and their source."""
+    if data is None:
+        corpus = run.corpus()
+        return corpus.valid, corpus.valid_words[:rows], "held-out sentences"
+    file = sentences_of(run, data, tagged=False)
+    with_words = [sentence for sentence in file.sentences if sentence.words][:rows]
+    if not with_words:
+        raise ValueError(f"{file.name}: expected at least one sentence with words, got none")
+    untagged = tag_reader.number_sentences([replace(sentence, tags=()) for sentence in with_words], run.vocabulary)
+    source = run.source_names.get(data, file.name)
+    return untagged, [list(sentence.words) for sentence in with_words], f"sentences of {source}"
+
+
+def _certainty(
+    model: "SequenceTagger", sentences: "TaggedSentences", words: list[list[str]], tags: tuple[str, ...], top: int
+) -> dict[str, Any]:
+    """Measure the probabilities of predicted tags: overall, by tag, and of the least certain words."""
+    answers: list[tuple[float, int, int, float, str]] = []  # certainty, tag, second tag, its probability, word
+    index = iter(words)
+    for batch in tag_reader.tagged_evaluation(sentences, rows=np.arange(len(words))):
+        assert batch.lengths is not None
+        with torch.no_grad():
+            answer = model(batch.context, batch.lengths)
+            marginals, best = answer.marginals, answer.mode
+        for row, length in enumerate(batch.lengths.tolist()):
+            answers += _words_of(marginals[row, :length], best[row, :length], next(index))
+    sure = np.array([word[0] for word in answers])
+    predicted = np.array([word[1] for word in answers])
+    return {
+        "certainty": float(sure.mean()),
+        "below_half": float((sure < 0.5).mean()),
+        "tags": {
+            name: {"words": int((predicted == tag).sum()), "certainty": float(sure[predicted == tag].mean())}
+            for tag, name in enumerate(tags)
+            if (predicted == tag).any()
+        },
+        "least_sure": [
+            {"word": word, "tag": tags[tag], "probability": share, "or": tags[other], "its_probability": less}
+            for share, tag, other, less, word in sorted(answers)[:top]
+        ],
+    }
+
+
+def _words_of(marginals: "Tensor", best: "Tensor", words: list[str]) -> list[tuple[float, int, int, float, str]]:
+    share = marginals.gather(1, best.unsqueeze(1)).squeeze(1)
+    others = marginals.scatter(1, best.unsqueeze(1), -1.0).max(1)
+    other = others.indices if marginals.shape[1] > 1 else best
+    return list(
+        zip(share.tolist(), best.tolist(), other.tolist(), others.values.clamp(min=0).tolist(), words, strict=True)
+    )
+
+
+def _neighbours(model: "SequenceTagger", tags: tuple[str, ...], top: int) -> dict[str, Any] | None:
+    """Return the pairs of tags with the highest and lowest learnt scores; None without a CRF."""
+    from chainrule.heads import LinearChainCRF
+
+    if not isinstance(model.head, LinearChainCRF):
+        return None
+    forbidden = cast("Tensor | None", model.head.forbidden_transitions)
+    scores = sorted(
+        (score, tags[before], tags[after])
+        for before, row in enumerate(model.head.transitions.tolist())
+        for after, score in enumerate(row)
+        if forbidden is None or not forbidden[before, after]
+    )
+    pairs = [{"tag": before, "next": after, "score": score} for score, before, after in scores]
+    return {
+        "forbidden": 0 if forbidden is None else int(forbidden.sum()),
+        "favoured": pairs[::-1][:top],
+        "avoided": pairs[:top],
+    }
+
+
+def _lines(figures: dict[str, Any]) -> Iterator[str]:
+    parts, read = figures["parameters"], figures["read"]
+    yield f"{figures['run']}: {figures['recipe']} with {counted(sum(parts.values()), 'parameter')}"
+    yield "parts           " + ", ".join(f"{name} {count:,}" for name, count in parts.items())
+    yield f"read            {read['sentences']:,} {read['source']}, {counted(read['words'], 'word')}"
+    yield (
+        f"certainty       {figures['certainty']:.2%} on average, below one half for {figures['below_half']:.2%} of the "
+        "words"
+    )
+    rows = [(name, f"{row['words']:,}", f"{row['certainty']:.2%}") for name, row in figures["tags"].items()]
+    yield from aligned([("tag", "words", "certainty"), *rows])
+    yield "least sure of:"
+    for word in figures["least_sure"]:
+        other = f"{word['or']} {word['its_probability']:.1%}"
+        yield f"  {word['word']} as {word['tag']} {word['probability']:.1%}, or {other}"
+    neighbours = figures["neighbours"]
+    if neighbours is None:
+        yield "neighbours: this softmax predicts each tag independently; --head crf learns their order"
+        return
+    rule = f"; {counted(neighbours['forbidden'], 'pair')} forbidden" if neighbours["forbidden"] else ""
+    yield f"neighbours by the score that the random field adds, nats{rule}:"
+    for name in ("favoured", "avoided"):
+        yield f"  {name:<9} " + ", ".join(
+            f"{pair['tag']} {pair['next']} {pair['score']:+.2f}" for pair in neighbours[name]
+        )

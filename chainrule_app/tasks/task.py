@@ -1,0 +1,395 @@
+"""A task: one kind of data, the models of it, and all that a verb of the command line does with them."""
+
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from hashlib import sha256
+from json import dumps
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
+
+from chainrule.files import write_json
+from chainrule.training._metrics import TIMINGS, read_elapsed, read_metrics
+from chainrule_app.heavy import modes, torch
+from chainrule_app.readers.text import fingerprint
+from chainrule_app.tasks.capabilities import Checks
+from chainrule_app.tasks.config import Facts, Fingerprint, OptimisationOptions, RunConfig, run_word
+from chainrule_app.tasks.config import Source as Source
+from chainrule_app.tasks.display import flag, quoted
+from chainrule_app.tasks.likelihood_record import Basis, LikelihoodRecord
+from chainrule_app.tasks.model import Model, check_size
+from chainrule_app.tasks.run_directory import CONFIG, METRICS, WEIGHTS, check_facts, read_config, refuse_taken, remove
+from chainrule_app.tasks.size_schedule import SizeSchedule, choose_size, describe_size, is_open
+
+if TYPE_CHECKING:
+    from chainrule._base import TrainableModel
+    from chainrule.training import Evaluation as Measurement
+    from chainrule.training import GradientProbe, TrainingBatches, ValidationBatches, ValidationMetric
+    from chainrule.training._validation import Observe, OnValidation
+    from chainrule_app.results import Report
+
+
+class Recipe:
+    """Parts of a run's model in words; `--plain` sets the options in PLAIN."""
+
+    PLAIN: ClassVar[dict[str, Any]] = {}
+    MODELS: ClassVar[dict[str, Model]]
+    config: RunConfig
+
+    @classmethod
+    def plain(cls, request: RunConfig, explicit_flags: frozenset[str]) -> tuple[RunConfig, frozenset[str]]:
+        """Return the config of the named architecture alone, and the flags that this decides."""
+        sections, decided = {}, set(explicit_flags)
+        for section in ("data", "options", "training"):
+            part = getattr(request, section)
+            own = {name: value for name, value in cls.PLAIN.items() if hasattr(part, name)}
+            for name, value in own.items():
+                if flag(name) in explicit_flags and getattr(part, name) != value:
+                    raise ValueError(f"{flag(name)}: --plain leaves this part of the model out: drop one of the two")
+            sections[section] = replace(part, **own)
+            decided |= set(map(flag, own))
+        return replace(request, **sections), frozenset(decided)
+
+    @property
+    def recipe(self) -> str:
+        """Return the model in words, such as `2 × LSTM 256 + 12-gram counts`."""
+        members = getattr(self.config.options, "num_members", None) or 1
+        networks = f"{members} × {self.architecture}" if members > 1 else self.architecture
+        return " + ".join([networks, *self.added_parts()])
+
+    @property
+    def architecture(self) -> str:
+        """Name one network of the run; with its size if several may be averaged."""
+        name, options = self.config.model, self.config.options
+        if not self.MODELS[name].members:
+            return name
+        label = name.upper() if "cell" in self.MODELS[name].fixed else name
+        layers = f"{options.num_layers}-layer " if options.num_layers > 1 else ""
+        return f"{layers}{label} {getattr(options, 'hidden_size', 0) or options.model_size}"
+
+    def added_parts(self) -> Sequence[str]:
+        """List the parts added to the networks; `--plain` omits them."""
+        return ()
+
+
+M = TypeVar("M", bound="TrainableModel")
+Shard = tuple[int, int]
+
+
+class Task(Recipe, Checks, ABC, Generic[M]):
+    """Run of a task: its directory, config and everything that verbs do with them."""
+
+    name: ClassVar[str]
+    help: ClassVar[str]  # first lines of chainrule train --task NAME --help
+    SOURCES: ClassVar[dict[str, Source]]  # data files, by their names in the config; "source" is DATA
+    Data: ClassVar[type]  # dataclass of the reading options
+    Facts: ClassVar[type] = Facts  # dataclass of the facts about prepared data
+    Training: ClassVar[type[OptimisationOptions]] = OptimisationOptions  # dataclass of the training options
+    MODELS: ClassVar[dict[str, Model]]  # models by name, the default first
+    BUDGET: ClassVar[str] = "3m"  # default training time
+    APPLE: ClassVar[bool] = False  # auto uses Apple GPUs
+    NEEDS_FLOAT64: ClassVar[bool] = False  # the model needs float64, which Apple GPUs lack
+    FREE: ClassVar[frozenset[str]] = frozenset({"patience", "device", "track", "samples"})
+    CODED: ClassVar[tuple[str, ...]] = ()  # models with a latent code
+    SIZE_SCHEDULES: ClassVar[dict[str, SizeSchedule]] = {}  # sizes of models that have several
+    DEFAULT_TRAINING: ClassVar[
+        dict[str, dict[str, Any]]
+    ] = {}  # training defaults by model; learning rates by optimiser
+    NEEDS: ClassVar[tuple[str, ...]] = ()  # optional packages required for training
+    PLANNED: ClassVar[tuple[str, ...]] = ()  # options of data and training that are open until the run is planned
+    WORDS: ClassVar[dict[str, str]] = {}  # words for models in the name of a run directory, if not theirs
+    PREPARED: ClassVar[str] = ""  # file in the run directory that marks the data as prepared
+    DEFAULT_NUMBER: ClassVar[int] = 1  # samples
+    FILES: ClassVar[tuple[str, ...]] = ()  # file name endings of samples; empty for any
+    verb: ClassVar[str] = ""  # name of the prediction verb, if it differs from the task's
+    several: ClassVar[bool] = False  # predicts for several files
+    plots: ClassVar[bool] = False  # draws its predictions
+    continues: ClassVar[bool] = False  # predicts what follows its own data where none are passed
+    writes_page: ClassVar[bool] = True  # inspect writes a page
+    NEXT: ClassVar[tuple[str, ...]] = ()  # commands to try after training, the best first, with {run} and {source}
+
+    def __init__(self, path: Path, config: RunConfig):
+        self.path = path
+        self.config = config
+        self.source_names: dict[str, str] = {}  # of temporary files, as the user named the data in them
+
+    @property
+    def has_code(self) -> bool:
+        return self.config.model in self.CODED
+
+    @property
+    def data(self) -> Any:
+        return self.config.data
+
+    @property
+    def facts(self) -> Any:
+        return self.config.facts
+
+    @property
+    def training(self) -> Any:
+        return self.config.training
+
+    # The data.
+
+    @property
+    def source(self) -> str:
+        """Return the data to train on, as the user named them."""
+        return str(self.config.sources["source"])
+
+    @classmethod
+    def run_name(cls, request: RunConfig) -> str:
+        """Name the run directory if the user does not."""
+        source = request.sources["source"]
+        data = run_word(source).partition(".")[0] if source is not None else cls.name
+        return f"{data}-{cls.WORDS.get(request.model, request.model)}"
+
+    @classmethod
+    def check_asked(cls, request: RunConfig, explicit_flags: frozenset[str]) -> None:
+        """Raise ValueError for a command line that cannot start a run."""
+        for name, source in cls.SOURCES.items():
+            if source.needed and request.sources[name] is None:
+                raise ValueError(f"{source.flag}: expected {source.needed} to train on, got none")
+
+    @classmethod
+    def check_config(cls, config: RunConfig) -> None:
+        """Raise ValueError for options that contradict each other, or that a prepared run left open."""
+        if config.facts is None:
+            return
+        sections = (
+            (config.options, cls.MODELS[config.model].planned),
+            (config.training, cls.PLANNED),
+            (config.data, cls.PLANNED),
+        )
+        for section, names in sections:
+            for name in names:
+                if getattr(section, name, name) is None:
+                    raise ValueError(f"{name}: expected a value, got none")
+
+    @classmethod
+    def resolve_reading(cls, request: RunConfig) -> RunConfig:
+        """Resolve the options for reading the data, before they are prepared."""
+        return request
+
+    @abstractmethod
+    def prepare(self, old: Self | None = None) -> dict[str, Any]:
+        """Read the data, write what training needs into the directory, and return the `Facts` by name.
+
+        The vocabulary or schema comes from `old`, if its weights are the initial ones.
+        """
+
+    def prepare_data(self) -> dict[str, Any]:
+        """Prepare the data, with the vocabulary or schema of the run that provides initial weights, if any."""
+        init = self.config.init
+        return self.prepare(None if init is None else type(self).open(init.run))
+
+    def options_in_weights(self) -> dict[str, Any]:
+        """Return the training options that decide what the weights belong to, such as averaged counts."""
+        return {}
+
+    def plan(self, explicit_flags: frozenset[str]) -> RunConfig:
+        """Resolve the options that the user left open, after the data are prepared."""
+        defaults = self.DEFAULT_TRAINING.get(self.config.model, {})
+        defaults = {name: value for name, value in defaults.items() if flag(name) not in explicit_flags}
+        rates = defaults.pop("learning_rate", {})
+        training = replace(self.training, **defaults)
+        training = replace(training, learning_rate=rates.get(training.optimiser, training.learning_rate))
+        config, schedule = replace(self.config, training=training), self.schedule
+        if schedule is None or not is_open(schedule, config, explicit_flags):
+            return config
+        run = type(self)(self.path, config)
+        return choose_size(run, schedule, run.batches((0, 1))[0])
+
+    @property
+    def schedule(self) -> SizeSchedule | None:
+        """Return the sizes of the run's model; None if it has one."""
+        return self.SIZE_SCHEDULES.get(self.config.model)
+
+    def choice(self) -> str:
+        """Describe what `plan` chose, and why."""
+        assert self.schedule is not None
+        return describe_size(self.config, self.schedule, self.MODELS[self.config.model].options())
+
+    @classmethod
+    def fingerprint(cls, path: Any) -> dict[str, Any]:
+        """Identify a source of data; the built-in text has no path."""
+        return fingerprint(path)
+
+    def is_prepared(self) -> bool:
+        """Tell if the prepared data exist; if not, a resumed run prepares them again."""
+        return (self.path / self.PREPARED).is_file()
+
+    # The model and its training.
+
+    @classmethod
+    def device(cls, name: str) -> "torch.device":
+        """Resolve a device name; a task that needs float64 computes on the CPU instead of mps."""
+        from chainrule.training._parallel import choose_device
+
+        chosen = choose_device(name, apple=cls.APPLE)
+        if chosen.type == "mps" and cls.NEEDS_FLOAT64:
+            print(f"mps has no float64, which the task {cls.name} needs: computing on the CPU", file=sys.stderr)
+            return choose_device("cpu")
+        return chosen
+
+    @abstractmethod
+    def build(self) -> M:
+        """Build the model from config and data; torch's global generator draws its weights."""
+
+    def built(self, **of_data: Any) -> Any:
+        """Build a new model with the run's options and data arguments."""
+        return self.MODELS[self.config.model].build(self.config.options, **of_data)
+
+    def _network(self) -> M:
+        """Build the model without what `build` reads from files; works on the meta device."""
+        return self.build()
+
+    def check_size(self, weights: Path | None, *, confirm: str = "") -> int:
+        """Count the weights; refuse a larger model than the weights file or memory allows."""
+        return check_size(self._network, self.path / CONFIG, weights, least=self.fewest_weights(), confirm=confirm)
+
+    def fewest_weights(self) -> int:
+        """Return a lower bound of the weights, if building takes memory even on the meta device."""
+        return 0
+
+    @abstractmethod
+    def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
+        """Return the training batches of this process, and a function that makes the held-out ones."""
+
+    @abstractmethod
+    def introduce(self) -> Iterable[str]:
+        """Describe the data line by line."""
+
+    @abstractmethod
+    def best(self, evaluation: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
+        """Return the task's metrics of the best validation, and a line about them."""
+
+    def next_steps(self) -> Sequence[str]:
+        """List commands to try after training, the best first."""
+        return [command.format(run=quoted(self.path), source=quote(self.source)) for command in self.NEXT]
+
+    def on_validation(self) -> "OnValidation | None":
+        """Return a function that shows samples at each validation."""
+        return None
+
+    @property
+    def metric_name(self) -> str:
+        """Name the metric in metrics.jsonl that selects the best weights; empty for the likelihood."""
+        return ""
+
+    def validation_metric(self) -> "ValidationMetric | None":
+        return None
+
+    def observe(self) -> "Observe | None":
+        """Return a function that measures extra metrics at each validation."""
+        return None
+
+    def watch(self) -> "GradientProbe | None":
+        """Return a gradient probe for training."""
+        return None
+
+    def more_facts(self) -> dict[str, Any]:
+        """Return the facts that `chainrule info --json` adds to the config's."""
+        return {}
+
+    def lacking(self) -> tuple[str, ...]:
+        """Return the methods of the task that this run's model lacks."""
+        return ()
+
+    def report(self) -> "Report":
+        """Report on the training: learning curves, samples, data, options."""
+        from chainrule_app.tasks.training_page import report_training
+
+        return report_training(self)
+
+    # Its likelihood.
+
+    @property
+    def basis(self) -> Basis:
+        """Return the unit of the likelihood, and how it is measured."""
+        return Basis("element")
+
+    def held_out_sources(self) -> dict[str, Any]:
+        """Return what decides the held-out data: equal for runs validated on the same data."""
+        named = {name: getattr(self.facts, name, None) for name in self.SOURCES if name != "vectors"}
+        digests = {name: source.sha256 for name, source in named.items() if isinstance(source, Fingerprint)}
+        if apart := {name: digest for name, digest in digests.items() if name.startswith("validation")}:
+            return apart
+        share = getattr(self.config.data, "validation_fraction", None)
+        return digests | {"share": share, "seed": self.config.training.seed}
+
+    def held_out(self) -> LikelihoodRecord | None:
+        """Return the held-out likelihood at the best validation; None before the first."""
+        best_records = [record for record in self.metrics("validation") if record.get("best")]
+        if not best_records:
+            return None
+        nats, elements = best_records[-1]["nats_per_element"], best_records[-1].get("elements", 0)
+        if elements < 1:  # an edited file: the likelihood is unknown
+            return None
+        data = sha256(dumps(self.held_out_sources(), sort_keys=True).encode()).hexdigest()
+        return LikelihoodRecord(self.basis, nats * elements, elements, data)
+
+    def seconds_trained(self) -> float | None:
+        """Return wall-clock seconds of training up to the last validation; None if none were recorded."""
+        return read_elapsed(self.path / TIMINGS)
+
+    # The run directory.
+
+    @classmethod
+    def open(cls, path: str | Path) -> Self:
+        """Open a run of this task; raises FileNotFoundError or ValueError."""
+        path = Path(path)
+        config = read_config(path, lambda content: RunConfig.from_json(content, cls))
+        facts = config.to_json(cls.name)["facts"] or {}
+        check_facts(path, {name: facts[name] for name in facts.keys() - cls.SOURCES}, cls.PREPARED)
+        return cls(path, config)
+
+    @classmethod
+    def create(cls, path: str | Path, config: RunConfig, *, overwrite: bool = False) -> Self:
+        """Create a run directory and write its config."""
+        cls.check_config(config)
+        path = Path(path)
+        refuse_taken(path, overwrite=overwrite)
+        remove(path)
+        path.mkdir(parents=True, exist_ok=True)
+        run = cls(path, config)
+        run.write_config()
+        return run
+
+    def write_config(self) -> None:
+        write_json(self.path / CONFIG, self.config.to_json(self.name))
+
+    def with_options(self, **options: Any) -> Self:
+        """Return the same run with other model options."""
+        return type(self)(self.path, replace(self.config, options=replace(self.config.options, **options)))
+
+    def new_model(self, seed: int) -> M:
+        """Build the model before training from `seed`, without touching the global random state."""
+        with torch.random.fork_rng(devices=[]):
+            modes.seed_torch(seed)
+            return self.build()
+
+    def model(self, device: "str | torch.device" = "cpu") -> M:
+        """Load the trained model with the best validation, in evaluation mode."""
+        from chainrule.training import load_weights
+
+        chosen = self.device(device) if isinstance(device, str) else device
+        weights = self.path / WEIGHTS
+        if not weights.is_file():
+            raise FileNotFoundError(
+                f"{weights}: no weights yet; `chainrule train --resume --out {self.path}` continues the training"
+            )
+        self.check_size(weights)
+        model = self._unfilled()
+        load_weights(weights, model)
+        return model.to(chosen).eval()
+
+    def _unfilled(self) -> M:
+        """Build an uninitialised model: every weight is read from the file."""
+        return self.new_model(0)
+
+    def metrics(self, event: str = "") -> list[dict[str, Any]]:
+        """Read metrics.jsonl, optionally of one event; a truncated last line is dropped."""
+        path = self.path / METRICS
+        return list(read_metrics(path, event)) if path.is_file() else []

@@ -1,0 +1,344 @@
+"""Resolve the options of a text model that the user left open, from the data, the budget and the measured speed.
+
+- The measured speed of two model sizes gives the seconds per symbol at any size, and so the symbols D that a model
+  reads in the budget. A run of steps or epochs defines D itself, on any machine.
+- The size is the one in `SIZES` with the lowest predicted loss, a power law of weights P and symbols
+  (Hoffmann et al. 2022), in which the r-th reading of the same text counts for less (Muennighoff et al. 2023):
+
+      nats = A P^-a + B D'^-b,    D' = N + N R (1 - exp(-(D/N - 1) / R))
+
+  among the sizes with at most `WEIGHTS_A_SYMBOL` weights per symbol of the text.
+- The mean of K models is considered if each can read the text `PASSES_OF_MEMBERS` times. Its loss is the loss of one
+  model minus G (1 - 1/K), the law of the mean of K equally large, correlated errors, plus `COST_OF_MEMBER` each.
+- Weight decay forgets over about one pass over the text (Wang and Aitchison 2024), which is worth more than dropout;
+  dropout is added where the text is read often, more for a model that has many weights for its text.
+
+The constants were fitted on runs over tiny Shakespeare of 256 to 512 units (benchmarks/LOG.md); words use the same.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+from chainrule.training import Batch
+from chainrule.training._evaluate import count_elements
+from chainrule.training._optimiser import forgetting_decay
+from chainrule_app.heavy import torch
+from chainrule_app.tasks.config import Duration, RunConfig, Settled
+from chainrule_app.tasks.display import flag
+from chainrule_app.tasks.size_schedule import (
+    TRAINING_SHARE,
+    record_resolved,
+    seconds_to_measure,
+    step_rate,
+    time_passes,
+)
+from chainrule_app.tasks.task import Task
+from chainrule_app.tasks.text.options import DROPOUTS, PLANNED, TextTraining
+from chainrule_app.tasks.text.preparing import ORDERS, batches_of, corpus_of
+from chainrule_app.tasks.text.task import TextTask
+
+if TYPE_CHECKING:
+    from chainrule.training._optimiser import Kind
+    from chainrule_app.readers.corpus import Corpus
+
+SIZES = (64, 96, 128, 192, 256, 320, 384, 512, 640, 768, 1024, 1536)
+PROBES = (128, 384)  # units of the models that are timed
+GATES = {"lstm": 4, "gru": 3, "rnn": 1}
+WEIGHTS_A_SYMBOL = 3.0
+REPEATS = 5.0  # R
+MEMBERS = (1, 2, 3, 4)
+GAIN_OF_MEMBERS = 0.041  # G, nats a symbol
+COST_OF_MEMBER = 0.002  # nats a symbol, the least gain of a further member: it makes the model slower to use
+PASSES_OF_MEMBERS = 6.0  # of each, at least, as planned: two with 4.4, which became 3, were worse than one model
+NGRAM_VOCABULARY = 512  # wider vocabularies have too many pairs of symbols for a table
+
+
+def predicted_nats(weights: float, symbols: float) -> float:
+    """Return A P^-a + B D^-b, the nats of a symbol."""
+    return 4.5 * weights**-0.3 + 152.0 * symbols**-0.5
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Training seconds per symbol, a + b W for W multiply-adds of the forward pass."""
+
+    base: float
+    per_multiply: float
+
+    def seconds(self, multiplies: float) -> float:
+        return self.base + self.per_multiply * multiplies
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes that decide the cost of a model."""
+
+    cell: str
+    vocabulary: int
+    hidden_size: int
+    num_layers: int
+    embedding_size: int
+    adaptive: bool  # adaptive softmax
+
+    @property
+    def multiplies(self) -> float:
+        """Count the multiply-adds of a forward pass per symbol."""
+        size = self.hidden_size
+        recurrent = GATES[self.cell] * size * (self.embedding_size + size + (self.num_layers - 1) * 2 * size)
+        return float(recurrent + size * self._scores())
+
+    def _scores(self) -> float:
+        from chainrule.layers import default_cutoffs
+
+        cutoffs = default_cutoffs(self.vocabulary) if self.adaptive else None
+        if cutoffs is None:
+            return self.vocabulary
+        first, second = cutoffs  # three quarters of the text, 15% and 10%, at a full, a quarter and a 16th of the width
+        return first + 0.15 * (second - first) / 4 + 0.1 * (self.vocabulary - second) / 16
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Resolved options, and what they follow from."""
+
+    options: Any
+    training: TextTraining
+    symbols: float | None  # read by each member, about; None for an unmeasured budget
+    rate: float | None  # symbols per second; None if not measured
+
+
+def plan_recurrence(run: TextTask) -> RunConfig:
+    """Resolve the options of a new recurrent run."""
+    from chainrule.training._speed import average_batch
+
+    config, corpus = run.config, corpus_of(run)
+
+    def measure(shapes: Sequence[Shape], batch_size: int, optimiser: "Kind") -> Speed:
+        training = replace(config.training, batch_size=batch_size, optimiser=optimiser)
+        sized = TextTask(run.path, replace(config, training=training))
+        return measure_speed(sized.config, shapes, average_batch(batches_of(sized, corpus, (0, 1))[0]))
+
+    plan = plan_text(config.model, config.options, config.training, config.duration, corpus, measure)
+    left_open = [name for name, value in asdict(config.options).items() if value is None]
+    left_open += [name for name in PLANNED if getattr(config.training, name) is None]
+    passes = None if plan.symbols is None else plan.symbols / len(corpus.train)
+    settled = Settled(left_open, passes, plan.rate)
+    return replace(config, options=plan.options, training=plan.training, settled=settled)
+
+
+def plan_text(
+    cell: str,
+    options: Any,
+    training: TextTraining,
+    duration: Duration,
+    corpus: "Corpus",
+    measure: "Callable[[Sequence[Shape], int, Kind], Speed]",
+) -> Plan:
+    """Resolve the options of a new run; `measure` times models, if budget and size or dropout require it."""
+    text, wide = len(corpus.train), corpus.level in ("word", "bpe")
+    optimiser: Kind = training.optimiser or "muon"
+    batch_size = training.batch_size or default_batch_size(text, training.chunk_length)
+
+    def shape(size: int) -> Shape:
+        return shape_of(cell, options, len(corpus.vocabulary), corpus.level, size)
+
+    budget, size = duration.budget, options.hidden_size
+    speed = None
+    if budget is not None and None in (size, options.dropout):
+        speed = measure([shape(probe) for probe in (PROBES if size is None else (size,))], batch_size, optimiser)
+
+    def symbols_read(size: int, members: int) -> float:
+        if speed is not None and budget is not None:
+            return TRAINING_SHARE * budget / (members * speed.seconds(shape(size).multiplies))
+        if duration.steps is not None:
+            return float(duration.steps * batch_size * training.chunk_length)
+        return (duration.epochs or 1.0) * text
+
+    def predicted(candidate: tuple[int, int]) -> float:
+        size, members = candidate
+        passes = symbols_read(size, members) / text
+        if members > 1 and options.num_members is None and passes < PASSES_OF_MEMBERS:
+            return math.inf
+        worth = text * passes if passes <= 1 else text * (1 + REPEATS * (1 - math.exp((1 - passes) / REPEATS)))
+        gain = (GAIN_OF_MEMBERS / members - COST_OF_MEMBER) * (members - 1)
+        return predicted_nats(shape(size).multiplies, worth) - gain
+
+    within = [size for size in SIZES if shape(size).multiplies <= WEIGHTS_A_SYMBOL * text] or SIZES[:1]
+    sizes = within if size is None else [size]
+    several = MEMBERS if speed is not None and not wide else MEMBERS[:1]  # steps and epochs are of one model
+    numbers = several if options.num_members is None else [options.num_members]
+    size, members = min(product(sizes, numbers), key=predicted)
+    chosen, tied = shape(size), tie_weights(options, corpus.level)
+    symbols = None if budget is not None and speed is None else symbols_read(size, members)
+    dropout = options.dropout
+    if dropout is None:
+        assert symbols is not None
+        dropout = default_dropout(symbols / text, chosen.multiplies / text, wide)
+    narrow = len(corpus.vocabulary) <= NGRAM_VOCABULARY and not wide and not tied
+    settled = replace(
+        options,
+        hidden_size=size,
+        num_layers=chosen.num_layers,
+        embedding_size=chosen.embedding_size,
+        tie_weights=tied,
+        adaptive_softmax=chosen.adaptive,
+        num_members=members,
+        ngram_order=options.ngram_order or (3 if narrow else 1),
+        ngram_dropout=options.ngram_dropout if options.ngram_dropout is not None else dropout,
+        dropout=dropout,
+        embedding_dropout=options.embedding_dropout if options.embedding_dropout is not None else dropout * wide,
+    )
+    rate = None if speed is None else 1 / (members * speed.seconds(chosen.multiplies))
+    learning_rate = training.learning_rate or default_learning_rate(size, wide and optimiser == "adamw")
+    weight_decay = training.weight_decay
+    if weight_decay is None:
+        weight_decay = default_weight_decay(learning_rate, text / (batch_size * training.chunk_length), wide)
+    order = training.kneser_ney_order
+    if order is None:
+        order = ORDERS[corpus.level]
+    training = replace(training, batch_size=batch_size, optimiser=optimiser, learning_rate=learning_rate)
+    training = replace(training, weight_decay=weight_decay, kneser_ney_order=order)
+    return Plan(settled, training, symbols, rate)
+
+
+def shape_of(cell: str, options: Any, vocabulary: int, level: str, size: int) -> Shape:
+    """Return the shape of a model with `size` units and the user's other options."""
+    from chainrule.layers import default_cutoffs
+
+    adaptive = options.adaptive_softmax
+    if adaptive is None:
+        adaptive = level == "word" and default_cutoffs(vocabulary) is not None
+    as_wide = level in ("word", "bpe") or tie_weights(options, level)
+    embedding = options.embedding_size or (size if as_wide else min(64, size))
+    return Shape(cell, vocabulary, size, options.num_layers or 1, embedding, adaptive)
+
+
+def tie_weights(options: Any, level: str) -> bool:
+    """Tell if the embedding is the output matrix: as the user set, else for words and subwords."""
+    if options.tie_weights is not None:
+        return options.tie_weights
+    return level in ("word", "bpe") and options.embedding_size is None
+
+
+def default_batch_size(symbols: int, chunk_length: int) -> int:
+    """Return 32 rows; fewer for a short text, so that each row has 16 chunks."""
+    return max(1, min(32, symbols // (16 * chunk_length)))
+
+
+def default_dropout(passes: float, weights_a_symbol: float, wide: bool) -> float:
+    """Increase dropout with the passes over the text, up to 0.5; less for a model small for its text.
+
+    >>> default_dropout(12, 1.0, wide=False), default_dropout(12, 0.2, wide=False), default_dropout(2, 1.0, wide=False)
+    (0.3, 0.15, 0.0)
+    >>> default_dropout(12, 3.0, wide=True)
+    0.4
+    """
+    a_doubling = 0.2 if wide else 0.15
+    share = a_doubling * max(0.0, math.log2(passes / 3))
+    return round(min(0.5, share * min(1.0, (weights_a_symbol / 0.8) ** 0.5)), 2)
+
+
+def default_weight_decay(learning_rate: float, steps_a_pass: float, wide: bool) -> float:
+    """Return the decay that forgets over one pass, 1 / (learning rate · steps per pass); less for words.
+
+    >>> default_weight_decay(0.008, 434, wide=False), default_weight_decay(0.008, 4e6, wide=False)
+    (0.29, 0.01)
+    """
+    return 0.01 if wide else forgetting_decay(steps_a_pass, learning_rate)
+
+
+def default_learning_rate(size: int, cautious: bool) -> float:
+    """Return the peak learning rate for a number of units; half for AdamW with wide, shared embeddings.
+
+    >>> default_learning_rate(256, False), default_learning_rate(256, True), default_learning_rate(1024, False)
+    (0.01, 0.005, 0.005)
+    """
+    return (0.005 if cautious else 0.01) * min(1.0, (256 / size) ** 0.5)
+
+
+def measure_speed(config: RunConfig, shapes: Sequence[Shape], batch: Batch) -> Speed:
+    """Time training steps of one or two shapes, each within 1% of the budget."""
+    from chainrule.models import RecurrentLM
+
+    training = config.training
+    seconds = seconds_to_measure(config.duration.budget or 0.0) / len(PROBES)
+    cost = []
+    for shape in shapes:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            model = RecurrentLM(
+                shape.vocabulary,
+                cell=shape.cell,
+                hidden_size=shape.hidden_size,
+                num_layers=shape.num_layers,
+                embedding_size=shape.embedding_size,
+                adaptive_softmax=shape.adaptive,
+            )
+        cost.append(1 / (step_rate(model, batch, training, seconds) * count_elements(batch)))
+    first, last = (shapes[index].multiplies for index in (0, -1))
+    slope = 0.0 if len(shapes) == 1 else max((cost[1] - cost[0]) / (last - first), 0.0)
+    if slope == 0.0:  # one, or the difference drowned in noise: charge everything to the multiply-adds
+        return Speed(0.0, cost[-1] / last)
+    return Speed(max(cost[0] - slope * first, 0.0), slope)
+
+
+_LEARNING_RATE: dict["Kind", float] = {"adamw": 2e-3, "muon": 8e-3}
+_WEIGHT_DECAY = 0.1  # of words, and by AdamW
+
+
+def plan_blocks(run: TextTask, explicit_flags: frozenset[str]) -> RunConfig:
+    """Resolve the training options, size and dropout of a new run with blocks."""
+    config, training, corpus = run.config, run.config.training, corpus_of(run)
+    rows = training.batch_size or default_batch_size(len(corpus.train), training.chunk_length)
+    optimiser: Kind = training.optimiser or ("muon" if config.model in run.SIZE_SCHEDULES else "adamw")
+    learning_rate = training.learning_rate or _LEARNING_RATE[optimiser]
+    decay = training.weight_decay
+    if decay is None:
+        narrow = optimiser == "muon" and corpus.level in ("char", "byte")
+        steps = len(corpus.train) / (rows * training.chunk_length)  # of a pass
+        decay = block_weight_decay(learning_rate, steps) if narrow else _WEIGHT_DECAY
+    order = training.kneser_ney_order
+    if order is None:
+        order = ORDERS[corpus.level] if config.model in run.SIZE_SCHEDULES else 0
+    training = replace(training, batch_size=rows, optimiser=optimiser, learning_rate=learning_rate, weight_decay=decay)
+    network = replace(training, kneser_ney_order=0)  # which is timed
+    config = Task.plan(TextTask(run.path, replace(config, training=network)), explicit_flags)
+    if config.model in run.SIZE_SCHEDULES:
+        config = with_dropout(TextTask(run.path, config), explicit_flags)
+    return replace(config, training=replace(training, kneser_ney_order=order))
+
+
+def with_dropout(run: TextTask, explicit_flags: frozenset[str]) -> RunConfig:
+    """Resolve the dropout of a new run with blocks."""
+    config = run.config
+    left_open = [name for name in DROPOUTS if flag(name) not in explicit_flags]
+    if not left_open:
+        return config
+    batches, _ = batches_of(run, corpus_of(run), (0, 1))
+    config, passes = time_passes(run, batches)
+    config, dropouts = record_resolved(config, left_open), block_dropouts(passes)
+    return replace(config, options=replace(config.options, **{name: dropouts[name] for name in left_open}))
+
+
+def block_dropouts(passes: float) -> dict[str, float]:
+    """Return dropout of blocks and n-grams: none up to two passes over the text, more for more passes.
+
+    >>> block_dropouts(2)
+    {'dropout': 0.0, 'ngram_dropout': 0.0}
+    >>> block_dropouts(4), block_dropouts(100)["dropout"]
+    ({'dropout': 0.1, 'ngram_dropout': 0.2}, 0.3)
+    """
+    dropout = min(0.3, max(0.0, 0.1 * math.log2(max(passes, 1.0) / 2)))
+    return {"dropout": round(dropout, 2), "ngram_dropout": round(2 * dropout, 2)}
+
+
+def block_weight_decay(learning_rate: float, steps_a_pass: float) -> float:
+    """Return the decay of a Transformer's matrices: it forgets over half a pass, a recurrence over one.
+
+    >>> block_weight_decay(0.008, 485), block_weight_decay(0.008, 4e6)
+    (0.52, 0.1)
+    """
+    return forgetting_decay(steps_a_pass / 2, learning_rate, least=0.1, most=2.0)

@@ -1,0 +1,263 @@
+"""Surprise of a text to a trained model: a row a line, an element or the whole file."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from chainrule_app.readers.text import name_of, open_bytes
+from chainrule_app.results import Column, Form, Result
+from chainrule_app.tasks.codes import MOST_SAMPLES, refuse_samples
+from chainrule_app.tasks.config import CheckedOptions, within
+from chainrule_app.tasks.display import Switch
+from chainrule_app.tasks.likelihood_record import Basis, Tally
+
+if TYPE_CHECKING:
+    from chainrule._base import AutoregressiveModel
+    from chainrule.data import Vocabulary
+    from chainrule_app.tasks.text.scoring import Scored
+    from chainrule_app.tasks.text.task import TextTask
+
+
+Per = Literal["line", "element", "file"]
+By = Literal["excess", "bits", "nats"]
+_BEGINNING = 1 << 14  # symbols of the training text, and bytes of another, whose line ends are compared
+_NATS, _BITS, _EXCESS = Column("nats", 2), Column("bits_per_element", 3, heading="bits/elem"), Column("excess", 2)
+_HIDDEN = (
+    Column("bits_per_character", shown=False), Column("bits_per_byte", shown=False),
+    Column("unknown_share", shown=False),
+)  # fmt: skip
+_FIGURES = (
+    Column("line"), _NATS, _BITS, _EXCESS, Column("unknown"),
+    Column("elements", shown=False), Column("perplexity", shown=False),
+)  # fmt: skip
+_OF_LINES, _OF_ELEMENTS = (*_FIGURES, *_HIDDEN, Column("text")), (*_FIGURES, Column("text"))
+_OF_TEXTS = (
+    Column("text"), Column("elements"), _NATS, _BITS, Column("perplexity", 2), _EXCESS, Column("unknown"), *_HIDDEN,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TextScoring(CheckedOptions):
+    """Score a text: nats and bits, exact under the model.
+
+    A model trained on a stream scores every symbol given all earlier symbols of the file; a model trained on lines
+    scores each line independently, including its end. Either way the nats of the lines add up to the file's. A piece of
+    a word that spans line ends counts for the line in which it begins, and a line in which none begins has no row. A
+    model with a code gives an upper bound of the nats, with the standard error of the draws, and the ELBO.
+
+    Args:
+        data: The text, - for standard input.
+    """
+
+    per: Per | None = None
+    """Print one row per line or element, or only the figures of the file; by default line for sorted rows and tables,
+    else file."""
+    by: By = "excess"
+    """Sort by excess (nats above the held-out average, divided by the root of the length), by bits (average per
+    element, which favours very short lines), or by nats (sum of the row, which favours long lines)."""
+    adapt: Switch = False
+    """Dynamic evaluation: train a copy of the model while it reads. Each part is scored before it is learnt, so the
+    figures are a valid likelihood. The run does not change."""
+    adapt_rate: float | None = within(None, 0.0, 1e6)
+    """Step of each weight after each part, in units of its typical gradient; with --adapt."""
+    samples: int | None = within(None, 1, MOST_SAMPLES)
+    """K, the codes drawn (twice) for the bound of a sentence-vae; 100 by default. More tighten it."""
+
+
+def score_text(run: "TextTask", data: str | Sequence[str], options: TextScoring, *, device: str) -> Result:
+    """Score a file, or in-memory texts independently."""
+    if run.has_code:
+        from chainrule_app.tasks.text.codes import score_by_bounds
+
+        return score_by_bounds(run, data, options, device=device)
+    refuse_samples(options.samples, run.config.model)
+    rate = options.adapt_rate
+    if rate is not None and not options.adapt:
+        raise ValueError(f"--adapt-rate {rate:g} requires --adapt")
+    scorer = _Scorer(run, data, options, run.model(device), expected_nats(run))
+    return scored_per(options.per, data, scorer.result)
+
+
+def scored_per(per: Per | None, data: str | Sequence[str], make: Callable[[Per, Form], Result]) -> Result:
+    """Make the result for a part of data; by default lines, with the figures of the file."""
+    return make(per or "line", "figures" if per is None and isinstance(data, str) else "table")
+
+
+@dataclass(frozen=True)
+class _Scorer:
+    """Scorer with an exact likelihood, by line, element or file."""
+
+    run: "TextTask"
+    data: str | Sequence[str]
+    options: TextScoring
+    model: "AutoregressiveModel"
+    expected: float  # held-out nats per element
+
+    def result(self, per: Per, form: Form = "table") -> Result:
+        in_memory, vocabulary = not isinstance(self.data, str), self.run.vocabulary
+        columns: Sequence[Column] = {"line": _OF_LINES, "element": _OF_ELEMENTS, "file": ()}[per]
+        if in_memory and per == "line":
+            columns = _OF_TEXTS
+        elif in_memory and per == "element":
+            columns = (Column("index"), *_OF_ELEMENTS[1:])
+        total = Row()
+
+        def rows() -> Iterator[Sequence[Any]]:
+            for row in _rows(self._scored(), vocabulary, per, keep_empty=in_memory):
+                total.read(row.nats, row.elements, row.unknown, (row.characters, row.bytes))
+                values = row.values(self.expected) | {"line": row.line, "index": row.line - 1}
+                if in_memory and per == "line":
+                    values["text"] = self.data[row.line - 1]
+                if columns:
+                    yield [values[column.name] for column in columns]
+
+        return total.scored(
+            columns,
+            rows(),
+            self.run.basis,
+            self.data,
+            summary=lambda: total.symbol_figures() | total.text_figures(),
+            notes=lambda: _line_end_notes(self.run, self.data) if isinstance(self.data, str) else (),
+            rank=BY[self.options.by] if columns else "",
+            form=form,
+            views={name: partial(self.result, name) for name in ("line", "element", "file")},
+        )
+
+    def _scored(self) -> "Iterator[Scored]":
+        from chainrule.training import DynamicEvaluator
+        from chainrule.training._dynamic_evaluation import RATE
+        from chainrule_app.tasks.text import scoring
+
+        run, rate = self.run, RATE if self.options.adapt_rate is None else self.options.adapt_rate
+        evaluator = DynamicEvaluator(self.model, rate=rate) if self.options.adapt else None
+        vocabulary, strict, in_lines = run.vocabulary, run.data.level != "byte", run.data.reading == "lines"
+        if not isinstance(self.data, str):
+            texts = enumerate(self.data, 1)
+            lines = ((number, line) for number, text in texts for line in scoring.ended_lines(text))
+            yield from scoring.score_lines(self.model, vocabulary, lines if in_lines else texts, evaluator)
+        elif in_lines:
+            with closing(scoring.read_pieces(self.data, strict=strict)) as pieces:
+                yield from scoring.score_lines(self.model, vocabulary, scoring.whole_lines(pieces), evaluator)
+        else:
+            with closing(scoring.read_stream(self.data, strict=strict)) as chunks:
+                yield from scoring.score_stream(self.model, vocabulary, chunks, evaluator)
+
+
+@dataclass
+class Row(Tally):
+    """Surprise of a line, an element, or all of the text."""
+
+    line: int = 0
+    text: str = ""
+    unknown: int = 0
+    characters: int = 0
+
+    def read(self, nats: float, elements: int, unknown: int, text: tuple[int, int]) -> None:
+        self.add(nats, elements)
+        self.unknown += unknown
+        self.characters += text[0]
+        self.bytes += text[1]
+
+    def symbol_figures(self) -> dict[str, Any]:
+        """Return nats, bits and perplexity; the latter two are None without elements."""
+        from chainrule.training import Evaluation
+
+        total = Evaluation(self.nats, self.elements)
+        return {
+            "nats": self.nats,
+            "elements": self.elements,
+            "bits_per_element": total.bits_per_element if self.elements else None,
+            "perplexity": total.perplexity if self.elements else None,
+            "unknown": self.unknown,
+        }
+
+    def text_figures(self) -> dict[str, Any]:
+        """Return figures that compare between levels, if the text is known."""
+        counts = {"elements": self.elements, "unknown": self.unknown}
+        from chainrule.training._evaluate import text_figures
+
+        return text_figures(self.nats, counts | {"characters": self.characters, "bytes": self.bytes})
+
+    def values(self, expected: float) -> dict[str, Any]:
+        """Return the figures of a row, its excess over `expected` nats per element, and its text."""
+        text = self.text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+        excess = surprise(self.nats, self.elements, expected) if self.elements else None
+        return self.symbol_figures() | self.text_figures() | {"excess": excess, "text": text}
+
+    def scored(
+        self, columns: Sequence[Column], rows: Iterable[Sequence[Any]], basis: Basis, data: Any, **others: Any
+    ) -> Result:
+        """Build the result of scoring a file, or texts in memory; `rows` call `read`."""
+        empty = f"{data if isinstance(data, str) else 'data'}: expected at least one symbol to score, got an empty text"
+        return self.result(columns, rows, basis=basis, unit="line", empty=empty, main="", **others)
+
+
+BY: dict[By, str] = {"excess": "excess", "bits": "bits_per_element", "nats": "nats"}
+
+
+def _line_end_notes(run: "TextTask", file: str) -> Iterator[str]:
+    """Report if lines end differently from the training text; for words, a line end is ordinary white space."""
+    from chainrule_app.tasks.text.preparing import corpus_of
+
+    if run.data.level == "word" or not Path(file).is_file():
+        return
+    try:
+        trained = corpus_of(run).train
+    except (FileNotFoundError, ValueError):
+        return
+    with open_bytes(file) as content:
+        own = content.read(_BEGINNING)
+    beginning = run.vocabulary.decode(trained.slice(0, min(len(trained), _BEGINNING)))
+    kinds = ("CR LF" if b"\r\n" in own else "LF", "CR LF" if "\r\n" in beginning else "LF")
+    if b"\n" in own and "\n" in beginning and kinds[0] != kinds[1]:
+        yield (
+            f"{name_of(file)}: lines end in {kinds[0]}, but in {kinds[1]} in the training text: every line end is "
+            "surprising; convert the file for figures of its text alone"
+        )
+
+
+def expected_nats(run: "TextTask") -> float:
+    """Return held-out nats per element at the best validation; 0 if none is recorded."""
+    return min((record["nats_per_element"] for record in run.metrics("validation")), default=0.0)
+
+
+def surprise(nats: float, elements: int, expected: float) -> float:
+    """Standardise the excess nats of a row by the root of its length, so that rows of unequal length compare."""
+    return (nats - elements * expected) / math.sqrt(elements)
+
+
+def _rows(scored: "Iterable[Scored]", vocabulary: "Vocabulary", per: Per, *, keep_empty: bool) -> Iterator[Row]:
+    if per == "element":
+        for piece in scored:
+            size = size_of_text(piece.text)  # counted with the first element of its piece
+            for symbol, nats in zip(piece.ids.tolist(), piece.nats.tolist(), strict=True):
+                row = Row(line=piece.line, text=vocabulary.token(symbol))
+                row.read(nats, 1, int(symbol == vocabulary.unknown), size)
+                yield row
+                size = 0, 0
+        return
+    for line, pieces in groupby(scored, key=lambda piece: piece.line):
+        row, texts = Row(line=line), list[str]()
+        for piece in pieces:
+            unknown = 0 if vocabulary.unknown is None else int((piece.ids == vocabulary.unknown).sum())
+            row.read(float(piece.nats.sum()), len(piece.ids), unknown, size_of_text(piece.text))
+            if per == "line":
+                texts.append(piece.text)
+        row.text = "".join(texts).removesuffix("\n")
+        if row.elements or keep_empty:
+            yield row
+
+
+def size_of_text(text: str) -> tuple[int, int]:
+    """Count characters and bytes; invalid UTF-8 counts as its original bytes."""
+    if text.isascii():
+        return len(text), len(text)
+    try:
+        return len(text), len(text.encode("utf-8", "surrogateescape"))
+    except UnicodeEncodeError:
+        return len(text), len(text.encode("utf-8", "surrogatepass"))

@@ -1,0 +1,220 @@
+"""How surprising a text is to a model: -log p of every symbol, exactly, for texts of any size.
+
+A model that was trained on one continuous stream reads the file as one, encoded as for training: every symbol is scored
+given everything before it in the file, so that the nats of the lines add up to the nats of the file, and a line
+is surprising *in its place*. A symbol that spans a line end, as pieces of words do, counts for the line in which it
+begins. A model that was trained line by line scores each line on its own, its end (`<eos>`) included, in any order.
+
+A model whose learned positions end reads a longer text in windows that overlap by half: all symbols but the first are
+scored given at least half a window before them.
+
+With a `DynamicEvaluator` its copy of the model learns what it has scored; lines are then read in the order of the file.
+"""
+
+import re
+from collections.abc import Generator, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from chainrule._base import AutoregressiveModel
+from chainrule._modes import device_of
+from chainrule.data import Vocabulary
+from chainrule.data._vocabulary import Ids, cut_before_space
+from chainrule.models import TransformerLM
+from chainrule.state import State
+from chainrule.training import DynamicEvaluator
+from chainrule_app.readers.text import decode_chunks, name_of, open_bytes, read_chunks, with_line_feeds
+
+_PIECE_BYTES = 1 << 18  # read at a time; a longer line comes in pieces
+_LOGITS = 1 << 23  # numbers in a table of scores (B, T, V): bounds memory
+_POOL_SYMBOLS = 1 << 16  # lines scored together
+_LINE = re.compile(r"[^\n]*\n|[^\n]+")
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Line, or a piece of a very long one."""
+
+    line: int
+    text: str  # as in the file, including its line end
+    ids: Ids
+    nats: npt.NDArray[np.float64]  # (T,) -log p of each symbol
+
+
+def read_stream(path: str, *, strict: bool) -> Generator[str, None, None]:
+    """Read a file (`-`: standard input) in pieces of text."""
+    with open_bytes(path) as file:
+        chunks = read_chunks(file, size=_PIECE_BYTES)
+        yield from decode_chunks(with_line_feeds(chunks) if strict else chunks, name=name_of(path), strict=strict)
+
+
+def read_pieces(path: str, *, strict: bool) -> Generator[tuple[int, str], None, None]:
+    """Read the lines of a file (`-`: standard input) with their numbers, very long ones in several pieces."""
+    line = 1
+    with open_bytes(path) as file:
+        chunks = iter(partial(file.readline, _PIECE_BYTES), b"")
+        chunks = with_line_feeds(chunks) if strict else chunks
+        for piece in decode_chunks(chunks, name=name_of(path), strict=strict):
+            for part in _LINE.findall(piece):
+                yield line, part
+                line += part.endswith("\n")
+
+
+@torch.no_grad()
+def score_stream(
+    model: AutoregressiveModel, vocabulary: Vocabulary, chunks: Iterable[str], evaluator: DynamicEvaluator | None = None
+) -> Iterator[Scored]:
+    """Score a text as one stream in constant memory; an `evaluator` scores and learns instead of the model."""
+    chunk = max(16, min(2048, _LOGITS // len(vocabulary)))
+    state, previous = model.initial_state(1), None
+    for pool in _pools(_line_parts(vocabulary, chunks), chunk):
+        ids = torch.from_numpy(np.concatenate([ids for _, _, ids in pool])).unsqueeze(0).to(device_of(model))
+        if not ids.numel():
+            yield from _split(pool, np.zeros(0))
+            continue
+        if evaluator is None:
+            nats, state, previous = _unroll(model, ids, state, previous, chunk)
+        else:
+            nats = evaluator.read(ids).cpu().double().numpy()
+        yield from _split(pool, nats[0])
+
+
+def score_lines(
+    model: AutoregressiveModel,
+    vocabulary: Vocabulary,
+    lines: Iterable[tuple[int, str]],
+    evaluator: DynamicEvaluator | None = None,
+) -> Iterator[Scored]:
+    """Score each line independently; an `evaluator` scores and learns instead of the model."""
+    encoded = ((line, text, vocabulary.encode(text)) for line, text in lines)
+    return _score_alike(model, vocabulary, encoded) if evaluator is None else _adapt(evaluator, encoded)
+
+
+@torch.no_grad()
+def _score_alike(
+    model: AutoregressiveModel, vocabulary: Vocabulary, lines: Iterator[tuple[int, str, Ids]]
+) -> Iterator[Scored]:
+    """Score lines of similar length together."""
+    for pool in _pools(lines, _POOL_SYMBOLS):
+        order = sorted(
+            (index for index in range(len(pool)) if len(pool[index][2])), key=lambda index: len(pool[index][2])
+        )
+        nats = dict.fromkeys(range(len(pool)), np.zeros(0))
+        while order:
+            longest = len(pool[order[-1]][2])
+            most = max(1, min(256, _LOGITS // (len(vocabulary) * min(longest, 256))))
+            # A row less than half as long would be padding more than symbols.
+            rows = [index for index in order[-most:] if 2 * len(pool[index][2]) >= longest]
+            del order[-len(rows) :]
+            ids = torch.zeros(len(rows), longest, dtype=torch.int64)
+            for row, index in enumerate(rows):
+                ids[row, : len(pool[index][2])] = torch.from_numpy(pool[index][2])
+            scores = _unroll(model, ids.to(device_of(model)), model.initial_state(len(rows)), None, 256)[0]
+            nats |= {index: scores[row, : len(pool[index][2])] for row, index in enumerate(rows)}
+        yield from (Scored(*pool[index], nats[index]) for index in range(len(pool)))
+
+
+def _adapt(evaluator: DynamicEvaluator, lines: Iterator[tuple[int, str, Ids]]) -> Iterator[Scored]:
+    """Score some short lines or a long one at a time, and learn them before the next."""
+    for pool in _pools(lines, evaluator.chunk_length, even=True):
+        lengths = torch.tensor([len(ids) for _, _, ids in pool])
+        rows = [torch.from_numpy(ids) for _, _, ids in pool]
+        x = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
+        nats = np.zeros(x.shape)
+        if x.numel():
+            nats = evaluator.read_rows(x.to(evaluator.device), lengths.to(evaluator.device)).cpu().double().numpy()
+        yield from (Scored(*part, nats[row, : len(part[2])]) for row, part in enumerate(pool))
+
+
+def _unroll(
+    model: AutoregressiveModel, ids: Tensor, state: State, previous: Tensor | None, chunk: int
+) -> tuple[npt.NDArray[np.float64], State, Tensor | None]:
+    """Return -log p of (B, T) symbols from a state, the next state and symbol; padding changes no real score."""
+    if isinstance(model, TransformerLM) and model.positions_end is not None:
+        slid, before = _slide(model, ids, previous, model.positions_end)
+        return slid, state, before
+    nats = []
+    for x in ids.split(chunk, dim=1):
+        conditionals, state = model.unroll(x, state, previous)
+        nats.append(-conditionals.log_prob(x).cpu().double())
+        previous = x[:, -1]
+    return torch.cat(nats, 1).numpy(), state, previous
+
+
+def _slide(
+    model: AutoregressiveModel, ids: Tensor, before: Tensor | None, end: int
+) -> tuple[npt.NDArray[np.float64], Tensor]:
+    """Score (B, T) symbols in windows of at most `end`, overlapping by half; also return the next window's start."""
+    nats: list[Tensor] = []
+    before = ids[:, :0] if before is None else before
+    while ids.shape[1]:
+        window = torch.cat([before, ids[:, : end - before.shape[1]]], 1)
+        nats.append(-model(window).log_prob(window)[:, before.shape[1] :].double().cpu())
+        ids = ids[:, window.shape[1] - before.shape[1] :]
+        before = window[:, max(end // 2, 1) :] if window.shape[1] == end else window
+    return torch.cat(nats, 1).numpy(), before
+
+
+def _pools(
+    lines: Iterator[tuple[int, str, Ids]], size: int, *, even: bool = False
+) -> Iterator[list[tuple[int, str, Ids]]]:
+    """Group lines in order, about `size` symbols each; `even` limits padding to half of a batch."""
+    pool: list[tuple[int, str, Ids]] = []
+    held = longest = 0
+    for line in lines:
+        length = len(line[2])
+        if pool and even and (len(pool) + 1) * max(longest, length) > 2 * (held + length):
+            yield pool
+            pool, held, longest = [], 0, 0
+        pool.append(line)
+        held, longest = held + length, max(longest, length)
+        if held >= size:
+            yield pool
+            pool, held, longest = [], 0, 0
+    if pool:
+        yield pool
+
+
+def _split(pool: list[tuple[int, str, Ids]], nats: npt.NDArray[np.float64]) -> Iterator[Scored]:
+    ends = np.cumsum([len(ids) for _, _, ids in pool])
+    for (line, text, ids), part in zip(pool, np.split(nats, ends[:-1]), strict=True):
+        yield Scored(line, text, ids, part)
+
+
+def _line_parts(vocabulary: Vocabulary, chunks: Iterable[str]) -> Iterator[tuple[int, str, Ids]]:
+    """Yield the parts of each line by chunk: the text, and the symbols that begin in it."""
+    first = 1
+    for text in cut_before_space(chunks) if vocabulary.cuts_at_spaces else chunks:
+        ids, lines = vocabulary.encode_with_lines(text)
+        parts = _LINE.findall(text)
+        bounds = np.searchsorted(lines, np.arange(len(parts) + 1))
+        for line, part in enumerate(parts):
+            yield first + line, part, ids[bounds[line] : bounds[line + 1]]
+        first += text.count("\n")
+
+
+def whole_lines(pieces: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """Join the pieces of each line, and end the last line."""
+    held: list[str] = []
+    line = 0
+    for line, piece in pieces:
+        held.append(piece)
+        if piece.endswith("\n"):
+            yield line, "".join(held)
+            held = []
+    if held:
+        yield line, "".join(held) + "\n"
+
+
+def ended_lines(text: str) -> Iterator[str]:
+    """Split a text into lines, each with its end.
+
+    >>> list(ended_lines("a")), list(ended_lines("a\\n\\nb\\n"))
+    (['a\\n'], ['a\\n', '\\n', 'b\\n'])
+    """
+    return (f"{line}\n" for line in text.removesuffix("\n").split("\n"))

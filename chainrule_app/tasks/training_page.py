@@ -1,0 +1,184 @@
+"""`chainrule report RUN`: learning curves, rates, gradients, throughput, samples, data and options as one page."""
+
+import json
+from base64 import b64decode
+from binascii import Error as Base64Error
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, fields
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from markupsafe import Markup
+
+from chainrule.diagnostics._panels import BLUE, GREEN, ORANGE, draw_curves, new_figure
+from chainrule.diagnostics._verdict import clipping
+from chainrule.training._metrics import SAMPLES, TIMINGS, read_samples, read_timings
+from chainrule_app.pages.page import Content, Figure, Group, Page, Picture, Section, Table, keys, marked
+from chainrule_app.pages.plots import clipping_plot, inline_svg
+from chainrule_app.results import Report
+from chainrule_app.tasks.display import flags_of, format_duration, quoted
+from chainrule_app.tasks.output import page_report
+from chainrule_app.tasks.run_directory import WEIGHTS, count_parameters
+
+if TYPE_CHECKING:
+    from chainrule_app.tasks.task import Task
+
+_MOST_POINTS = 400  # of a curve; more are averaged
+_MOST_SAMPLES = 12
+_NO_CURVES = ("event", "step", "best", "warning", "elements", "rows", "nats_per_element", "bits_per_element")
+
+
+def report_training(run: "Task[Any]") -> Report:
+    """Build the page and figures about the training of a run."""
+    records = run.metrics()
+    steps = [record for record in records if record["event"] == "step"]
+    validations = [record for record in records if record["event"] == "validation"]
+    if not steps:
+        raise FileNotFoundError(f"{run.path}: no records of training yet: train the run first")
+    entry, seconds = run.held_out(), run.seconds_trained()
+    weights = run.path / WEIGHTS
+    size = count_parameters(weights) if weights.is_file() else None
+    figures: dict[str, Any] = {
+        "task": run.name,
+        "steps": steps[-1]["step"],
+        "elements": steps[-1]["elements"],
+        "seconds": seconds,
+        "parameters": size,
+        "validations": len(validations),
+        "best": None if entry is None else entry.values(),
+        "command": train_command(run),
+    }
+    best = "no validation yet" if entry is None else f"{entry.nats / entry.elements:.4f} {entry.basis.per}"
+    took = "" if seconds is None else f" in {format_duration(seconds)}"
+    lines = [f"{steps[-1]['step']:,} steps{took}, {len(validations)} validations", f"best validation: {best}"]
+    facts = [["task", run.name], ["model", run.config.model]]
+    facts += [["parameters", f"{size:,}"]] if size is not None else []
+    facts += [["training", lines[0]], ["best validation", best]]
+    facts += [["measured", str(entry)]] if entry is not None else []
+    sections = [
+        Section("", [Table(["", ""], facts, named=True)]),
+        Section("Learning curves", [Group("plots", _curves(run, steps, validations))], "curves"),
+        *_samples(run.path / SAMPLES),
+        Section("Data", [Table(["", ""], _data(run), named=True)], "data"),
+        Section("Options", [Table(["option", "value", "section"], list(_options(run)), label="options")], "options"),
+        Section("Again", [marked("The command that trains such a run: <code>{}</code>", figures["command"])], "again"),
+    ]
+    page = Page(f"Training of {run.path}", best, sections, f"chainrule report {quoted(run.path)}")
+    return page_report(run, page, figures, lines, about=best)
+
+
+def train_command(run: "Task[Any]") -> str:
+    """Return the command that trains such a run: data, model and every non-default option."""
+    config, words = run.config, ["chainrule train"]
+    for name, source in run.SOURCES.items():
+        if (path := config.sources[name]) is not None:
+            words += [quoted(Path(path))] if source.flag == "DATA" else [source.flag, quoted(Path(path))]
+    words += ["--task", run.name.replace("classify-images", "classify"), "--model", config.model]
+    changed: dict[str, Any] = {}
+    for part in (config.data, config.options, config.training):
+        changed |= {
+            item.name: value
+            for item in fields(part)
+            if (value := getattr(part, item.name)) is not None and value != item.default and not _is_off(item, value)
+        }
+    length = {name: value for name, value in asdict(config.duration).items() if value and name != "most_seconds"}
+    if config.computation is not None:
+        changed |= {name: value for name, value in asdict(config.computation).items() if value != "auto"}
+    quoted_texts = {name: quoted(Path(value)) if isinstance(value, str) else value for name, value in changed.items()}
+    return " ".join([*words, flags_of(length | quoted_texts)])
+
+
+def _is_off(item: Any, value: Any) -> bool:
+    """Tell if a switch without a --no- form is off."""
+    return value is False and item.default is None
+
+
+def _curves(
+    run: "Task[Any]", steps: Sequence[dict[str, Any]], validations: Sequence[dict[str, Any]]
+) -> Iterator[Content]:
+    per = run.basis.per.partition(",")[0]
+    trained, loss = _averaged(steps, "nats_per_element")
+    held_out = [record["step"] for record in validations], [record["nats_per_element"] for record in validations]
+    yield _figure(
+        "loss", "Training and validation", per, [("", trained, loss, BLUE, "-"), ("", *held_out, ORANGE, "o-")],
+        below=[keys([("var(--blue)", "training"), ("var(--orange)", "validation")])],
+    )  # fmt: skip
+    names = dict.fromkeys(name for record in validations for name in record if name not in _NO_CURVES)
+    for name in names:
+        points = [(record["step"], record[name]) for record in validations if record.get(name) is not None]
+        if points and all(isinstance(value, int | float) for _, value in points):
+            label = name.replace("_", " ")
+            series = ("", *map(list, zip(*points, strict=True)), ORANGE, "o-")
+            yield _figure(f"metric-{name}", f"Validation: {label}", label, [series])
+    rate = _averaged(steps, "learning_rate")
+    yield _figure("rate", "Learning rate", "learning rate", [("", *rate, GREEN, "-")])
+    norms = clipping(steps, run.training.clip_norm)
+    if norms is not None:
+        yield clipping_plot(norms)
+    timings = [record for record in read_timings(run.path / TIMINGS) if "training_elements_per_second" in record]
+    if timings:
+        points = [(record["step"], float(record["training_elements_per_second"])) for record in timings]
+        series = ("", *map(list, zip(*points, strict=True)), BLUE, "o-")
+        yield _figure("speed", "Throughput", f"{run.basis.unit}s per second", [series])
+
+
+def _averaged(records: Sequence[dict[str, Any]], name: str) -> tuple[list[float], list[float]]:
+    """Average a figure over stretches of steps."""
+    stretches = np.array_split(np.arange(len(records)), min(len(records), _MOST_POINTS))
+    steps = [float(np.mean([records[index]["step"] for index in part])) for part in stretches]
+    return steps, [float(np.mean([records[index].get(name, np.nan) for index in part])) for part in stretches]
+
+
+def _figure(name: str, caption: str, unit: str, series: Any, below: Sequence[Content] = ()) -> Figure:
+    figure = new_figure()
+    draw_curves(figure.subplots(), series, "step of training", unit)
+    svg = Markup(inline_svg(figure, name, f"{caption}: {unit} by step of training"))
+    return Figure([svg], caption, below)
+
+
+def _samples(path: Path) -> Iterator[Section]:
+    """Show evenly chosen samples, including the last."""
+    samples = read_samples(path)
+    if not samples:
+        return
+    places = np.unique(np.linspace(0, len(samples) - 1, min(len(samples), _MOST_SAMPLES)).round().astype(int))
+    chosen = [samples[index] for index in places]
+    pictures = [(sample["step"], pixels) for sample in chosen if (pixels := _pixels(sample.get("png", ""))) is not None]
+    if pictures:
+        images = [Figure([Picture(pixels, f"samples at step {step}")], f"step {step:,}") for step, pixels in pictures]
+        yield Section("Samples over time", [Group("images", images)], "samples")
+        return
+    rows = [[f"{sample['step']:,}", marked('<span class="sample">{}</span>', sample["text"])] for sample in chosen]
+    yield Section("Samples over time", [Table(["step", "drawn from the model"], rows, label="samples")], "samples")
+
+
+def _pixels(png: str) -> Any:
+    if not png:
+        return None
+    try:
+        from PIL import Image
+
+        with Image.open(BytesIO(b64decode(png, validate=True)), formats=["PNG"]) as image:
+            return np.asarray(image.convert("RGB"))
+    except (Base64Error, ValueError, OSError):
+        return None
+
+
+def _data(run: "Task[Any]") -> list[list[Content]]:
+    rows: list[list[Content]] = [["", line] for line in run.introduce()]
+    for name, print_of in asdict(run.facts).items():
+        if isinstance(print_of, dict) and "sha256" in print_of:
+            rows.append([name, f"{print_of['name']}, {print_of['bytes']:,} bytes, SHA-256 {print_of['sha256']}"])
+    return rows
+
+
+def _options(run: "Task[Any]") -> Iterator[list[Content]]:
+    config = run.config.to_json(run.name)
+    sections = {"data": config["data"], "model": config["model"]["options"], "training": config["training"]}
+    sections["computation"] = config["computation"] or {}
+    for section, options in sections.items():
+        for name, value in options.items():
+            if name != "sources" and value is not None:
+                yield [name, value if isinstance(value, str) else json.dumps(value), section]

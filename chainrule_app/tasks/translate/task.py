@@ -1,0 +1,287 @@
+"""Pairs of sentences: each becomes numbers, a translator reads the source and writes the target.
+
+data/source.json, target.json     the vocabularies
+data/train.*, data/valid.*        the pairs as numbers; of those held out the text, too
+data/pairs.json                   counts and fingerprints
+"""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from math import log2
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from chainrule_app.heavy import pair_data
+from chainrule_app.tasks.config import Counts, Facts, Fingerprint, OptimisationOptions, RunConfig, SplitOptions, within
+from chainrule_app.tasks.display import counted, flag, measured_part
+from chainrule_app.tasks.likelihood_record import Basis
+from chainrule_app.tasks.model import Model
+from chainrule_app.tasks.run_directory import DATA
+from chainrule_app.tasks.size_schedule import SizeSchedule, expected_passes, record_resolved
+from chainrule_app.tasks.task import Shard, Source, Task
+from chainrule_app.tasks.translate import prediction
+
+if TYPE_CHECKING:
+    from chainrule.data import Vocabulary
+    from chainrule.training import Evaluation as Measurement
+    from chainrule.training import TrainingBatches, ValidationBatches, ValidationMetric
+    from chainrule_app.readers.pairs import Pairs
+    from chainrule_app.tasks.translate.prediction import TranslationModel
+
+# A Transformer for little data is small, with narrow feed-forward networks (Wu et al. 2021).
+TRANSFORMER_SIZES = SizeSchedule(
+    "symbols", ({"model_size": 128, "feed_forward_size": 256}, {"model_size": 96, "feed_forward_size": 192}), passes=4
+)
+FEWEST_STEPS = 1000  # of training; below it batches are halved
+WARM_UP_STEPS = 500
+MOST_DROPOUT = {"seq2seq": 0.4, "transformer": 0.3}
+LEARNING_RATE: dict[str, dict[str, float]] = {  # by model and optimiser; of a Transformer of 256 features
+    "seq2seq": {"adamw": 0.002, "muon": 0.004},
+    "transformer": {"adamw": 0.001, "muon": 0.003},
+}
+
+
+def resolve_training(config: RunConfig, explicit_flags: frozenset[str], steps_per_epoch: int) -> RunConfig:
+    """Resolve the options of a new run: learning rate, dropout, and for a Transformer warm-up, batch and feed-forward
+    size.
+    """
+    options, training, transformer = config.options, config.training, config.model == "transformer"
+    passes = expected_passes(config, steps_per_epoch)
+    rate = LEARNING_RATE[config.model][training.optimiser]
+    size: dict[str, Any] = {}
+    trained: dict[str, Any] = {"learning_rate": rate}
+    if transformer or passes is not None:
+        size["dropout"] = default_dropout(passes, MOST_DROPOUT[config.model])
+    if transformer:
+        steps, batch_size = None if passes is None else passes * steps_per_epoch, training.batch_size
+        halved = config.duration.steps is None and "--batch-size" not in explicit_flags
+        if halved and steps is not None and steps < FEWEST_STEPS:
+            batch_size, steps = max(1, batch_size // 2), 2 * steps
+        size["feed_forward_size"] = 2 * options.model_size
+        rate = default_learning_rate(rate, options.model_size)
+        trained = {"learning_rate": rate, "warmup": default_warmup(steps), "batch_size": batch_size}
+    size, trained = (
+        {name: value for name, value in part.items() if flag(name) not in explicit_flags} for part in (size, trained)
+    )
+    config = record_resolved(config, [*size, *trained])
+    return replace(config, options=replace(options, **size), training=replace(training, **trained))
+
+
+def default_learning_rate(rate: float, model_size: int) -> float:
+    """Scale the peak learning rate of a Transformer of 256 features as 1/D.
+
+    >>> default_learning_rate(0.001, 256), default_learning_rate(0.001, 128)
+    (0.001, 0.002)
+    """
+    return round(256 * rate / model_size, 5)
+
+
+def default_warmup(steps: float | None) -> float:
+    """Return the share of a run for about `WARM_UP_STEPS` steps, at most a fifth.
+
+    >>> default_warmup(10_000), default_warmup(600), default_warmup(None)
+    (0.05, 0.2, 0.1)
+    """
+    return 0.1 if steps is None else round(min(0.2, max(0.05, WARM_UP_STEPS / max(steps, 1))), 3)
+
+
+def default_dropout(passes: float | None, most: float) -> float:
+    """Increase dropout with the passes over the pairs, from 0 at two; 0.2 if they are unknown.
+
+    >>> default_dropout(2, 0.3), default_dropout(8, 0.3), default_dropout(100, 0.3), default_dropout(None, 0.3)
+    (0.0, 0.2, 0.3, 0.2)
+    """
+    return 0.2 if passes is None else round(min(most, 0.1 * log2(max(passes / 2, 1.0))), 2)
+
+
+@dataclass(frozen=True)
+class PairsData(SplitOptions):
+    level: Literal["word", "bpe"] = "word"
+    """word: text between blanks; bpe: pieces of words, for ordinary text."""
+    min_count: int = within(2, 1, 1 << 40)
+    """Rarer words are <unk>."""
+    vocabulary_size: int | None = within(None, 4, 1 << 24)
+    """Maximum symbols of each vocabulary; by default unlimited for words, 4096 for bpe."""
+    max_length: int = within(256, 1, 1 << 20)
+    """Maximum symbols of a sentence."""
+    tokenize: Literal["auto", "13a", "intl", "char", "none"] = "auto"
+    """Word tokenisation of BLEU: 13a, or none for tokenised text; auto uses none at level word."""
+
+
+@dataclass(frozen=True)
+class TranslatorTraining(OptimisationOptions):
+    batch_size: int = within(64, 1, 1 << 24)
+    """Batch size; halved by default if a Transformer would take less than 1,000 steps."""
+    optimiser: Literal["adamw", "muon"] = "muon"
+    learning_rate: float = within(4e-3, 0.0, 1e3)
+    """Peak learning rate; by default chosen by model and optimiser."""
+    warmup: float = within(0.03, 0.0, 1.0)
+    """Share of the run in which the learning rate rises; for a Transformer by default 500 steps, 0.05 to 0.2."""
+
+
+@dataclass(frozen=True)
+class PairCounts(Counts):
+    pairs: int
+    source_symbols: int
+    target_symbols: int
+    source_unknown: int
+    target_unknown: int
+    source_longest: int
+    target_longest: int
+
+
+@dataclass(frozen=True)
+class VocabularySizes(Counts):
+    source: int
+    target: int
+
+
+@dataclass(frozen=True)
+class PairsFacts(Facts):
+    """Facts about prepared pairs; `target` is None if one file has both sides."""
+
+    target: Fingerprint | None
+    validation: Fingerprint | None
+    validation_target: Fingerprint | None
+    train: PairCounts
+    valid: PairCounts
+    symbols: VocabularySizes
+
+
+class TranslateTask(Task["TranslationModel"]):
+    name = "translate"
+    help = "Train a translator on pairs of sentences."
+    SOURCES: ClassVar[dict[str, Source]] = {
+        "source": Source(
+            "Pairs, one per line: the source, a tab, the target; .gz too.",
+            alias="--source",
+            alias_help="Source sentences, one per line; with --target, replaces DATA.",
+            needed="pairs of sentences",
+        ),
+        "target": Source("Translation of each line of --source.", "--target"),
+        "validation": Source(
+            "Pairs to hold out, which select the weights; a random part of DATA by default. Sources, or without "
+            "--validation-target lines of source, tab, target.",
+            "--validation",
+        ),
+        "validation_target": Source("Translation of each line of --validation.", "--validation-target"),
+    }
+    Data = PairsData
+    Facts = PairsFacts
+    Training = TranslatorTraining
+    MODELS: ClassVar[dict[str, Model]] = {
+        "transformer": Model("TransformerSeq2Seq", model_size=192, feed_forward_size=384),
+        "seq2seq": Model("Seq2Seq"),
+    }
+    BUDGET = "10m"
+    SIZE_SCHEDULES: ClassVar[dict[str, SizeSchedule]] = {
+        "seq2seq": SizeSchedule(
+            "symbols",
+            ({"hidden_size": 192, "embedding_size": 192}, {"hidden_size": 128, "embedding_size": 128}),
+            passes=4,
+        ),
+        "transformer": TRANSFORMER_SIZES,
+    }
+    NEEDS: ClassVar[tuple[str, ...]] = ("sacrebleu",)
+    WORDS: ClassVar[dict[str, str]] = {"transformer": "translator"}
+    PREPARED = f"{DATA}/pairs.json"
+    NEXT = ("chainrule translate {run} FILE", "chainrule evaluate {run} --source FILE --target FILE")
+    metric_name = "bleu"
+    CHECKED = (4, 12)
+    Prediction, predict = prediction.TranslationOptions, prediction.translate
+    plots = True
+    Evaluation, evaluate = prediction.TranslationEvaluation, prediction.evaluate_translator
+    Inspection, inspect = prediction.TranslatorInspection, prediction.inspect_translator
+
+    @property
+    def tokenize(self) -> str:
+        if self.data.tokenize != "auto":
+            return self.data.tokenize
+        return "none" if self.data.level == "word" else "13a"
+
+    @property
+    def longest(self) -> int:
+        """Return the longest translation to search for, in symbols: a few more than in training."""
+        return min(int(self.facts.train.target_longest), int(self.data.max_length) + 1) + 10  # <eos> is counted there
+
+    @cached_property
+    def pairs(self) -> "Pairs":
+        return pair_data.open_pairs(self.path / DATA)
+
+    @cached_property
+    def vocabularies(self) -> "tuple[Vocabulary, Vocabulary]":
+        """The symbols of the source and of the target."""
+        return pair_data.open_vocabularies(self.path / DATA)
+
+    @classmethod
+    def check_asked(cls, request: RunConfig, explicit_flags: frozenset[str]) -> None:
+        for one, other in (("--source", "--target"), ("--target", "--source"), ("--validation-target", "--validation")):
+            if one in explicit_flags and other not in explicit_flags:
+                raise ValueError(f"{one}: expected {other} too, got none")
+        if request.sources["source"] is None:
+            raise ValueError("DATA: expected pairs of sentences to train on, or --source and --target, got none")
+
+    def prepare(self, old: "TranslateTask | None" = None) -> dict[str, Any]:
+        sources, options = self.config.sources, asdict(self.data)
+        del options["tokenize"]  # of the metric
+        manifest = pair_data.prepare_pairs(
+            self.path / DATA,
+            self.source,
+            sources["target"],
+            validation_source=sources["validation"],
+            validation_target=sources["validation_target"],
+            seed=self.training.seed,
+            vocabularies=None if old is None else old.vocabularies,
+            **options,
+        ).manifest
+        return manifest | {"validation": manifest["validation_source"]}
+
+    def plan(self, explicit_flags: frozenset[str]) -> RunConfig:
+        return resolve_training(super().plan(explicit_flags), explicit_flags, self.batches((0, 1))[0].steps_per_epoch)
+
+    def build(self) -> "TranslationModel":
+        symbols = self.facts.symbols
+        return self.built(source_vocab_size=symbols.source, target_vocab_size=symbols.target)
+
+    def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
+        pairs, training = self.pairs, self.training
+        batches = pair_data.pair_batches(pairs.train, training.batch_size, training.seed, shard)
+        return batches, lambda: pair_data.pair_evaluation(pairs.valid)
+
+    def introduce(self) -> Iterable[str]:
+        facts = self.facts
+        yield f"{_names(facts)}: {_counted(facts.train)} to train on, {_counted(facts.valid)} held out"
+        train = facts.train
+        for side, symbols, unknown, different in (
+            ("source", train.source_symbols, train.source_unknown, facts.symbols.source),
+            ("target", train.target_symbols, train.target_unknown, facts.symbols.target),
+        ):
+            rare = f", {unknown / symbols:.1%} of its words are <unk>" if self.data.level == "word" else ""
+            yield f"{side}: {counted(different, 'symbol')} at level {self.data.level}{rare}"
+
+    def validation_metric(self) -> "ValidationMetric":
+        return prediction.translation_metric(self)
+
+    def best(self, evaluation: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
+        part = measured_part(rows, self.facts.valid.pairs)
+        return (
+            {"bleu": value, "perplexity": evaluation.perplexity},
+            f"BLEU {value:.2f} by greedy decoding of {part}held-out sentences (perplexity {evaluation.perplexity:.2f})",
+        )
+
+    @property
+    def basis(self) -> Basis:
+        return Basis(
+            "symbol",
+            tokens=f"{self.data.level} level, {counted(self.facts.symbols.target, 'symbol')}",
+            given="the source",
+        )
+
+
+def _names(facts: PairsFacts) -> str:
+    source, target = facts.source.name, facts.target
+    return source if target is None else f"{source} and {target.name}"
+
+
+def _counted(part: PairCounts) -> str:
+    return f"{counted(part.pairs, 'pair')} ({counted(part.target_symbols, 'symbol')} to predict)"

@@ -1,0 +1,327 @@
+"""The training of a run, new or continued: what `fit`, `Run.resume` and `chainrule train` have in common.
+
+The data are prepared and the options that the user left open decided in a draft, which becomes the run when it is
+whole. A resumed run keeps its options, except the few that may change, and its data, which must be as they were.
+"""
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import asdict, fields, replace
+from hashlib import sha256
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import gettempdir
+from typing import TYPE_CHECKING, Any
+
+from chainrule._printing import printable
+from chainrule_app.inputs import Inputs
+from chainrule_app.readers.gather import paths_of
+from chainrule_app.readers.kinds import check_path
+from chainrule_app.tasks.config import ChosenComputation, Duration, Fingerprint, InitialWeights, RunConfig, facts_of
+from chainrule_app.tasks.display import counted, flag
+from chainrule_app.tasks.run_directory import (
+    CHECKPOINT,
+    CONFIG,
+    DRAFT,
+    WEIGHTS,
+    lock_run,
+    refuse_taken,
+    remove,
+    remove_folder,
+    remove_unfinished,
+    task_of,
+)
+from chainrule_app.tasks.task import Task
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from chainrule._base import TrainableModel
+    from chainrule.training import Callback, TrainingBatches, TrainingOptions, TrainingResult
+    from chainrule.training._computation import Computation
+    from chainrule.training._parallel import Processes
+
+
+def train_run(
+    task: type[Task[Any]],
+    request: RunConfig,
+    out: Path,
+    explicit_flags: frozenset[str],
+    *,
+    plain: bool = False,
+    resume: bool = False,
+    overwrite: bool = False,
+    began: float | None = None,
+    callbacks: "Sequence[Callback]" = (),
+) -> "tuple[Task[Any], TrainingResult | None]":
+    """Train a new run, or continue one; returns it, and in the first of several processes its result."""
+    if plain:
+        request, explicit_flags = task.plain(request, explicit_flags)
+    if request.training.device == "mps":  # what stays on the processor is measured there too
+        request = replace(request, training=replace(request.training, device=str(task.device("mps"))))
+    before = task.open(out).config if resume else None
+    if before is None:
+        task.check_asked(request, explicit_flags)
+    _check_packages(task, request if before is None or "--track" in explicit_flags else before)
+    if before is None:
+        refuse_taken(out, overwrite=overwrite)
+        for source in filter(None, request.sources.values()):
+            for path in paths_of(source):
+                check_path(path)
+    _announce(out if before is not None else request.sources["source"])
+
+    from chainrule.training import train
+    from chainrule.training._callbacks import make_tracker
+    from chainrule.training._computation import computing
+    from chainrule.training._parallel import processes
+
+    device = task.device((request if before is None or "--device" in explicit_flags else before).training.device)
+    with processes(str(device)) as process_group, lock_run(out) if process_group.first else nullcontext():
+        if process_group.first and before is None:
+            create_run(task, request, out, overwrite=overwrite, explicit_flags=explicit_flags)
+        process_group.agree([0.0])  # the others wait for the first
+        run = task.open(out)
+        if before is not None:
+            if process_group.first:
+                remove_unfinished(out)
+            run.config = resumed_config(run, request, explicit_flags, check_data=process_group.first)
+            if process_group.first and not run.is_prepared():
+                with readable(task, run.config) as unpacked:
+                    task(run.path, unpacked).prepare_data()
+            process_group.agree([0.0])
+            there = [run.path / name for name in (CHECKPOINT, WEIGHTS) if (run.path / name).is_file()]
+            confirm = "" if "--model" in explicit_flags else f"--model {run.config.model}"
+            run.check_size(there[0] if there else None, confirm=confirm)
+        network = run.new_model(run.config.training.seed)
+        load_initial(run, network)
+        batches, held_out = run.batches((process_group.rank, process_group.world))
+        if process_group.first:
+            parameters = sum(weight.numel() for weight in network.parameters())
+            choice = [run.choice()] if before is None and run.config.chosen_flags() else []
+            model = f"{run.recipe} with {counted(parameters, 'parameter')}, in {run.path}"
+            lines = [*run.introduce(), *choice, model]
+            print(printable("\n".join(lines)), file=sys.stderr, flush=True)
+        computation = resolve_computation(run, network, batches, process_group)
+        if process_group.first and before is None and (same := run.config.chosen_flags()):
+            print(f"reproduce with: {same}", file=sys.stderr, flush=True)
+        options = training_options(run.config)
+        options = replace(options, precision=computation.precision, device=str(process_group.device))
+        with computing(network, computation):
+            result = train(
+                network, batches, held_out, options, run.path, resume=before is not None, began=began,
+                on_start=run.write_config, on_validation=run.on_validation(), metric=run.validation_metric(),
+                observe=run.observe(), watch=run.watch(), samples=run.training.samples,
+                callbacks=[*callbacks, *([make_tracker(run.training.track)] if run.training.track else [])],
+            )  # fmt: skip
+    return run, result if process_group.first else None
+
+
+def _check_packages(task: type[Task[Any]], config: RunConfig) -> None:
+    for package in task.NEEDS:
+        if find_spec(package) is None:
+            raise ValueError(f"training requires the package {package}: pip install {package}")
+    if config.training.track is not None:
+        from chainrule.training._callbacks import check_tracker
+
+        check_tracker(config.training.track)
+
+
+def _announce(source: Path | str | None) -> None:
+    """Announce the data at once: importing torch takes a second or more."""
+    if os.environ.get("RANK", "0") == "0":  # of several processes, the first
+        name = "the text built into Python" if source is None else printable(str(source))
+        if source is not None and Path(source).is_relative_to(gettempdir()):
+            name = Path(name).name  # of data in memory, which were written to a file
+        print(f"reading {name} …", file=sys.stderr, flush=True)
+
+
+def training_options(config: RunConfig) -> "TrainingOptions":
+    from chainrule.training import TrainingOptions
+
+    names = {item.name for item in fields(TrainingOptions)}
+    settings = asdict(config.duration) | asdict(config.training)
+    unsettled = {
+        name for name in ("batch_size", "optimiser", "learning_rate", "weight_decay") if settings[name] is None
+    }
+    return TrainingOptions(**{name: value for name, value in settings.items() if name in names - unsettled})
+
+
+def create_run(
+    task: type[Task[Any]],
+    request: RunConfig,
+    out: Path,
+    *,
+    overwrite: bool,
+    explicit_flags: frozenset[str] = frozenset(),
+) -> None:
+    """Make a new run in a draft folder and prepare its data; it replaces an old run only when it is complete."""
+    from chainrule.training import make_optimiser
+    from chainrule.training._computation import multiply_dtype
+
+    refuse_taken(out, overwrite=overwrite)
+    options = training_options(request)  # checks them
+    multiply_dtype(options.precision, task.device(options.device))  # and this, that the machine supports them
+    is_new = not out.exists()
+    draft_path = out / DRAFT
+    remove_folder(draft_path)  # left by a run that was killed while it prepared its data
+    try:
+        with readable(task, request) as unpacked:
+            unpacked = task.resolve_reading(unpacked)
+            draft = task.create(draft_path, unpacked)
+            draft.config = replace(unpacked, facts=facts_of(task.Facts, draft.prepare_data()))
+            if request.init is not None:  # it leaves no option of the model open
+                explicit_flags |= {flag(item.name) for item in fields(unpacked.options)}
+            draft.config = draft.plan(explicit_flags)
+        draft.config = replace(draft.config, sources=request.sources)
+        if draft.config.training.weight_decay is None:
+            decay = training_options(draft.config).weight_decay
+            draft.config = replace(draft.config, training=replace(draft.config.training, weight_decay=decay))
+        draft.write_config()
+        draft.batches((0, 1))
+        training = training_options(draft.config)
+        network = draft.new_model(request.training.seed)
+        make_optimiser(network, training.learning_rate, training.weight_decay, training.optimiser)
+        remove(out)
+        for part in sorted(draft_path.iterdir(), key=lambda part: part.name == CONFIG):  # last: it makes it a run
+            part.rename(out / part.name)
+    finally:
+        remove_folder(draft_path)
+        if is_new:
+            with suppress(OSError):  # not there, or not empty
+                out.rmdir()
+
+
+def resolve_computation(
+    run: Task[Any], network: "TrainableModel", batches: "TrainingBatches", process_group: "Processes"
+) -> "Computation":
+    """Return the computation of the config, else choose it by rule and options and record it."""
+    from chainrule.training._computation import Computation, choose_computation, most_threads
+
+    recorded, most = run.config.computation, most_threads()
+    if recorded is not None:
+        if recorded.threads > most and process_group.first:
+            print(f"{most} threads instead of the {recorded.threads} that the run began with", file=sys.stderr)
+        return Computation(min(recorded.threads, most), recorded.precision, recorded.backend)
+    requested = run.config.training
+    if requested.threads is not None and requested.threads > most:
+        raise ValueError(f"threads: expected at most {most} on this machine, got {requested.threads}")
+    chosen, reason = choose_computation(
+        network, batches.at(0), process_group.device,
+        threads=requested.threads, precision=requested.precision, backend=requested.backend,
+    )  # fmt: skip
+    if process_group.first:
+        print(reason, file=sys.stderr, flush=True)
+        run.config = replace(run.config, computation=ChosenComputation(**asdict(chosen)))
+        run.write_config()
+    return chosen
+
+
+def resumed_config(
+    run: Task[Any], request: RunConfig, explicit_flags: frozenset[str], *, check_data: bool
+) -> RunConfig:
+    """Return the config of a resumed run with the user's changes, without writing it."""
+    if changed := _changed(_values(run.config), _values(request), explicit_flags, run.FREE):
+        raise ValueError(
+            f"--resume: {run.path} was started with other options: {'; '.join(changed)}: leave them out, "
+            "or start another run with another --out"
+        )
+    sources = {
+        name: request.sources[name] if source.is_given(explicit_flags) else run.config.sources[name]
+        for name, source in run.SOURCES.items()
+    }
+    for name, source in run.SOURCES.items():
+        if check_data and (name == "source" or source.is_given(explicit_flags) or sources[name] is not None):
+            _compare(run, sources[name], name)
+    free = {name: getattr(request.training, name) for name in run.FREE if flag(name) in explicit_flags}
+    extended = {flag(item.name) for item in fields(Duration)} & explicit_flags
+    return replace(
+        run.config,
+        sources=sources,
+        training=replace(run.config.training, **free),
+        duration=request.duration if extended else run.config.duration,
+    )
+
+
+def _values(config: RunConfig) -> dict[str, Any]:
+    return {"model": config.model, **asdict(config.data), **asdict(config.options), **asdict(config.training)}
+
+
+def _changed(
+    old: dict[str, Any], new: dict[str, Any], explicit_flags: frozenset[str], free: frozenset[str]
+) -> list[str]:
+    """List the options of a run that the user set to other values, except those that are free."""
+    return [
+        f"{flag(name)} was {old[name]} and is {value}"
+        for name, value in new.items()
+        if flag(name) in explicit_flags and name in old.keys() - free and old[name] != value
+    ]
+
+
+def _compare(run: Task[Any], path: str | None, name: str) -> None:
+    """Refuse changed data; missing data do not matter once they are prepared."""
+    began: Fingerprint | None = getattr(run.facts, name)
+    if path is not None and not Path(path).exists() and run.is_prepared():
+        return
+    with readable(type(run), replace(run.config, sources={name: path})) as unpacked:
+        now = Fingerprint(**run.fingerprint(unpacked.sources[name]))
+    if began is None or (began.bytes, began.sha256) != (now.bytes, now.sha256):
+        raise ValueError(
+            f"--resume: {run.SOURCES[name].flag} changed since the run began: "
+            f"it was {_describe(began)} and is {_describe(now)}: restore it, or start another run with another --out"
+        )
+
+
+def _describe(source: Fingerprint | None) -> str:
+    return "none" if source is None else f"{source.name} ({source.bytes} bytes, SHA-256 {source.sha256[:12]}…)"
+
+
+_OF_THE_DATA = frozenset({"validation_fraction"})  # reading options that may differ for the new data
+
+
+def started_from(task: "type[Task[Any]]", request: RunConfig, path: Path, explicit_flags: frozenset[str]) -> RunConfig:
+    """Return the config of a run with another run's weights: its reading, model and size."""
+    if (name := task_of(path)) not in (None, task.name):
+        raise ValueError(f"--from: {path} is a run of the task {name}, but the data are for {task.name}: add --task")
+    old = task.open(path)
+    weights = path / WEIGHTS
+    if not weights.is_file():
+        raise FileNotFoundError(f"--from: {weights}: no weights yet: train that run first")
+    old_values = {"model": old.config.model, **asdict(old.data), **asdict(old.config.options)}
+    old_values |= old.options_in_weights()
+    if changed := _changed(old_values, _values(request), explicit_flags, _OF_THE_DATA):
+        raise ValueError(f"--from: {path} was trained with other options: {'; '.join(changed)}: leave them out")
+    own = {name: getattr(request.data, name) for name in _OF_THE_DATA if hasattr(request.data, name)}
+    return replace(
+        request,
+        data=replace(old.data, **own),
+        model=old.config.model,
+        options=old.config.options,
+        training=replace(request.training, **old.options_in_weights()),
+        init=InitialWeights(str(path), sha256(weights.read_bytes()).hexdigest()),
+    )
+
+
+def load_initial(run: "Task[Any]", network: "nn.Module") -> None:
+    """Load the initial weights of a run that has taken no steps yet."""
+    from chainrule.training import load_weights
+
+    init = run.config.init
+    if init is None or (run.path / CHECKPOINT).is_file():
+        return
+    weights = Path(init.run) / WEIGHTS
+    if not weights.is_file() or sha256(weights.read_bytes()).hexdigest() != init.sha256:
+        raise ValueError(f"--from: {weights}: missing, or changed since this run began: restore it, or start again")
+    load_weights(weights, network)
+
+
+@contextmanager
+def readable(task: "type[Task[Any]]", config: RunConfig) -> Iterator[RunConfig]:
+    """Unpack compressed, piped or several sources to plain files during the block; errors name the sources."""
+    with Inputs(task.name, text_column=getattr(config.data, "text_column", None)) as inputs:
+        plain: dict[str, str | None] = {
+            name: inputs.plain(path, name) for name, path in config.sources.items() if path is not None
+        }
+        data = replace(config.data, **inputs.options) if inputs.options else config.data
+        yield replace(config, sources=config.sources | plain, data=data)
