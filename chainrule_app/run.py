@@ -218,32 +218,29 @@ class Run:
             chosen = chosen_options(run.Interpolation, options, inputs)
             return self._native(run.interpolate(ends, chosen, seed=seed, device=device))
 
-    def compress(self, data: bytes, *, verify: bool = True, portable: bool = False) -> bytes:
-        """Write bytes in about −log₂ p bits under the model, as `chainrule compress --run` does: a .chain file.
+    def compress(self, data: bytes, *, verify: bool = True) -> bytes:
+        """Write bytes in about −log₂ p bits under the model, as `chainrule compress` does: a .chain file.
 
         Args:
-            data: of a file.
-            verify: read everything back, and compare.
-            portable: compute what any processor computes; slower.
+            data: content of a file.
+            verify: decode the result and compare.
         """
         from chainrule_app.tasks.compression import compress_data
 
         self._able("compress")
-        data = bytes_of(data)
-        described = {"files": [["data", len(data)]]}
-        return compress_data(data, described, self._task, verify=verify, portable=portable).data
+        return compress_data(bytes_of(data), "data", self._task, verify=verify).data
 
     def decompress(self, data: bytes) -> bytes:
-        """Read what `compress` or `chainrule compress --run` wrote; a folder's files one after the other.
+        """Read what `compress` or `chainrule compress` wrote.
 
         Raises:
             ValueError: the content is damaged, or another run wrote it.
         """
-        from chainrule.coding._container import read_container
         from chainrule_app.tasks.compression import decompress_data
+        from chainrule_app.tasks.container import read_container
 
         self._able("decompress")
-        return decompress_data(read_container(bytes_of(data), "data"), "data", self._task).data
+        return decompress_data(read_container(bytes_of(data), "data"), "data", self._task)
 
     def inspect(self, data: Any = None, *, seed: int = 0, **options: Any) -> Report:
         """Look inside the model: gradients, memory, gates, attention, latent codes, as far as it has them.

@@ -58,7 +58,7 @@ def test_every_exported_model_of_discrete_sequences_encodes_and_decodes_them(nam
     assert result.applies == (name not in ("Forecaster", "LinearForecaster")), result  # whose values are real numbers
     if result.applies:
         context = map_state(lambda leaf: leaf[:1], others[0] if others else None)
-        data = encode(model, x[:1], context, portable=True)
+        data = encode(model, x[:1], context)
         assert torch.equal(decode(model, data, context), x[:1])
 
 

@@ -51,9 +51,7 @@ def clip_batches(
     return Batches(order, lambda _, rows: pieces.batch(order.own(rows), int(lengths[rows].max())))
 
 
-def clip_evaluation(
-    tokens: Tokens, batch_size: int, longest: int, labels: Labels | None = None
-) -> Iterator[Batch]:
+def clip_evaluation(tokens: Tokens, batch_size: int, longest: int, labels: Labels | None = None) -> Iterator[Batch]:
     """Every piece of every clip once, `batch_size` of similar length in a batch.
 
     The order of batches is random with a fixed seed, so that the first ones are a fair sample of all lengths.

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from chainrule_app.heavy import modes, torch
 from chainrule_app.readers import tables as table_reader
-from chainrule_app.tasks.capabilities import FileCodec
 from chainrule_app.tasks.codes import CodedTask
 from chainrule_app.tasks.config import (
     Facts,
@@ -230,11 +229,6 @@ class TableTask(CodedTask["TableMADE"]):
         return {
             "nats_per_row": nats
         }, f"{bound}{nats:.4f} nats per row on the {part}held-out rows ({counted(width, 'column')})"
-
-    def codec(self) -> FileCodec:
-        from chainrule_app.tasks.table.compression import TableCodec
-
-        return TableCodec(self.schema)
 
     @property
     def basis(self) -> Basis:
