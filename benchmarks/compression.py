@@ -21,9 +21,9 @@ from typing import Any
 
 from side_by_side import claim, publish
 
-from chainrule_app.tasks.container import read_container
 from chainrule_app import builtin_text, open_run
 from chainrule_app.tasks.compression import compress_data, decompress_data
+from chainrule_app.tasks.container import read_container
 
 LONGEST = 11  # binary digits of the length of random files
 Pair = tuple[Callable[[bytes], bytes], Callable[[bytes], bytes]]
@@ -125,9 +125,7 @@ def sizes(data: bytes, name: str, run: Any) -> tuple[list[dict[str, Any]], list[
 
 def ways(run: Any, data: bytes) -> dict[str, Pair]:
     """Ours, and those of the others that are installed, at their best for the data."""
-    found: dict[str, Pair] = {
-        "chainrule, with a run": (lambda data: compress(data, run), lambda code: back(code, run))
-    }
+    found: dict[str, Pair] = {"chainrule, with a run": (lambda data: compress(data, run), lambda code: back(code, run))}
     found["xz -9e"] = (lambda data: lzma.compress(data, preset=9 | lzma.PRESET_EXTREME), lzma.decompress)
     found["bzip2 -9"] = (bz2.compress, bz2.decompress)
     for package, way, make in (

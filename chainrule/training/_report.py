@@ -5,6 +5,7 @@ import sys
 import textwrap
 from collections import deque
 from dataclasses import dataclass
+from importlib.util import find_spec
 from time import monotonic
 from typing import Any
 
@@ -233,12 +234,12 @@ class Bar(Display):
 
 
 def make_display(*, enabled: bool) -> Display:
-    """Choose a display: a curve in a notebook, a bar on a terminal, plain lines elsewhere."""
+    """Choose a display: a curve in a notebook, a bar on a terminal where rich is installed, plain lines elsewhere."""
     if not enabled:
         return Display()
     if in_notebook():
         return LiveCurve()
-    return Bar() if sys.stderr.isatty() else Lines()
+    return Bar() if sys.stderr.isatty() and find_spec("rich") is not None else Lines()
 
 
 def _validation_line(step: int, evaluation: Evaluation, verdict: MetricResult | None, best: bool) -> str:
