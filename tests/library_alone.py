@@ -2,8 +2,8 @@
 
     python tests/library_alone.py
 
-Imports every public name, checks and samples a PixelCNN, trains a recurrent model in two parts, and reads the lines that
-name the extra where somebody asks for the application. numba, polars and all others must be missing.
+Imports every public name, checks and samples a PixelCNN, trains a recurrent model in two parts, and reads the lines
+that name the extra where somebody asks for the application. numba, polars and all others must be missing.
 """
 
 import pkgutil
