@@ -48,7 +48,6 @@ OPTIONAL = {
     },
     "chainrule_app.exchange": {"chainrule_app", "chainrule_app.cli.exchange", "chainrule_app.run"},
     "chainrule.data.synthetic": set(),
-    "chainrule.models.rare": set(),
 }
 
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from chainrule.models._made import MADE as MADE
     from chainrule.models._model_mean import CalibratedMixture as CalibratedMixture
     from chainrule.models._model_mean import Ensemble as Ensemble
+    from chainrule.models._multi_scale_pixel_cnn import MultiScalePixelCNN as MultiScalePixelCNN
+    from chainrule.models._multi_scale_pixel_cnn import coarse_to_fine as coarse_to_fine
     from chainrule.models._ngram_lm import NgramLM as NgramLM
     from chainrule.models._pixel_cnn import GatedPixelCNN as GatedPixelCNN
     from chainrule.models._pixel_cnn import PixelCNN as PixelCNN

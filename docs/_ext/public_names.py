@@ -22,7 +22,6 @@ PACKAGES = (
     "layers",
     "metrics",
     "models",
-    "models.rare",
     "testing",
     "training",
 )
