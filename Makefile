@@ -56,7 +56,7 @@ test-avx2: setup ## tests of layers and training as on a processor that has AVX2
 
 KERNELLESS := decoding/test_beam_search decoding/test_best_first decoding/test_greedy decoding/test_stopping \
   layers/test_adaptive_softmax layers/test_gated_pyramid layers/test_gated_stacks layers/test_image_encoder layers/test_kneser_ney \
-  layers/test_log_mel layers/test_masked_conv2d layers/test_ngram_embedding layers/test_ngram_scores layers/test_pooling \
+  layers/test_masked_conv2d layers/test_ngram_embedding layers/test_ngram_scores layers/test_pooling \
   layers/test_shifted_conv2d models/test_linear_forecaster models/test_logits_model models/rare/test_multi_scale_pixel_cnn \
   models/test_ngram_lm
 test-plain: setup ## tests of layers, models and decoding with all kernels off, but for those that never ask for one

@@ -235,7 +235,7 @@ def few_pictures(result: Result) -> str:
         f"{table(['training pictures', *(f'`{model}`' for model in models)], lines)}\n\n"
         f"Test accuracy, the mean of {seeds} seeds, {rows[0]['minutes']:g} min a run. `{result['command']}`, "
         f"{result['date']}, {machine(result)}.\n\n"
-        "![Test accuracy of four classifiers by the number of pictures they were trained on](_static/few_pictures.png)"
+        "![Test accuracy of three classifiers by the number of pictures they were trained on](_static/few_pictures.png)"
     )
 
 

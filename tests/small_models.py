@@ -140,9 +140,6 @@ def templates():
 
 
 LABELLERS = {
-    "CompactTransformer": lambda: labelled(
-        models.CompactTransformer((1, 4, 4), 3, 4, convolutions=1, model_size=8, num_layers=1, num_heads=2)
-    ),
     "ConvNet": lambda: labelled(models.ConvNet((1, 4, 4), 3, 4, channels=4, stages=2)),
     "SwinTransformer": lambda: labelled(
         models.SwinTransformer((1, 8, 8), 3, 4, window=2, model_size=8, num_heads=2, stages=1)
