@@ -39,7 +39,7 @@ def test_the_clock_of_series_is_said(command, files, tmp_path):
     outcome = command(
         "train", files / "series.csv", "--task", "forecast", "--horizon", 3, *ONE, "--out", tmp_path / "run"
     )
-    assert "series.csv: rows every hour, dates in UTC, a season of 24; " in outcome.err
+    assert "series.csv: rows every hour, dates in UTC+01:00, a season of 24; " in outcome.err
     fixed = files / "fixed.csv"
     fixed.write_text("at,load\n" + "".join(f"{hour:%Y-%m-%d %H:%M:%S} +0130,{hour.hour}\n" for hour in HOURS[:120]))
     outcome = command(

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     Floats = npt.NDArray[np.float64]
 
+_OWN = "the rows of training"  # the run's copy of them has a name that no user gave
 _TOGETHER = 1 << 14  # paths drawn side by side
 _PATHS = 20  # drawn as lines
 _MOST_AXES = 40  # of a figure
@@ -61,13 +62,14 @@ def predict_series(run: "ForecastTask", data: list[str] | None, options: Forecas
     horizon = run.data.horizon if options.horizon is None else options.horizon
     seed = randbelow(1 << 31) if options.seed is None else options.seed
     path = str(run.own_file) if data is None else data[0]
-    prediction = _forecast(run, path, horizon, levels, options.paths, seed, device)
+    file = run.schema.open(path, where=_OWN if data is None else None)
+    prediction = _forecast(run, file, horizon, levels, options.paths, seed, device)
 
     def notes() -> Iterator[str]:
         shortest = min(stop - start for start, stop in prediction.file.spans[prediction.series].tolist())
         if shortest < run.longest_lag:
             rows = counted(shortest, "row")
-            yield f"{path}: {rows}, but the model reads {run.longest_lag} rows back: add earlier rows"
+            yield f"{prediction.file.where}: {rows}, but the model reads {run.longest_lag} rows back: add earlier rows"
 
     item = prediction.file.item or "series"
     others = [
@@ -176,12 +178,17 @@ def parse_quantiles(text: str) -> list[float]:
 
 
 def _forecast(
-    run: "ForecastTask", data: str, horizon: int, levels: Sequence[float], paths: int, seed: int, device: str
+    run: "ForecastTask",
+    file: "SeriesFile",
+    horizon: int,
+    levels: Sequence[float],
+    paths: int,
+    seed: int,
+    device: str,
 ) -> Forecast:
     from chainrule.metrics import quantiles_of_samples
 
     schema = run.schema
-    file = schema.open(data)
     features = schema.features(file, horizon)
     model = run.model(device)
     places = [(stop, number) for number, (start, stop) in enumerate(file.spans.tolist()) if stop > start]
