@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime, tzinfo
+from datetime import UTC, datetime, tzinfo
 from functools import partial
 from secrets import randbelow
 from typing import TYPE_CHECKING, Any
@@ -110,7 +110,11 @@ def _as_time(text: str, date_format: str, zone: tzinfo | None) -> datetime | int
         if text.isdecimal():
             return int(text)
         moment = datetime.fromisoformat(text)
-        return moment.replace(tzinfo=zone) if moment.tzinfo is None else moment.astimezone(zone or moment.tzinfo)
+        if (
+            moment.tzinfo is None and zone is not None
+        ):  # a midnight that clocks skip is an hour later, as frames have it
+            moment = moment.replace(tzinfo=zone).astimezone(UTC)
+        return moment if moment.tzinfo is None else moment.astimezone(zone or moment.tzinfo)
     return text
 
 
