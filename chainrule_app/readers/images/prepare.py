@@ -240,7 +240,8 @@ def prepare_images(
         raise ValueError(f"{source.label}: all images have the label {classes[0]!r:.60}: expected at least two labels")
     stored = Reduction(source.levels) if binarise == "per-epoch" else reduction
     if held_out is None:
-        chosen = hold_out(source.count, validation_fraction, seed)
+        labels = None if source.labels is None else [{number} for number in source.labels.numbers.tolist()]
+        chosen = hold_out(source.count, validation_fraction, seed, labels)
         parts = [(TRAIN, source, ~chosen, stored), (VALID, source, chosen, reduction)]
     else:
         everything = (np.ones(each.count, dtype=np.bool_) for each in (source, held_out))

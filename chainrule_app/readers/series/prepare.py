@@ -127,8 +127,8 @@ class SeriesSchema(Record):
             lags.add(7 * self.season)
         return sorted(lags | ({self.anchor} if self.anchor else set()))
 
-    def open(self, path: str | Path) -> SeriesFile:
-        """Read another file as this one was read."""
+    def open(self, path: str | Path, where: str | None = None) -> SeriesFile:
+        """Read another file as this one was read; `where` names it in errors."""
         file = read_series(
             path,
             ",".join(self.targets) if self.item is None else self.value,
@@ -140,12 +140,13 @@ class SeriesSchema(Record):
             fill=self.fill,
             frequency=self.frequency,
             utc_offset=self.utc_offset,
+            where=where,
         )
         if file.frequency != self.frequency:
-            raise ValueError(f"{path}: expected rows {self.frequency}, as in training, got rows {file.frequency}")
+            raise ValueError(f"{file.where}: expected rows {self.frequency}, as in training, got rows {file.frequency}")
         if (file.utc_offset is None) != (self.utc_offset is None):
             wanted = "without a zone" if self.utc_offset is None else "with a zone, as +02:00 or Z,"
-            raise ValueError(f"{path}: expected dates {wanted} as in training: rewrite them")
+            raise ValueError(f"{file.where}: expected dates {wanted} as in training: rewrite them")
         return file if self.item is None else self._in_order(file)
 
     def _in_order(self, file: SeriesFile) -> SeriesFile:

@@ -1,6 +1,7 @@
 """A file of series: a row for each moment, a column for each series."""
 
 import math
+import re
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -55,7 +56,7 @@ class Reader:
             )
         values = _numbers(rows[:last], places, self.targets, where, fill)
         known_places = [self.file.names.index(name) for name in self.covariates]
-        covariates = _numbers(rows, known_places, self.covariates, where, fill)
+        covariates = _numbers(rows, known_places, self.covariates, where, fill, truth_values=True)
         observed = np.ones(values.shape, dtype=bool)
         if fill:
             if step is not None:
@@ -148,8 +149,11 @@ def static_cells(
     return tuple(first[index] for index in places)
 
 
-def _numbers(rows: list[tuple[int, list[str]]], places: list[int], names: list[str], where: str, fill: bool) -> Floats:
+def _numbers(
+    rows: list[Row], places: list[int], names: list[str], where: str, fill: bool, *, truth_values: bool = False
+) -> Floats:
     """Return the numbers of some columns; NaN for an empty cell where those will be filled in."""
+    words = TRUTH_VALUES if truth_values else {}
     numbers = np.full((len(rows), len(places)), np.nan)
     for row, (line, cells) in enumerate(rows):
         for column, index in enumerate(places):
@@ -158,6 +162,8 @@ def _numbers(rows: list[tuple[int, list[str]]], places: list[int], names: list[s
             if empty and fill:
                 continue
             number = None if empty else as_number(cell)
+            if number is None and words:
+                number = words.get(cell.lower())
             if number is None or not math.isfinite(number):
                 expected = "a value, got an empty cell" if empty else f"a finite number, got {cell!r:.80}"
                 plain = "write it with a point, without a unit" if is_odd_number(cell) else "write a number"
@@ -170,6 +176,7 @@ def _numbers(rows: list[tuple[int, list[str]]], places: list[int], names: list[s
     return numbers
 
 
+TRUTH_VALUES = {"true": 1.0, "false": 0.0}
 DATE_NAMES = frozenset(("date", "time", "datetime", "timestamp", "month", "day", "ds"))
 ITEM_NAMES = frozenset(("item_id", "unique_id", "series_id", "item"))
 ALL = "all"
@@ -232,16 +239,17 @@ def read_series(
     item: str = "auto",  # the column that names the series of each row, of a file in long form
     static: str = "",  # names of columns that are the same in all rows of an item, separated by commas
     date_format: str = "",  # how dates are written, such as "%d/%m/%Y"; ISO 8601 and day.month.year if empty
-    fill: bool = False,  # fill in missing rows and empty cells by straight lines between their neighbours
+    fill: bool = False,  # fill in missing rows and empty cells with the last value before them
     frequency: Frequency | None = None,  # the step between dates where it is known
     utc_offset: int | None = None,  # of the clock that dates with a zone are read by, in seconds
+    where: str | None = None,  # the name of the file in errors; its path by default
 ) -> SeriesFile:
     """Read a file of series."""
     file = TableFile(path, header=header)
     rows = list(_rows(file))
     if not rows:
         raise ValueError(f"{path}: expected rows under the header, got none")
-    where = str(path)
+    where = str(path) if where is None else where
     known_names = _columns(file, covariates, "--covariates")
     static_names = _columns(file, static, "--static")
     named = [] if target in (None, ALL) else _columns(file, target or "", "--target")
@@ -364,6 +372,9 @@ def _date(cell: str, date_format: str) -> datetime | None:
         return None
 
 
+_FINER = re.compile(r":\d\d[.,]\d{6}\d*[1-9]")  # than a microsecond
+
+
 def _dates(rows: list[Row], index: int, name: str, where: str, date_format: str) -> list[datetime]:
     dates: list[datetime] = []
     for line, cells in rows:
@@ -373,6 +384,11 @@ def _dates(rows: list[Row], index: int, name: str, where: str, date_format: str)
             raise ValueError(
                 f"{where} line {line}, column {name!r}: expected a date {expected}, got {cells[index]!r:.80}: rewrite "
                 "it, or train with --date none to count rows only, or with another --date-format, such as %d/%m/%Y"
+            )
+        if _FINER.search(cells[index]):
+            raise ValueError(
+                f"{where} line {line}, column {name!r}: expected at most six digits after the point of a second, got "
+                f"{cells[index]!r:.80}: write microseconds, or train with --date none to count rows only"
             )
         if dates and (moment.tzinfo is None) != (dates[0].tzinfo is None):
             raise ValueError(

@@ -304,7 +304,10 @@ def _fitted_schema(
     file = TableFile(path, header=header)
     with closing(file.blocks()) as blocks:
         first = next(blocks, Block(np.zeros(0, np.int64), ()))
-    formats = find_date_formats(dict(zip(file.names, first.columns, strict=False)), types)
+    known = ~OneInEvery(fraction, seed).take(len(first))
+    formats = find_date_formats(
+        {name: cells.part(known) for name, cells in zip(file.names, first.columns, strict=False)}, types
+    )
     facts, count = _counted(file, formats, fraction, seed)
     while finer := finer_date_formats(facts, types):  # a later cell is finer, or no date
         formats = {name: dates for name, dates in (formats | finer).items() if dates is not None}

@@ -65,7 +65,7 @@ class ForecastData(HeaderOptions):
     date_format: str = ""
     """Notation of the dates, such as %d/%m/%Y; by default ISO 8601 or day.month.year."""
     fill: bool = False
-    """Interpolate missing rows and empty cells linearly."""
+    """Fill in missing rows and empty cells with the last value before them."""
     season: int | None = within(None, 1, 1 << 20)
     """Rows of a season; by default 24 for hours, 7 for days, 12 for months."""
     anchor: Literal["last", "season", "centre"] = "last"
@@ -92,7 +92,7 @@ class SeriesFacts(Facts):
     step: str | None  # step between dated rows
     season: int
     items: int | None  # number of items in long form
-    filled: Parts  # number of interpolated values
+    filled: Parts  # number of values that were filled in
 
 
 class ForecastTask(Task["AutoregressiveModel"]):
@@ -234,8 +234,8 @@ class ForecastTask(Task["AutoregressiveModel"]):
         if self.data.fill:
             filled = facts.filled
             yield (
-                f"  interpolated {filled.train:,} missing training values and {filled.valid:,} held-out ones, which "
-                "count like observed values"
+                f"  filled in {filled.train:,} missing training values and {filled.valid:,} held-out ones with the "
+                "value before each, which count like observed values"
             )
         if facts.items is not None and self.is_prepared():
             spans = self.series().spans
