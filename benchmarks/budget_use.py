@@ -38,7 +38,7 @@ TRIES = 3
 SLOWER = 3
 PROCESSOR_CLOCK = """
 import queue, subprocess, sys, threading, time  # these keep the real clock
-time.monotonic = lambda: {factor} * time.process_time()
+time.monotonic = time.perf_counter = lambda: {factor} * time.process_time()
 from chainrule._app.cli.main import main
 sys.exit(main())
 """
@@ -90,7 +90,9 @@ def main() -> None:
             print(f"{task}: left out, {asked.data / missing[0]} is missing", flush=True)
             continue
         if asked.processor_time:
-            rows.append(by_processor_time(task, asked.data, asked.budget, 1 if asked.full_speed else SLOWER))
+            rows.append(
+                by_processor_time(task, asked.data, asked.budget, 1 if asked.full_speed else SLOWER, cold=asked.cold)
+            )
         else:
             rows.append(measured(task, asked.data, asked.budget, slowed=not asked.full_speed, cold=asked.cold))
         print(json.dumps(rows[-1]), flush=True)
@@ -120,14 +122,14 @@ def measured(task: str, data: Path, budget: float, *, slowed: bool, cold: bool) 
     return {"task": task} | row | {"delayed": delayed}
 
 
-def by_processor_time(task: str, data: Path, budget: float, factor: int) -> dict[str, Any]:
+def by_processor_time(task: str, data: Path, budget: float, factor: int, *, cold: bool) -> dict[str, Any]:
     """Where the time of one run went, whose clock is its processor time multiplied by a factor."""
     with tempfile.TemporaryDirectory() as folder:
         out, before = Path(folder) / "run", resource.getrusage(resource.RUSAGE_CHILDREN)
         python = [sys.executable, "-c", PROCESSOR_CLOCK.format(factor=factor)]
         subprocess.run(
             [*python, *arguments(task, data, budget, out)],
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
+            env=os.environ | {"OMP_NUM_THREADS": "1"} | environment(out, cold=cold),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             check=True,
@@ -144,6 +146,11 @@ def arguments(task: str, data: Path, budget: float, out: Path) -> list[str]:
     given = [str(out.parent / NAMES) if part == NAMES else part for part in given]
     kind = "text" if task == "names" else task
     return ["train", *given, "--task", kind, "--budget", f"{budget:g}s", "--out", str(out), "--json"]
+
+
+def environment(out: Path, *, cold: bool) -> dict[str, str]:
+    """Variables of a child, which finds no compiled kernels if it is cold."""
+    return {"NUMBA_CACHE_DIR": str(out.parent / "kernels")} if cold else {}
 
 
 def names(number: int = 2400) -> str:
@@ -168,10 +175,9 @@ def trained(task: str, data: Path, budget: float, out: Path, *, slowed: bool, co
         RuntimeError: the training failed.
     """
     command = [sys.executable, "-m", "chainrule", *arguments(task, data, budget, out)]
-    environment = os.environ | ({"NUMBA_CACHE_DIR": str(out.parent / "kernels")} if cold else {})
     began = time.monotonic()
     with (out.parent / "log").open("w+") as log:
-        child = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+        child = subprocess.Popen(command, stdout=log, stderr=log, env=os.environ | environment(out, cold=cold))
         delayed = False
         while child.poll() is None:
             mark = time.monotonic()
