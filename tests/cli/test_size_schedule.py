@@ -1,9 +1,11 @@
 """The size of a model follows the budget and the speed of the machine, in every task that declares sizes."""
 
 import json
+import random
 from dataclasses import replace
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -212,6 +214,18 @@ def test_a_share_of_affixes_left_out_chooses_the_encoder_that_does_so(planned, r
     assert (options.character_encoder, options.affix_dropout) == ("cnn+affixes", 0.3)
     line = refused("train", *asked, "--character-encoder", "affixes", "--out", tmp_path / "other")
     assert "--affix-dropout requires --character-encoder cnn+affixes, got affixes" in line
+
+
+@pytest.mark.parametrize("task", WRITERS)
+def test_what_is_timed_and_fitted_for_a_plan_draws_from_no_global_generator(planned, tmp_path, task):
+    data = WRITERS[task](tmp_path)
+
+    def generators():
+        return random.getstate(), repr(np.random.get_state()), torch.get_rng_state().tolist()
+
+    before = generators()
+    planned(*data, "--budget", "0.05s", "--out", tmp_path / "run")
+    assert generators() == before
 
 
 @pytest.fixture
