@@ -1,5 +1,6 @@
 """The size of a model follows the budget and the speed of the machine, in every task that declares sizes."""
 
+import io
 import json
 import random
 from dataclasses import replace
@@ -99,6 +100,20 @@ def test_the_speed_is_that_of_the_way_that_training_takes(monkeypatch):
     training = OptimisationOptions(threads=3, precision="float32")
     assert step_rate(nn.Linear(1, 1), Batch(torch.zeros(1, 1)), training, 2.0) == 20.0
     assert timed == [(Computation(3, "float32", "auto"), 2.0)]
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize(("stream", "shown"), [(Terminal(), "timing training steps of 2 weights"), (io.StringIO(), "")])
+def test_a_terminal_shows_what_is_timed(monkeypatch, stream, shown):
+    monkeypatch.setattr(speed, "steps_per_second", lambda *_: 20.0)
+    monkeypatch.setattr("sys.stderr", stream)
+    step_rate(nn.Linear(1, 1), Batch(torch.zeros(1, 1)), OptimisationOptions(), 2.0)
+    assert shown in stream.getvalue()
+    assert bool(shown) == bool(stream.getvalue())
 
 
 @pytest.mark.parametrize("task", ["table", "translate"])

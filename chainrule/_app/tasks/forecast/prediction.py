@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from chainrule._app.heavy import modes, np, torch
 from chainrule._app.results import Column, Result
 from chainrule._app.tasks.config import MOST_SEED, CheckedOptions, within
-from chainrule._app.tasks.display import counted
+from chainrule._app.tasks.display import counted, progress_bars
 from chainrule._app.tasks.run_directory import WEIGHTS
 from chainrule.data import _series
 
@@ -291,7 +291,9 @@ def with_linear(run: "ForecastTask", network: "AutoregressiveModel") -> "Autoreg
     if run.config.init is None and not (run.path / WEIGHTS).is_file():  # else its coefficients are among the weights
         series = run.series()
         spans = [(start, min(stop, rows)) for start, stop in series.spans.tolist()]
-        linear.fit(torch.tensor(series.values[:rows]), torch.tensor(series.features[:rows]), spans)
+        with progress_bars() as begin:
+            begin(None, "fitting the linear autoregression")
+            linear.fit(torch.tensor(series.values[:rows]), torch.tensor(series.features[:rows]), spans)
     return CalibratedMixture(network, linear, calibrated_on=_CALIBRATED_ON)
 
 
