@@ -12,7 +12,7 @@ from chainrule_app.heavy import modes, np, torch
 from chainrule_app.readers import series as series_reader
 from chainrule_app.results import Column, Result
 from chainrule_app.tasks.config import MOST_SEED, CheckedOptions, within
-from chainrule_app.tasks.display import counted
+from chainrule_app.tasks.display import counted, progress_bars
 from chainrule_app.tasks.run_directory import WEIGHTS
 
 if TYPE_CHECKING:
@@ -305,7 +305,9 @@ def with_linear(run: "ForecastTask", network: "AutoregressiveModel") -> "Autoreg
     if run.config.init is None and not (run.path / WEIGHTS).is_file():  # else its coefficients are among the weights
         series = run.series()
         spans = [(start, min(stop, rows)) for start, stop in series.spans.tolist()]
-        linear.fit(torch.tensor(series.values[:rows]), torch.tensor(series.features[:rows]), spans)
+        with progress_bars() as begin:
+            begin(None, "fitting the linear autoregression")
+            linear.fit(torch.tensor(series.values[:rows]), torch.tensor(series.features[:rows]), spans)
     return CalibratedMixture(network, linear, calibrated_on=_CALIBRATED_ON)
 
 

@@ -190,13 +190,14 @@ class ForecastTask(Task["AutoregressiveModel"]):
         return ["linear autoregression"] if self.training.linear else []
 
     def build(self) -> "AutoregressiveModel":
+        return with_linear(self, self._network()) if self.training.linear else self._network()
+
+    def _network(self) -> "AutoregressiveModel":
         schema = self.schema
         network: AutoregressiveModel = self.built(
             series=schema.scalings, lags=schema.lags, anchor=schema.anchor, num_covariates=schema.num_covariates
         )
-        if not self.training.linear:
-            return network
-        return with_linear(self, network)
+        return network
 
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
         from chainrule.data import SeriesWindows
