@@ -28,6 +28,7 @@ from chainrule._executor import Executor
 from chainrule.data import Vocabulary
 from chainrule.data._corpus import load_vocabulary
 from chainrule.data._vocabulary import Beginning
+from chainrule.decoding._decoded import best_first
 from chainrule.heads import Categorical
 from chainrule.heads._adapter import head_of
 from chainrule.heads._categorical import check_filters
@@ -394,6 +395,6 @@ def _categorical(conditional: Any) -> Categorical:
 def _facts(symbols: Tensor, logits: Tensor, number: int) -> list[tuple[int, float, tuple[tuple[int, float], ...]]]:
     """Return symbols (B,), their log-probabilities, and the likeliest in their places (B, V), likeliest first."""
     log_probs = logits.gather(1, symbols.unsqueeze(1)).squeeze(1).tolist()
-    best, ids = logits.topk(min(number, logits.shape[1]), -1) if number else (logits[:, :0],) * 2
+    best, ids = best_first(logits, number) if number else (logits[:, :0],) * 2
     likeliest = [tuple(zip(*row, strict=True)) for row in zip(ids.tolist(), best.tolist(), strict=True)]
     return list(zip(symbols.tolist(), log_probs, likeliest, strict=True))
