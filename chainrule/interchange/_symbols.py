@@ -27,7 +27,8 @@ class Symbols:
 
     vocabulary: Vocabulary  # of the run
     rows: list[int | None]  # for each of its symbols the number it has elsewhere; `None` for one that is unknown there
-    start: int  # the number, elsewhere, of the symbol that the first one follows
+    start_name: str  # the symbol that the first one follows
+    start: int  # its number elsewhere
 
     def check(self, size: int, path: Path) -> None:
         """Raise ValueError unless every number is one of a table of `size` rows."""
@@ -82,11 +83,11 @@ def read_symbols(path: Path | None, *, start: str | None) -> Symbols:
     if isinstance(content, dict) and "model" in content:
         read = read_tokenizer(path)
         names = dict(zip(read.vocabulary.pieces, read.numbers, strict=True)) | read.special
-        return Symbols(read.vocabulary, [*read.numbers], _start(path, names | {"\n": names["Ċ"]}, start))
+        return Symbols(read.vocabulary, [*read.numbers], *_start(path, names | {"\n": names["Ċ"]}, start))
     if isinstance(content, dict) and {"format", "level"} <= content.keys():
         own = vocabulary_from_json(content)
         names = {own.decode([number]) if number != own.unknown else UNKNOWN: number for number in range(len(own))}
-        return Symbols(own, list(range(len(own))), _start(path, names, start))
+        return Symbols(own, list(range(len(own))), *_start(path, names, start))
     return _of_tokens(path, _numbered(path, content), start)
 
 
@@ -125,17 +126,17 @@ def _of_tokens(path: Path, numbers: dict[str, int], start: str | None) -> Symbol
     if all(len(token) == 1 for token in plain):
         characters = CharVocabulary("".join(plain))
         rows = [numbers.get(UNKNOWN), *map(numbers.get, characters.characters)]
-        return Symbols(characters, rows, _start(path, numbers, start))
+        return Symbols(characters, rows, *_start(path, numbers, start))
     ordered = sorted((token for token in plain if token.split() == [token]), key=numbers.__getitem__)
     words = WordVocabulary(ordered)
     rows = [numbers.get(UNKNOWN), numbers.get(EOS, numbers.get("\n")), *map(numbers.get, words.words)]
-    return Symbols(words, rows, _start(path, numbers, start))
+    return Symbols(words, rows, *_start(path, numbers, start))
 
 
-def _start(path: Path, numbers: dict[str, int], start: str | None) -> int:
+def _start(path: Path, numbers: dict[str, int], start: str | None) -> tuple[str, int]:
     names = _STARTS if start is None else (start,)
-    number = next((numbers[name] for name in names if name in numbers), None)
-    if number is None:
+    name = next((name for name in names if name in numbers), None)
+    if name is None:
         wanted = "one of " + ", ".join(map(json.dumps, _STARTS)) if start is None else json.dumps(start)
         raise ValueError(f"start: {path.name} has no symbol {wanted}: name the one that the first symbol follows")
-    return number
+    return name, numbers[name]
