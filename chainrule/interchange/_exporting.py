@@ -17,6 +17,7 @@ from chainrule._app.tasks.text.task import TextTask
 from chainrule._printing import one_line
 from chainrule.data import BPEVocabulary, CharVocabulary, Vocabulary, WordVocabulary
 from chainrule.data._atomic import write_json, write_text
+from chainrule.data._subwords import library_tokens
 from chainrule.data._vocabulary import EOS, UNKNOWN
 from chainrule.interchange._causal_lm import causal_lm, misfit
 from chainrule.interchange._graphs import package, write_graphs
@@ -49,6 +50,7 @@ def tokenizer_of(vocabulary: Vocabulary) -> Any:
         pieces = {piece: number for number, piece in enumerate(vocabulary.pieces)}
         tokenizer = library.Tokenizer(models.BPE(vocab=pieces, merges=vocabulary.merges))
         tokenizer.pre_tokenizer, tokenizer.decoder = byte_level, decoders.ByteLevel()
+        tokenizer.add_tokens(library_tokens(vocabulary.added))
         if vocabulary.eos is not None:
             tokenizer.add_tokens([library.AddedToken("\n", normalized=False)])
     else:

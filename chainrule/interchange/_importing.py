@@ -19,6 +19,7 @@ from chainrule._app.tasks.run_directory import VOCABULARY, WEIGHTS, TemporaryFol
 from chainrule._app.tasks.text.options import MODELS, TextData, TextTraining
 from chainrule._app.tasks.text.task import TextCounts, TextFacts, TextTask
 from chainrule._printing import printable
+from chainrule.data import BPEVocabulary
 from chainrule.data._atomic import read_json
 from chainrule.data._text import check_file, fingerprint
 from chainrule.interchange._symbols import Symbols, read_symbols
@@ -482,10 +483,35 @@ def _read(
             if not file.is_file():
                 raise FileNotFoundError(f"{file}: no such file: expected a folder of one file of weights")
         symbols = read_symbols(path / "tokenizer.json" if vocabulary is None else vocabulary, start=start)
+        if vocabulary is None:
+            _check_settings(path, symbols)
         return source, gpt2(Checkpoint(source), symbols, read_json(config)), symbols
     symbols = read_symbols(vocabulary, start=start)
     reader: Callable[..., Foreign] = nanogpt if kind == "nanogpt" else recurrent
     return path, reader(Checkpoint(path), symbols, **options), symbols
+
+
+def _check_settings(folder: Path, symbols: Symbols) -> None:
+    """Raise ValueError where other files of a folder change what tokenizer.json says, as transformers reads them."""
+    settings, added = ({} if not file.is_file() else read_json(file) for file in map(folder.joinpath, _SETTINGS))
+    if settings.get("add_prefix_space") is True:
+        raise ValueError(
+            f"{folder / _SETTINGS[0]}: add_prefix_space puts a space before every text, which loses text: set it to "
+            "false if the model was trained without"
+        )
+    entries = settings.get("added_tokens_decoder")
+    entries = entries.values() if isinstance(entries, dict) else ()
+    contents = [*added, *(entry.get("content") for entry in entries if isinstance(entry, dict))]
+    vocabulary = symbols.vocabulary
+    known = vocabulary.pieces if isinstance(vocabulary, BPEVocabulary) else ()
+    if missing := [content for content in contents if content not in known]:
+        raise ValueError(
+            f"{folder}: {missing[0]!r:.80} is an added token, but not in tokenizer.json: write the folder again with "
+            "AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
+        )
+
+
+_SETTINGS = ("tokenizer_config.json", "added_tokens.json")
 
 
 def _written(folder: Path, foreign: Foreign, symbols: Symbols, source: Path) -> TextTask:

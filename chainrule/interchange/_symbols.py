@@ -1,6 +1,7 @@
 """The vocabulary of a model from elsewhere, and which row of its weights belongs to which of our symbols."""
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from chainrule.interchange._causal_lm import IMPOSSIBLE
 
 _MOST_BYTES = 1 << 26
 _STARTS = ("<|endoftext|>", "<s>", "<bos>", "\n", EOS)
+_SPECIAL = re.compile(r"<[^<>\s]+>|\[[A-Z]+\]")  # <pad>, [UNK]
 _PICKLES = (".pkl", ".pickle")
 
 
@@ -82,7 +84,7 @@ def read_symbols(path: Path | None, *, start: str | None) -> Symbols:
         raise ValueError(f"{path}: expected JSON, got something else ({error})") from None
     if isinstance(content, dict) and "model" in content:
         read = read_tokenizer(path)
-        names = dict(zip(read.vocabulary.pieces, read.numbers, strict=True)) | read.special
+        names = dict(zip(read.vocabulary.pieces, read.numbers, strict=True))
         return Symbols(read.vocabulary, [*read.numbers], *_start(path, names | {"\n": names["Ċ"]}, start))
     if isinstance(content, dict) and {"format", "level"} <= content.keys():
         own = vocabulary_from_json(content)
@@ -118,15 +120,15 @@ def _numbered(path: Path, content: Any) -> dict[str, int]:
 
 
 def _of_tokens(path: Path, numbers: dict[str, int], start: str | None) -> Symbols:
-    """Characters if every symbol is one, else words."""
-    special = {UNKNOWN, EOS, *_STARTS} - {"\n"}
-    plain = [token for token in numbers if token not in special]
+    """Characters if every symbol but special ones is a character, else words."""
+    characters = [token for token in numbers if not _SPECIAL.fullmatch(token)]
+    if characters and all(len(token) == 1 for token in characters):
+        vocabulary = CharVocabulary("".join(characters))
+        rows = [numbers.get(UNKNOWN), *map(numbers.get, vocabulary.characters)]
+        return Symbols(vocabulary, rows, *_start(path, numbers, start))
+    plain = [token for token in numbers if token not in {UNKNOWN, EOS, *_STARTS} - {"\n"}]
     if not plain:
         raise ValueError(f"{path}: expected symbols, got none")
-    if all(len(token) == 1 for token in plain):
-        characters = CharVocabulary("".join(plain))
-        rows = [numbers.get(UNKNOWN), *map(numbers.get, characters.characters)]
-        return Symbols(characters, rows, *_start(path, numbers, start))
     ordered = sorted((token for token in plain if token.split() == [token]), key=numbers.__getitem__)
     words = WordVocabulary(ordered)
     rows = [numbers.get(UNKNOWN), numbers.get(EOS, numbers.get("\n")), *map(numbers.get, words.words)]

@@ -170,6 +170,8 @@ def test_gpt2_of_transformers(tmp_path):
     numbers = torch.tensor([tokenizer.token_to_id(piece) for piece in vocabulary.pieces])
     x = torch.from_numpy(vocabulary.encode(text)).unsqueeze(0)
     assert numbers[x[0]].tolist() == tokenizer.encode(text).ids
+    assert "<|endoftext|>" in vocabulary.pieces
+    assert run.score(["the <|endoftext|>"])["elements"] == [len(tokenizer.encode("the <|endoftext|>").ids)]
     wanted = source(before(numbers[x], 0)).logits[..., numbers].log_softmax(-1)
     torch.testing.assert_close(run.model(x).logits, wanted, atol=1e-5, rtol=1e-5)
 
@@ -388,6 +390,33 @@ def test_tensors_without_a_place_are_refused(tmp_path, letters):
     torch.save({"model": weights, "model_args": {"n_head": 2, "n_layer": 3}}, path)
     with pytest.raises(ValueError, match="model_args has n_layer 3, but the weights have 2"):
         import_model("nanogpt", path, vocabulary=letters)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("tokenizer_config.json", {"add_prefix_space": True}, "add_prefix_space puts a space before every text"),
+        ("tokenizer_config.json", {"added_tokens_decoder": {"300": {"content": "<x>"}}}, "'<x>' is an added token"),
+        ("added_tokens.json", {"<x>": 300}, "'<x>' is an added token, but not in tokenizer.json"),
+    ],
+)
+def test_other_files_that_change_a_tokenizer_are_refused(tmp_path, name, content, message):
+    gpt2_folder(tmp_path)
+    (tmp_path / name).write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=message):
+        import_model("huggingface", tmp_path)
+
+
+@pytest.mark.parametrize("special", ["<pad>", "[UNK]", "<s>", "<|endoftext|>"])
+def test_characters_beside_special_symbols_are_characters(tmp_path, special):
+    """One symbol of several characters, `<pad>`, made words of all."""
+    source = shaken(CharRNN(nn.LSTM, 6, embedded=True))
+    torch.save(source.state_dict(), tmp_path / "model.pt")
+    (tmp_path / "symbols.json").write_text(json.dumps([special, *LETTERS]))
+    run = import_model("torch-rnn", tmp_path / "model.pt", vocabulary=tmp_path / "symbols.json", start="\n")
+    assert run.config["data"]["level"] == "char"
+    assert run.score(["a b"])["elements"] == [3]
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
