@@ -142,13 +142,15 @@ def import_(
     out: Path,
     vocabulary: Path | None = None,
     start: str | None = None,
+    embedding: str | None = None,
+    activation: str | None = None,
     overwrite: Switch = False,
     json: Switch = False,
 ) -> None:
     """Make a run of a language model that another program trained: nanogpt, torch-rnn or huggingface.
 
     The run has exactly the conditionals of the imported model; sample, score and the other verbs work as usual.
-    Nothing in a checkpoint is executed.
+    Nothing in a checkpoint is executed. What a checkpoint does not say and is assumed is printed.
 
     Args:
         kind: nanogpt, a checkpoint of nanoGPT; torch-rnn, the state dict of an embedding, nn.LSTM, nn.GRU or nn.RNN,
@@ -158,13 +160,18 @@ def import_(
         vocabulary: The symbols: a tokenizer.json, JSON that lists or numbers the symbols, or a text with every
             character once, in order; required unless the folder has a tokenizer.json.
         start: Symbol before the first one; <|endoftext|> if the vocabulary has it, else the line feed.
+        embedding: Of torch-rnn, the name of the embedding's tensor, or one-hot for a model without an embedding;
+            told by shapes, biases and names by default.
+        activation: Of torch-rnn with an nn.RNN, tanh (default) or relu; of nanogpt, gelu (default), gelu-tanh (before
+            2023) or relu.
         overwrite: Replace the run in --out.
         json: Print one JSON object.
     """
     from chainrule_app.exchange import import_model
     from chainrule_app.tasks.text.task import TextTask
 
-    run = import_model(kind, file, out, vocabulary=vocabulary, start=start, overwrite=overwrite)
+    options = {"embedding": embedding, "activation": activation}
+    run = import_model(kind, file, out, vocabulary=vocabulary, start=start, overwrite=overwrite, **options)
     weights = sum(weight.numel() for weight in run.model.parameters())
     name = run.config["model"]["name"]
     size = len(TextTask.open(out).vocabulary)

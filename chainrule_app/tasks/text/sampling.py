@@ -113,7 +113,8 @@ def begin_prompt(vocabulary: "Vocabulary", prompt: str) -> "tuple[Beginning, str
     prompt = prompt.removeprefix("\ufeff")
     beginning = vocabulary.begin(prompt)
     beginning = beginning._replace(ids=encode_prompt(vocabulary, prompt.removesuffix(beginning.rest)))
-    return beginning, prompt.rstrip(" ") if vocabulary.level == "word" else prompt  # the next word brings its blank
+    # the next word brings its blank
+    return beginning, prompt.rstrip(" \t\r\v\f") if vocabulary.level == "word" else prompt
 
 
 def fitting_prompt(model: "AutoregressiveModel", prompt: "Beginning", length: int) -> "tuple[Beginning, str]":
