@@ -25,9 +25,9 @@ from cyclopts import (
 
 from chainrule._app.cli.selection import described_verbs, is_verb, owners, select, verbs_of
 from chainrule._app.cli.signature import open_run
-from chainrule._app.tasks.display import SafeOutput, Verb, flag, shortened
+from chainrule._app.tasks.display import SafeOutput, Verb, counted, flag, shortened
 from chainrule._app.tasks.task import Task
-from chainrule._printing import printable
+from chainrule._printing import Substitution, printable
 
 if TYPE_CHECKING:
     from cyclopts.help import HelpPanel
@@ -45,9 +45,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         bound_spinning(os.environ)
         os.environ.setdefault("PYTORCH_ENABLE_MPS_FALLBACK", "1")  # torch names each operator that mps lacks, once
     verb_flags: set[str] = set()
+    streams = {name: Substitution.of(getattr(sys, name), f"chainrule.{name}") for name in ("stdout", "stderr")}
     try:
-        status = _run(sys.argv[1:] if arguments is None else list(arguments), verb_flags, began)
+        status = _run(sys.argv[1:] if arguments is None else list(arguments), verb_flags, began, streams.values())
         sys.stdout.flush()
+        if lost := streams["stdout"].lost:
+            print(
+                f"standard output is {sys.stdout.encoding}, without {counted(lost, 'character')} of this text: "
+                "printed as ?; PYTHONIOENCODING=utf-8 prints UTF-8, which a file written by --out always is",
+                file=sys.stderr,
+            )
         return status
     except BrokenPipeError:  # the reader, `head` for one, has had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the flush at exit fails again
@@ -60,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _say(_one_line(error, verb_flags), USER_ERROR)
 
 
-def _run(arguments: list[str], verb_flags: set[str], began: float) -> int:
+def _run(arguments: list[str], verb_flags: set[str], began: float, streams: Iterable[Substitution]) -> int:
     """Run a command line that started at `began`; adds the flags of its verb to `verb_flags`."""
     explicit_flags: set[str] = set()
     files: set[str] = set()  # flags of sources, which may be patterns
@@ -112,6 +119,8 @@ def _run(arguments: list[str], verb_flags: set[str], began: float) -> int:
             return command(*bound.args, **bound.kwargs) or 0
         context = {"explicit_flags": frozenset(explicit_flags), "began": began}
         bound.arguments.update({name: context[name] for name in unbound if name in context})
+        for stream in streams:
+            stream.json = "--json" in explicit_flags
         with closing(SafeOutput(sys.stdout)) as out, redirect_stdout(cast(TextIO, out)), ExitStack() as stack:
             assert task is not None
             open_run(task, bound.arguments, stack)
