@@ -8,7 +8,7 @@ import html
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice
 from math import inf
@@ -43,7 +43,7 @@ class Column:
     digits: int | None = None
     shown: bool = True
     heading: str = ""
-    parse: Callable[[str], Any] | None = None
+    parse: Callable[[str], Any] | None = field(default=None, repr=False)  # it may hold a whole schema
 
     def value(self, cell: Any) -> Any:
         return cell if self.parse is None or cell is None else self.parse(cell)

@@ -94,13 +94,18 @@ class Run:
 
         Returns:
             Strings for a text; an array of images, (n, H, W) or (n, H, W, 3), of sounds, or of piano rolls (n, T, 88),
-            a list where lengths differ; for a table a frame of the kind that the run was fitted on, else a `Result`.
+            a list where lengths differ; for a table a frame of the kind that the run was fitted on, else of the kind
+            passed as `complete`, else a `Result`.
         """
         run = self._able("sample")
         n = run.DEFAULT_NUMBER if n is None else whole_number(n, "n", 1, _MOST)
         seed, device = seed_of(seed), device_name(device)
         with keyword_errors(), inputs_of(self._task) as inputs:
-            return self._native(run.sample(n, chosen_options(run.Sampling, options, inputs), seed=seed, device=device))
+            chosen = chosen_options(run.Sampling, options, inputs)
+            result = run.sample(n, chosen, seed=seed, device=device)
+            if frames.is_frame(options.get("complete")) and not (self.path / FRAME).is_file():
+                return frames.completed(options["complete"], result)
+            return self._native(result)
 
     def stream(self, *, seed: int | None = None, device: str = "cpu", **options: Any) -> Iterator[str]:
         """Draw one text, piece by piece. Takes the arguments of `sample`."""
