@@ -7,6 +7,7 @@ import codecs
 import io
 import json
 import re
+from collections.abc import Iterable
 from typing import TextIO
 
 # What moves a terminal's cursor or changes its settings, or overrides the order of the text around it; and halves of
@@ -42,6 +43,19 @@ def writable(text: str) -> str:
     True
     """
     return _UNWRITABLE.sub(_code, text)
+
+
+def listed(names: Iterable[str], width: int = 200) -> str:
+    """Join as many whole names as fit into `width` characters, at least one, and count the others.
+
+    >>> listed(["churn", "label", "age"], 14), listed(["churn", "label"])
+    ('churn, label and 1 more', 'churn, label')
+    """
+    names, shown = list(names), 0
+    while shown < len(names) and (not shown or len(", ".join(names[: shown + 1])) <= width):
+        shown += 1
+    more = f" and {len(names) - shown} more" if shown < len(names) else ""
+    return ", ".join(names[:shown]) + more
 
 
 def _code(match: re.Match[str]) -> str:

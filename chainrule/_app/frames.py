@@ -218,11 +218,13 @@ def restore(description: Mapping[str, Any], columns: Mapping[str, Sequence[str |
 _PANDAS = {"Int64": "int64", "Float64": "float64"}
 
 
-def completed(data: Any, result: "Result") -> Any:
-    """Return a frame with its missing cells and columns filled: the same kind of frame, with the dtypes that it had.
+def like(data: Any, result: "Result") -> Any:
+    """Return a result as the same kind of frame as `data`, with its dtypes; the result itself if `data` are no frame.
 
     A column that the frame lacks, or that is empty there, gets the type of its values.
     """
+    if not is_frame(data):
+        return result
     frame, cells = as_frame(data), result.cells()
     description = describe(frame)
     for name in cells:

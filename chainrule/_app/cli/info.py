@@ -5,11 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from chainrule._app.cli.render import show, show_report
+from chainrule._app.cli.render import line_width, show, show_report
 from chainrule._app.cli.signature import Seed, verb_for
 from chainrule._app.inputs import inputs_of
 from chainrule._app.listing import runs as list_runs
-from chainrule._app.results import Column, Result
+from chainrule._app.results import Column, Result, fitted
 from chainrule._app.tasks import open_run
 from chainrule._app.tasks.display import Switch, counted, dump_json, format_duration, resume_command, size_of
 from chainrule._app.tasks.likelihood_record import LikelihoodRecord, why_not_ranked
@@ -121,7 +121,8 @@ def _show(facts: dict[str, Any], data: list[str], best: str, following: str, aga
     for name, value in lines.items():
         if value:
             print(f"{name:<12} {one_line(value)}")
-    print(*data[1:], sep="\n", end="\n" * (len(data) > 1))
+    for line in data[1:]:
+        print(fitted(line, line_width()))
 
 
 @verb_for()

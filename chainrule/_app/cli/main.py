@@ -25,9 +25,10 @@ from cyclopts import (
 
 from chainrule._app.cli.selection import described_verbs, is_verb, owners, select, verbs_of
 from chainrule._app.cli.signature import open_run
-from chainrule._app.tasks.display import SafeOutput, Verb, counted, flag, shortened
+from chainrule._app.tasks.display import SafeOutput, Verb, counted, flag, quoted, shortened
 from chainrule._app.tasks.task import Task
 from chainrule._printing import Substitution, printable
+from chainrule.data._atomic import write_text
 
 if TYPE_CHECKING:
     from cyclopts.help import HelpPanel
@@ -165,11 +166,31 @@ def _with_flags(message: str, verb_flags: set[str]) -> str:
     )
 
 
+_LOADING = {
+    "bash": "bash-completion loads it in a new shell; without that package, add this line to ~/.bashrc: . {script}",
+    "zsh": "add this line to ~/.zshrc, before compinit: fpath=({folder} $fpath)",
+    "fish": "a new shell loads it",
+    "powershell": "add this line to your profile ($PROFILE): . {script}",
+}
+
+
 def _install_completion(app: App) -> int:
-    """Register all verbs, with the options of the first task that has each, and install their completion."""
+    """Write a completion script for all verbs, with the options of the first task that has each.
+
+    The startup files of the shell belong to the user: a line says what to add to them.
+    """
+    from cyclopts.completion.detect import ShellDetectionError, detect_shell
+    from cyclopts.completion.install import get_default_completion_path
+
+    try:
+        shell = detect_shell()
+    except ShellDetectionError:
+        raise ValueError(f"--install-completion: expected {', '.join(_LOADING)} in the variable SHELL") from None
     for name, _ in described_verbs():
         app.command(select(name, [])[1], name=name)
-    print(f"installed shell completion in {app.install_completion()}; open a new shell to use it")
+    script = get_default_completion_path(shell, "chainrule")
+    write_text(script, app.generate_completion(shell=shell))
+    print(f"wrote {script}; {_LOADING[shell].format(script=quoted(script), folder=quoted(script.parent))}")
     return 0
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from chainrule._printing import listed
 from chainrule.data._atomic import Record
 from chainrule.data._batches import Batch, Batches, OneInEvery, Shuffled, check_fraction, in_order
 from chainrule.data._delimited import types_flag
@@ -129,7 +130,7 @@ class TableSchema(Record):
         if missing:
             raise ValueError(
                 f"{path}: the column {missing[0]!r} is missing: expected the header {', '.join(names)}, "
-                f"got {', '.join(file.names):.200}"
+                f"got {listed(file.names)}"
             )
         if unknown:
             raise ValueError(

@@ -13,6 +13,7 @@ from chainrule._app.tasks.display import Switch
 from chainrule._app.tasks.image.image_data import ImageFiles
 from chainrule._app.tasks.likelihood_record import Tally
 from chainrule._app.tasks.output import channels_last
+from chainrule._printing import listed
 from chainrule.data import _images
 
 if TYPE_CHECKING:
@@ -240,7 +241,7 @@ class Sampler:
         if classes is None:
             raise ValueError(f"--label {name}: this model was trained without labels: leave it out")
         if name not in classes:
-            raise ValueError(f"--label {name}: expected one of {', '.join(classes):.200}")
+            raise ValueError(f"--label {name}: expected one of {listed(classes)}")
         return torch.full((n,), classes.index(name))
 
     def sketches(self, n: int, labels: "Tensor | None", seed: int, seconds: float) -> "Pixels":
