@@ -85,6 +85,7 @@ def test_the_command_for_a_budget_names_the_steps_and_every_option(planned, tmp_
     planned(*WRITERS[task](tmp_path), "--budget", "5s", "--out", tmp_path / "run", *small)
     run = open_run(tmp_path / "run")
     assert "--budget 5" in train_command(run)
+    assert not [step for step in run.next_steps() if " score " in step and run.source in step]  # it was trained on
     (run.path / "metrics.jsonl").write_text('{"event": "step", "step": 7, "gradient_norm": 1.0}\n')
     words = shlex.split(train_command(run))
     assert words[-2:] == ["--out", str(run.path)]
