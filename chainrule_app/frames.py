@@ -13,9 +13,12 @@ from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from math import isnan
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from chainrule_app.readers import tables as table_reader
+
+if TYPE_CHECKING:
+    from chainrule_app.results import Result
 
 _TRUE = "True"
 _TICK = timedelta(microseconds=1)
@@ -145,8 +148,7 @@ def _dtype(series: Any) -> dict[str, Any]:
     kind = series.dtype
     description: dict[str, Any] = {"kind": type(kind).__name__ if not isinstance(kind, type) else kind.__name__}
     if description["kind"] == "Object":  # pandas has no dtype for decimals and dates
-        kinds = {type(value) for value in series.to_list() if not _is_missing(value)}
-        description["kind"] = _OBJECTS.get(kinds.pop(), "String") if len(kinds) == 1 else "String"
+        description["kind"] = _kind_of(series.to_list())
     for name in ("time_unit", "time_zone"):
         if getattr(kind, name, None) is not None:
             description[name] = str(getattr(kind, name))
@@ -159,13 +161,18 @@ def _dtype(series: Any) -> dict[str, Any]:
         description["pandas"] = str(series.to_native().dtype)
         if description["pandas"] == "category":
             categories = series.to_native().cat
-            kinds = {type(name) for name in categories.categories.tolist()}
-            description["of"] = _OBJECTS.get(kinds.pop(), "String") if len(kinds) == 1 else "String"
+            description["of"] = _kind_of(categories.categories.tolist())
             description |= {
                 "categories": [str(name) for name in categories.categories],
                 "ordered": bool(categories.ordered),
             }
     return description
+
+
+def _kind_of(values: Iterable[Any]) -> str:
+    """Name the type of objects; other objects, and those of several types, are texts."""
+    kinds = {type(value) for value in values if not _is_missing(value)}
+    return _OBJECTS.get(kinds.pop(), "String") if len(kinds) == 1 else "String"
 
 
 def text_columns(description: Mapping[str, Any], frame: Any) -> list[str]:
@@ -206,6 +213,26 @@ def restore(description: Mapping[str, Any], columns: Mapping[str, Sequence[str |
         for name, column in values.items()
     ]
     return nw.to_native(nw.concat([one.to_frame() for one in series], how="horizontal"))
+
+
+_PANDAS = {"Int64": "int64", "Float64": "float64"}
+
+
+def like(data: Any, result: "Result") -> Any:
+    """Return a result as the same kind of frame as `data`, with its dtypes; the result itself if `data` are no frame.
+
+    A column that the frame lacks, or that is empty there, gets the type of its values.
+    """
+    if not is_frame(data):
+        return result
+    frame, cells = as_frame(data), result.cells()
+    description = describe(frame)
+    for name in cells:
+        if name not in frame.columns or all(map(_is_missing, frame[name].to_list())):
+            kind = _kind_of(result[name])
+            description["columns"][name] = {"kind": kind, "pandas": _PANDAS.get(kind, "object")}
+            description.pop("schema", None)  # of Arrow: it lacks this type
+    return restore(description, cells)
 
 
 _PARSERS: dict[str, Callable[[str], Any]] = {

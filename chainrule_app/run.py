@@ -94,13 +94,14 @@ class Run:
 
         Returns:
             Strings for a text; an array of images, (n, H, W) or (n, H, W, 3), of sounds, or of piano rolls (n, T, 88),
-            a list where lengths differ; for a table a frame of the kind that the run was fitted on, else a `Result`.
+            a list where lengths differ; for a table a frame like the fitted data, or `complete`, else a `Result`.
         """
         run = self._able("sample")
         n = run.DEFAULT_NUMBER if n is None else whole_number(n, "n", 1, _MOST)
         seed, device = seed_of(seed), device_name(device)
         with keyword_errors(), inputs_of(self._task) as inputs:
-            return self._native(run.sample(n, chosen_options(run.Sampling, options, inputs), seed=seed, device=device))
+            chosen = chosen_options(run.Sampling, options, inputs)
+            return self._native(run.sample(n, chosen, seed=seed, device=device), options.get("complete"))
 
     def stream(self, *, seed: int | None = None, device: str = "cpu", **options: Any) -> Iterator[str]:
         """Draw one text, piece by piece. Takes the arguments of `sample`."""
@@ -384,7 +385,7 @@ class Run:
             return result if inputs.items is None else result.of_items(inputs.items)
         return result
 
-    def _native(self, result: Result) -> Any:
+    def _native(self, result: Result, completed: Any = None) -> Any:
         """Return samples in the kind of the data that `fit` received."""
         if result.form in ("images", "sounds", "music"):
             arrays = result.values
@@ -393,4 +394,4 @@ class Run:
             return result.values
         description = frames.load_description(self.path / FRAME)
         len(result)  # a temporary run may be gone later
-        return result if description is None else frames.restore(description, result.cells())
+        return frames.restore(description, result.cells()) if description else frames.like(completed, result)

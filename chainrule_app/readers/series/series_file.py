@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import numpy.typing as npt
 
+from chainrule._printing import listed
 from chainrule_app.readers.delimited import Row
 from chainrule_app.readers.series.frequency import Frequency, clock, complete_dates, fill_in, on_one_clock, spread_out
 from chainrule_app.readers.tables.cell import MISSING, as_date, as_number, is_date_like, is_odd_number, writes_months
@@ -51,9 +52,7 @@ class Reader:
         while last and all(rows[last - 1][1][index] in MISSING for index in places):
             last -= 1
         if not last:
-            raise ValueError(
-                f"{where}: expected values in {what or ', '.join(self.targets):.200}, got empty cells only"
-            )
+            raise ValueError(f"{where}: expected values in {what or listed(self.targets)}, got empty cells only")
         values = _numbers(rows[:last], places, self.targets, where, fill)
         known_places = [self.file.names.index(name) for name in self.covariates]
         covariates = _numbers(rows, known_places, self.covariates, where, fill, truth_values=True)
@@ -263,7 +262,7 @@ def read_series(
     rest = [name for name, cell in open_cells.items() if name != date_name and not is_date_like(cell)]
     if target is None and len(rest) > 1:
         hint = "" if item_name is not None else ", or pass all"
-        raise ValueError(f"--target: {where} has several columns: name one of {', '.join(rest):.200}{hint}")
+        raise ValueError(f"--target: {where} has several columns: name one of {listed(rest)}{hint}")
     targets = rest if target in (None, ALL) else named
     if not targets:
         raise ValueError(f"--target: expected the name of a column of {where}, got none")
@@ -271,7 +270,7 @@ def read_series(
         if name == date_name or name in known_names:
             raise ValueError(f"--target: {name!r} is the column of dates or a covariate: leave one of them out")
     if item_name is not None and len(targets) > 1:
-        raise ValueError(f"--target: expected one column of values for the items, got {', '.join(targets):.200}")
+        raise ValueError(f"--target: expected one column of values for the items, got {listed(targets)}")
     dates: list[datetime] = []
     monthly, zone = False, None
     if date_name is not None:
@@ -354,9 +353,7 @@ def _columns(file: TableFile, names: str, option: str) -> list[str]:
     for index, name in enumerate(columns):
         if name not in file.names:
             remedy = "" if file.header else ": pass --header yes if the first row names them"
-            raise ValueError(
-                f"{option}: {file.path} has no column {name!r} (there are: {', '.join(file.names):.200}){remedy}"
-            )
+            raise ValueError(f"{option}: {file.path} has no column {name!r} (there are: {listed(file.names)}){remedy}")
         if name in columns[:index]:
             raise ValueError(f"{option}: {name!r} is named twice: name it once")
     return columns

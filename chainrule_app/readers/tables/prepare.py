@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from chainrule._printing import listed
 from chainrule.data._batches import Batch, Batches, OneInEvery, Shuffled, check_fraction, in_order
 from chainrule.files import Record
 from chainrule.heads._table_column import Column
@@ -129,7 +130,7 @@ class TableSchema(Record):
         if missing:
             raise ValueError(
                 f"{path}: the column {missing[0]!r} is missing: expected the header {', '.join(names)}, "
-                f"got {', '.join(file.names):.200}"
+                f"got {listed(file.names)}"
             )
         if unknown:
             raise ValueError(

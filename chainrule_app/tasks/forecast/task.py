@@ -16,7 +16,7 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from chainrule._printing import one_line
+from chainrule._printing import listed, one_line
 from chainrule_app.readers import series as series_reader
 from chainrule_app.readers import tables as table_reader
 from chainrule_app.tasks.capabilities import CheckedRows
@@ -245,7 +245,7 @@ class ForecastTask(Task["AutoregressiveModel"]):
             told = f"; too short for a training window: {short:,}" if short else ""
             yield f"  {counted(facts.items, 'item')} of {min(rows):,} to {counted(max(rows), 'row')}{told}"
         ahead = counted(self.data.horizon, "row")
-        yield f"  forecast: {', '.join(schema.targets):.200}, {ahead} ahead from {self.history}"
+        yield f"  forecast: {listed(schema.targets)}, {ahead} ahead from {self.history}"
         yield f"  known in advance: {self._known()}; lags: {', '.join(map(str, schema.lags))}"
 
     def on_validation(self) -> "OnValidation":
@@ -286,9 +286,7 @@ class ForecastTask(Task["AutoregressiveModel"]):
         covariates, horizon = self.schema.covariates, self.data.horizon
         if not covariates or self.facts.future >= horizon:
             return [f"chainrule forecast {path} {plot}", evaluate]
-        needed = (
-            f"{counted(horizon, 'row')} after the last value, with {one_line(', '.join(covariates)):.200} filled in"
-        )
+        needed = f"{counted(horizon, 'row')} after the last value, with {one_line(listed(covariates))} filled in"
         return [evaluate, f"chainrule forecast {path} {source} {plot}  # needs {needed}"]
 
     @property

@@ -106,7 +106,7 @@ class TableTask(CodedTask["TableMADE"]):
     CODED = ("vae",)
     BUDGET = "1m"
     PREPARED = f"{DATA}/table.json"
-    NEXT = ("chainrule sample {run} -n 16 --out sampled.csv", "chainrule score {run} {source} --sort")
+    NEXT = ("chainrule sample {run} -n 16 --out sampled.csv", "chainrule score {run} FILE --sort")
     Scoring, score = verbs.TableScoring, verbs.score_table
     Sampling, sample = verbs.TableSampling, verbs.sample_rows
     Inspection, inspect = TableInspection, inspect_table
