@@ -218,8 +218,7 @@ def best_symbols(
         best, symbols = best_first(permitted(own, rows), k)
         log_p = Categorical(own).logits.gather(1, symbols)
         parts.append((torch.where(best == -torch.inf, log_p - torch.inf, log_p), symbols))  # NaN stays
-    values, symbols = zip(*parts, strict=True)
-    return torch.cat(values), torch.cat(symbols)
+    return torch.cat([values for values, _ in parts]), torch.cat([symbols for _, symbols in parts])
 
 
 def symbol_table(conditional: distributions.Distribution) -> Categorical:

@@ -16,7 +16,8 @@ from chainrule.training._callbacks import Callback, Ending
 if TYPE_CHECKING:
     from chainrule.training._duration import Position
     from chainrule.training._evaluate import Evaluation
-    from chainrule.training._validation import Findings, MetricResult, Preview
+    from chainrule.training._measurements import MetricResult
+    from chainrule.training._validation import Findings, Preview
 
 METRICS = "metrics.jsonl"
 TIMINGS = "timings.jsonl"

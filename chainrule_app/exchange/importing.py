@@ -138,7 +138,7 @@ def nanogpt(file: Checkpoint, symbols: Symbols, *, activation: str | None) -> Fo
     """Read a checkpoint of nanoGPT: `model_args` and the state dict."""
     arguments = file.about.get("model_args")
     heads = arguments.get("n_head") if isinstance(arguments, dict) else None
-    if type(heads) is not int:
+    if not isinstance(arguments, dict) or type(heads) is not int:
         raise ValueError(f"{file.path}: expected a checkpoint of nanoGPT with model_args and n_head in it, got none")
     if activation not in (None, *_ACTIVATIONS.values()):
         raise ValueError(f"activation: expected gelu, gelu-tanh or relu, got {activation!r:.40}")
