@@ -32,6 +32,7 @@ from chainrule._app.tasks.config import Duration, RunConfig, options_class
 from chainrule._app.tasks.display import Switch, Verb, counted, dump_json, flag, format_duration, resume_command
 from chainrule._app.tasks.output import checked_page
 from chainrule._app.tasks.task import Task
+from chainrule._app.tasks.train_command import train_command
 from chainrule._app.training_run import started_from, train_run
 from chainrule._printing import printable
 from chainrule.data._gather import names_files
@@ -149,6 +150,7 @@ def show_result(run: Task[Any], result: "TrainingResult", *, json: bool) -> None
     if json:
         summary = {
             "run": str(run.path),
+            "command": train_command(run),
             "steps": result.step,
             "steps_now": result.steps_now,
             "elements": result.elements,
