@@ -437,7 +437,7 @@ def import_model(
         out: the run directory; a temporary one, which `Run.save` moves, by default.
         vocabulary: the symbols: a tokenizer.json, JSON with the symbols in order or with a number each, or a text with
             every character once, in order. A folder has its own.
-        start: the symbol that the first one follows; by default <|endoftext|> if there is one, else the line feed.
+        start: the symbol that the first one follows; by default `<|endoftext|>` if there is one, else the line feed.
         embedding: of "torch-rnn", the name of the embedding's tensor, or "one-hot" for a model without one; by default
             told by shapes, biases and names.
         activation: of "torch-rnn" with an nn.RNN, "tanh" (default) or "relu"; of "nanogpt", "gelu" (default),
