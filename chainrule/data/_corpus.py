@@ -114,7 +114,7 @@ def prepare_corpus(
         raise ValueError(f"vocabulary: expected one of level {level}, for the reading {reading!r}, got {other}")
     text = open_source(source)
     held_out = None if validation is None else open_source(validation)
-    settings = {
+    settings: dict[str, Any] = {
         "format": FORMAT,
         "source": text.fingerprint(progress),
         "validation": held_out and held_out.fingerprint(progress),
