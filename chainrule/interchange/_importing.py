@@ -71,7 +71,8 @@ def import_model(
     options = {"embedding": embedding, "activation": activation}
     source, foreign, symbols = _read(kind, path, None if vocabulary is None else Path(vocabulary), start, options)
     first = () if start is not None else (f"the first symbol follows {symbols.start_name!r} (start)",)
-    for line in (*foreign.assumed, *first):
+    words = ("symbols are words, separated by white space",) if symbols.vocabulary.level == "word" else ()
+    for line in (*foreign.assumed, *words, *first):
         print(printable(f"assumed: {line}"), file=sys.stderr)
     folder = TemporaryFolder()
     run = Run(_written(folder.path, foreign, symbols, source), folder)
