@@ -171,10 +171,10 @@ class Record:
         return load_record(cls.from_json, path)
 
 
-Made = TypeVar("Made")
+_Made = TypeVar("_Made")
 
 
-def load_record(from_json: Callable[[dict[str, Any]], Made], path: str | Path) -> Made:
+def load_record(from_json: Callable[[dict[str, Any]], _Made], path: str | Path) -> _Made:
     """Read a record from a JSON file."""
     path = Path(path)
     if not path.is_file():
@@ -186,7 +186,7 @@ def load_record(from_json: Callable[[dict[str, Any]], Made], path: str | Path) -
         raise ValueError(f"{path}: {error}") from None
 
 
-def read_record(make: Callable[..., Made], types: Mapping[str, Any], content: Any, version: int = 1) -> Made:
+def read_record(make: Callable[..., _Made], types: Mapping[str, Any], content: Any, version: int = 1) -> _Made:
     """Check an untrusted object with a format, and give its values to `make`, which checks that they fit together."""
     try:
         if type(content) is not dict:
