@@ -8,6 +8,7 @@ from typing import Any
 
 from chainrule._app import frames
 from chainrule._app.heavy import np
+from chainrule.data._atomic import naming
 from chainrule.data._gather import paths_of
 from chainrule.data._text import STDIN
 
@@ -152,13 +153,13 @@ def png_of(image: Any, name: str) -> bytes:
 
 
 def write_text(file: Path, pieces: Iterable[str]) -> Path:
-    with file.open("w", encoding="utf-8", newline="") as opened:
+    with naming(file), file.open("w", encoding="utf-8", newline="") as opened:
         opened.writelines(pieces)
     return file
 
 
 def write_csv(file: Path, names: Sequence[str] | None, rows: Iterable[Sequence[Any]]) -> Path:
-    with file.open("w", encoding="utf-8", newline="") as opened:
+    with naming(file), file.open("w", encoding="utf-8", newline="") as opened:
         writer = csv.writer(opened, lineterminator="\n")
         if names is not None:
             writer.writerow(names)

@@ -30,7 +30,7 @@ from typing import Any, cast
 from weakref import finalize
 
 from chainrule._app.tasks.config import FORMAT, format_in, task_in
-from chainrule.data._atomic import check_header, read_json
+from chainrule.data._atomic import check_header, naming, read_json
 
 CONFIG = "config.json"
 VOCABULARY = "vocabulary.json"
@@ -307,7 +307,8 @@ def copy_run(run: Path, target: Path, *, overwrite: bool) -> None:
     draft = target / DRAFT
     remove_folder(draft)
     try:
-        shutil.copytree(run, draft, ignore=shutil.ignore_patterns(".*"))
+        with naming(draft):
+            shutil.copytree(run, draft, ignore=shutil.ignore_patterns(".*"))
         remove(target)
         for part in sorted(draft.iterdir(), key=lambda part: part.name == CONFIG):  # last: it makes the directory a run
             part.rename(target / part.name)

@@ -7,7 +7,6 @@ data/source, source.csv, ...     a copy of the file, which a forecast without da
 """
 
 import math
-import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -28,6 +27,7 @@ from chainrule._app.tasks.size_schedule import describe_passes, limit_passes, re
 from chainrule._app.tasks.task import Shard, Source, Task
 from chainrule._printing import one_line
 from chainrule.data import _series, _tables
+from chainrule.data._atomic import copy_file
 
 if TYPE_CHECKING:
     from chainrule._base import AutoregressiveModel
@@ -157,7 +157,7 @@ class ForecastTask(Task["AutoregressiveModel"]):
         options["header"] = self.data.has_header
         schema = None if old is None else old.schema
         facts = prepare_series(source, self.path / DATA, schema=schema, **options).facts
-        shutil.copyfile(source, self.path / DATA / ("source" + "".join(Path(source).suffixes[-2:])))
+        copy_file(Path(source), self.path / DATA / ("source" + "".join(Path(source).suffixes[-2:])))
         if notice := _tables.TableFile(source, header=self.schema.header).left_out():
             print(notice, file=sys.stderr)
         return facts
