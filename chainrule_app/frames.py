@@ -19,6 +19,7 @@ from chainrule_app.readers import tables as table_reader
 
 if TYPE_CHECKING:
     from chainrule_app.results import Result
+from chainrule.files import naming
 
 _TRUE = "True"
 _TICK = timedelta(microseconds=1)
@@ -77,7 +78,7 @@ def write_csv(
     """Write a narwhals DataFrame as described; times are in UTC, or `local` with the name of their zone."""
     units = {name: dtype.get("unit", "microseconds") for name, dtype in description["columns"].items()}
     columns = [_cells(frame[name].to_list(), name, local, units.get(name, "microseconds")) for name in frame.columns]
-    with path.open("w", encoding="utf-8", newline="") as file:
+    with naming(path), path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         if header:
             writer.writerow(frame.columns)

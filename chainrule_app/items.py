@@ -6,6 +6,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from chainrule.files import naming
 from chainrule_app import frames
 from chainrule_app.heavy import np
 from chainrule_app.readers.gather import paths_of
@@ -152,13 +153,13 @@ def png_of(image: Any, name: str) -> bytes:
 
 
 def write_text(file: Path, pieces: Iterable[str]) -> Path:
-    with file.open("w", encoding="utf-8", newline="") as opened:
+    with naming(file), file.open("w", encoding="utf-8", newline="") as opened:
         opened.writelines(pieces)
     return file
 
 
 def write_csv(file: Path, names: Sequence[str] | None, rows: Iterable[Sequence[Any]]) -> Path:
-    with file.open("w", encoding="utf-8", newline="") as opened:
+    with naming(file), file.open("w", encoding="utf-8", newline="") as opened:
         writer = csv.writer(opened, lineterminator="\n")
         if names is not None:
             writer.writerow(names)

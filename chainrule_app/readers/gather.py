@@ -13,6 +13,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any, Literal
 
+from chainrule.files import naming
 from chainrule_app.readers.packed import is_packed, plain_name
 from chainrule_app.readers.text import STDIN, no_such_file, open_bytes, raw_lines, read_chunks
 
@@ -110,10 +111,10 @@ def gather(source: str, folder: Path, kind: Kind, text_column: str = "") -> Path
     file = folder / f"{Path(first).stem}{more}{suffix}"
     if records[0] and as_csv:
         names, rows = record_rows(paths)
-        with file.open("w", encoding="utf-8", newline="") as text:
+        with naming(file), file.open("w", encoding="utf-8", newline="") as text:
             csv.writer(text, lineterminator="\n").writerows(chain([names], (cells for _, cells in rows)))
         return file
-    with file.open("wb") as out:
+    with naming(file), file.open("wb") as out:
         if records[0]:
             for path in paths:
                 for number, (_, record) in enumerate(_records(path), 1):

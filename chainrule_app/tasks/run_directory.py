@@ -29,7 +29,7 @@ from tempfile import mkdtemp
 from typing import Any, cast
 from weakref import finalize
 
-from chainrule.files import check_header, read_json
+from chainrule.files import check_header, naming, read_json
 from chainrule_app.tasks.config import FORMAT, format_in, task_in
 
 CONFIG = "config.json"
@@ -307,7 +307,8 @@ def copy_run(run: Path, target: Path, *, overwrite: bool) -> None:
     draft = target / DRAFT
     remove_folder(draft)
     try:
-        shutil.copytree(run, draft, ignore=shutil.ignore_patterns(".*"))
+        with naming(draft):
+            shutil.copytree(run, draft, ignore=shutil.ignore_patterns(".*"))
         remove(target)
         for part in sorted(draft.iterdir(), key=lambda part: part.name == CONFIG):  # last: it makes the directory a run
             part.rename(target / part.name)

@@ -1,6 +1,5 @@
 """Captioned images: pixels, words and captions in `data/`; a captioner looks at an image and writes a sentence."""
 
-import shutil
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -8,7 +7,7 @@ from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from chainrule.files import check_header
+from chainrule.files import check_header, copy_file, naming
 from chainrule_app.heavy import caption_data, np
 from chainrule_app.readers.text import check_file
 from chainrule_app.tasks.caption import verbs
@@ -165,7 +164,7 @@ class CaptionTask(Task["Captioner"]):
             if captions is None:
                 file = caption_data.captions_in(self.source)
                 captions = str(Path(folder) / PurePosixPath(file.name).name)
-                with file.open() as content:
+                with file.open() as content, naming(Path(captions)):
                     Path(captions).write_bytes(content.read())
             manifest = caption_data.prepare_captions(
                 self.path / DATA,
@@ -180,7 +179,7 @@ class CaptionTask(Task["Captioner"]):
             ).manifest
         weights = sources["backbone_weights"]
         if weights is not None:  # kept in the run, so that nothing else is needed to go on with it
-            shutil.copyfile(weights, self.path / BACKBONE)
+            copy_file(Path(weights), self.path / BACKBONE)
         return manifest | {"backbone_weights": None if weights is None else self.fingerprint(weights)}
 
     def build(self) -> "Captioner":
