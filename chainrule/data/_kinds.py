@@ -11,7 +11,7 @@ RECORDS = (".jsonl", ".ndjson")
 _FIRST_RECORD = 1 << 20  # bytes
 IMAGES = (".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 SOUNDS = (".wav", ".flac", ".ogg", ".mp3", ".aif", ".aiff")
-MIDI = (".mid", ".midi")
+MIDI = (".mid", ".midi", ".kar", ".rmi")
 
 
 def is_table(path: str | Path) -> bool:
