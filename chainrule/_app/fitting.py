@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from os import PathLike
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self
 
 from chainrule._app import frames
@@ -21,6 +22,7 @@ from chainrule._app.training_run import started_from
 from chainrule.data._atomic import write_json
 from chainrule.data._gather import paths_of
 from chainrule.data._kinds import is_images
+from chainrule.data._record_keys import keys_of
 from chainrule.training._metrics import read_metrics
 
 if TYPE_CHECKING:
@@ -97,7 +99,8 @@ def fit(
     if task is None and ("horizon" in options or ("target" in options and frames.is_frame(data))):
         task = "forecast"
     of_task, frames_per_quarter = "" if task is None else task_class(task).name, options.get("frames_per_quarter")
-    with Inputs(of_task, rate=frames_per_quarter, keep_paths=True) as inputs:
+    keys = keys_of(SimpleNamespace(**options))
+    with Inputs(of_task, rate=frames_per_quarter, keys=keys, keep_paths=True) as inputs:
         # Labels of an array are data; of files they are an option, which says how these are labelled.
         apart = not (data is None or isinstance(data, str | PathLike) or isinstance(options.get("labels"), str | bool))
         labels = options.pop("labels", None) if apart else None

@@ -6,8 +6,9 @@ standard input, several files and JSON records. The files live as long as the `I
 
 import csv
 import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from itertools import chain, count, islice, takewhile
 from numbers import Real
 from pathlib import Path
@@ -37,8 +38,10 @@ from chainrule._app.items import (
     write_text,
 )
 from chainrule._app.tasks.run_directory import FRAME
-from chainrule.data._gather import KINDS, RECORDS, gather, must_gather, paths_of, shared_folder
-from chainrule.data._packed import plain_name
+from chainrule._printing import printable
+from chainrule.data._gather import KINDS, gather, must_gather, paths_of, shared_folder
+from chainrule.data._record_keys import Keys, found_keys, keys_of, located_records, record_lines
+from chainrule.data._records import holds_records
 from chainrule.data._text import STDIN
 
 if TYPE_CHECKING:
@@ -56,25 +59,28 @@ class Inputs:
         task: str = "",
         *,
         rate: int | None = None,
-        text_column: str | None = None,
+        keys: Keys | None = None,  # of records
         header: bool = True,  # whether the run reads tables with a header
         keep_paths: bool = False,
         answers: bool = True,  # whether texts to classify come with their labels
     ):
-        self.task, self._rate, self._text_column, self._keep_paths = task, rate, text_column or "", keep_paths
+        self.task, self._rate, self._keys, self._keep_paths = task, rate, keys or Keys(), keep_paths
         self._header, self._answers = header, answers
         self.description: dict[str, Any] | None = None
         self.options: dict[str, Any] = {}
         self.items: int | None = None  # rows or strings in memory; each has one row in a result
         self._folder = TemporaryDirectory(prefix="chainrule-")
+        self._found, self.tells = "", False  # the keys that records told, and whether to say so at the end
         self.names: dict[str, str] = {}  # of sources, by the path of the file that they were written to
-        self._records: set[str] = set()  # the files of these that hold records
+        self._records: set[str] = set()  # the files of these with a line for each record
 
     def __enter__(self) -> "Inputs":
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         with self._folder as folder:
+            if error is None and self._found and self.tells:
+                print(printable(self._found), file=sys.stderr)
             if not isinstance(error, ValueError):
                 return
             names = {str(file): file.stem for file in sorted(Path(folder).iterdir())} | self.names
@@ -153,14 +159,33 @@ class Inputs:
             return paths_of(source)[0]
         folder = Path(self._folder.name) / name
         folder.mkdir()
-        made = str(gather(source, folder, kind, self._text_column))
-        if plain_name(paths_of(source)[0]).endswith(RECORDS):
+        first = paths_of(source)[0]
+        holds = first != STDIN and kind != "files" and holds_records(first)
+        alone = name.endswith("target")  # of two files, which may have other keys
+        if holds and not alone:
+            self._find_keys(next(located_records([first]), None), kind)
+        made = str(gather(source, folder, kind, Keys() if alone else self._keys))
+        if holds:
             self._name_columns()
             if kind != "text":  # texts have lines of their own
                 self._records.add(made)
         named = shared_folder(source) if kind == "files" else source
         self.names[made] = "standard input" if source == STDIN else str(named)
         return made
+
+    def _find_keys(self, located: tuple[str, Mapping[str, Any]] | None, kind: str) -> None:
+        """Find the keys of pairs and tags in a first record; a run keeps them as options."""
+        if located is None:
+            return
+        where, record = located
+        keys, self._keys = self._keys, found_keys(record, kind, self._keys, where)
+        name = where.removesuffix(": record 1").removesuffix(" index 0")
+        if kind == "pairs":
+            self.options |= {"source_key": self._keys.source, "target_key": self._keys.target}
+        elif kind == "tags":
+            self.options |= {"tag_key": self._keys.tags}
+        if self._keys != keys:
+            self._found = f"{name}: {self._keys}"
 
     def text(self, text: str) -> str:
         """Write a text to a file and return its path."""
@@ -199,8 +224,10 @@ class Inputs:
             rows = frame[texts[0]]
             rows = rows.drop_nulls() if self.task in ("", "text") else rows.fill_null("")
             return self._write_rows("", iter(rows.to_list()), file, None, rate)
-        if self.task == "translate" and len(texts) == len(frame.columns) == 2:
-            return self._write_rows(("", ""), iter(frame.rows()), file, None, rate)
+        if self.task in ("translate", "tag"):
+            rows = frame.iter_rows(named=True)
+            first = next(rows)
+            return self._write_records(first, chain([first], rows), file)
         if self.task in (*_OF_TEXTS, *_OF_FILES):
             raise ValueError(
                 f"{file.name}: a frame holds no data of the task {self.task}: pass a list of one of its columns"
@@ -212,7 +239,7 @@ class Inputs:
             if self.task == "table" and (spelt := frames.text_columns(self.description, frame)):
                 self.options["types"] = dict.fromkeys(spelt, "categorical")
         if self.task == "classify":
-            self.options |= labelled_columns(frame, texts, self._text_column)
+            self.options |= labelled_columns(frame, texts, self._keys.text or "")
         self._name_columns()
         frames.write_csv(frame, file, self.description, local=self.task != "table", header=self._header)
         self.items = len(frame)
@@ -268,7 +295,7 @@ class Inputs:
             self.task, own = "sound", first["sampling_rate"]
             return self._write_sounds(samples_of(rows, own, file.name), file, own)
         if isinstance(first, Mapping):
-            return self._write_records(first, self._counted(all_of(Mapping, rows, file.name)), file)
+            return self._write_records(first, all_of(Mapping, rows, file.name), file)
         if not isinstance(first, Sequence) or isinstance(first, bytes) or not (first or self.task == "tag"):
             raise ValueError(f"{file.name}: {EXPECTED}, got a list of {type(first).__name__}")
         rows = self._counted(all_of(Sequence, rows, file.name))
@@ -323,23 +350,24 @@ class Inputs:
 
     def _write_records(self, first: Mapping[str, Any], rows: Iterator[Any], file: Path) -> Path:
         self.task = self.task or "table"
-        if self.task in (*_OF_FILES, "tag"):
-            remedy = "of sentences, each of pairs of a word and a tag"
-            remedy = remedy if self.task == "tag" else f"as [row[{next(iter(first), 'image')!r}] for row in data]"
+        if self.task in _OF_FILES:
+            remedy = f"as [row[{next(iter(first), 'image')!r}] for row in data]"
             raise ValueError(f"{file.name}: dictionaries hold no data of the task {self.task}: pass a list {remedy}")
-
+        if self.task in ("translate", "tag"):
+            located = ((f"{file.name} index {number}", row) for number, row in enumerate(self._counted(rows)))
+            self._find_keys((f"{file.name} index 0", first), KINDS[self.task])
+            lines = record_lines(located, KINDS[self.task], self._keys)
+            return write_text(file.with_suffix(".tsv"), (f"{line}\n" for line in lines))
         for name, value in first.items():
             frames.check_cells(f"{file.name} index 0: {name!r}", [value])
 
         def cells() -> Iterator[list[Any]]:
-            for number, row in enumerate(rows):
+            for number, row in enumerate(self._counted(rows)):
                 if row.keys() != first.keys():
                     raise ValueError(f"{file.name} index {number}: expected the keys {', '.join(map(str, first))}")
                 yield ["" if row[name] is None else row[name] for name in first]
 
         self._name_columns()
-        if self.task == "translate":
-            return self._write_rows(("", ""), map(tuple, cells()), file, None, None)
         return write_csv(file.with_suffix(".csv"), list(first) if self._header else None, cells())
 
     def _name_columns(self) -> None:
@@ -391,10 +419,11 @@ class Inputs:
 
 def inputs_of(run: "Task[Any]", *, answers: bool = True) -> Inputs:
     """Return the `Inputs` for the verbs and methods of a run."""
-    column = getattr(run.data, "text_column", None)
+    keys = replace(keys_of(run.data), answers=answers)
     header = getattr(getattr(run, "schema", None), "header", True)
-    inputs = Inputs(run.name, rate=getattr(run, "rate", None), text_column=column, header=header, answers=answers)
+    inputs = Inputs(run.name, rate=getattr(run, "rate", None), keys=keys, header=header, answers=answers)
     if (run.path / FRAME).is_file():
         inputs.description = frames.load_description(run.path / FRAME)
     run.source_names = inputs.names
+    inputs.tells = True  # a training tells in its own lines
     return inputs

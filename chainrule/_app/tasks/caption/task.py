@@ -1,6 +1,7 @@
 """Captioned images: pixels, words and captions in `data/`; a captioner looks at an image and writes a sentence."""
 
 import shutil
+import sys
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -17,7 +18,9 @@ from chainrule._app.tasks.model import Model
 from chainrule._app.tasks.run_directory import DATA
 from chainrule._app.tasks.size_schedule import SizeSchedule
 from chainrule._app.tasks.task import Shard, Source, Task
+from chainrule._printing import printable
 from chainrule.data._atomic import check_header
+from chainrule.data._records import holds_records
 from chainrule.data._text import check_file
 
 if TYPE_CHECKING:
@@ -167,6 +170,10 @@ class CaptionTask(Task["Captioner"]):
                 captions = str(Path(folder) / PurePosixPath(file.name).name)
                 with file.open() as content:
                     Path(captions).write_bytes(content.read())
+            if holds_records(captions):
+                image, text = caption_data.caption_keys(captions)
+                name = PurePosixPath(captions).name
+                print(printable(f"{name}: images under the key {image!r}, captions under {text!r}"), file=sys.stderr)
             manifest = caption_data.prepare_captions(
                 self.path / DATA,
                 self.source,
