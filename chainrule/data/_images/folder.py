@@ -140,12 +140,19 @@ class ImageFolder(ImageSource):
         reading: Reading | None = None,  # how files become pixels
         skip_bad: bool = False,  # leave out unreadable files instead of raising an error
         black_and_white: int = 2,  # levels of images stored in black and white alone: 0 and the highest
+        part: str | None = None,  # "train" or "valid", where folders are so called; None takes all
     ):
         self.path, self.name, self.label = path, path.resolve().name, str(path)
         self._reading = reading or Reading()
         self._members = images_in(path)
         files = sorted(self._members.files, key=lambda file: file.name.split("/"))
-        parents = _labels_of(files, archive=path.is_file(), labelled=labelled, path=path)
+        ways = _ways(files, archive=path.is_file())
+        if split := _split(ways):
+            self.held_out = str(path) if part == "train" and "valid" in split.values() else None
+            files = [file for file in files if part is None or split[file.name] == part]
+            ways = {file.name: ways[file.name][1:] for file in files}
+            self.name += f" ({part})" if part is not None else ""
+        parents = _labels_of(files, ways, labelled=labelled, path=path)
         self._levels = black_and_white if self._survey(files, skip_bad) == "1" and self._reading == Reading() else 256
         if parents is not None:
             names = tuple(sorted(set(parents.values())))
@@ -220,14 +227,35 @@ def _same_mode(file: Member, mode: str, first: tuple[Member, str], colour: Colou
         )
 
 
-def _labels_of(files: list[Member], *, archive: bool, labelled: bool | None, path: Path) -> dict[str, str] | None:
+_PARTS = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("val", "valid", "validation", "dev"), "valid"),
+    **dict.fromkeys(("test", "testing"), "test"),
+}
+
+
+def _ways(files: list[Member], *, archive: bool) -> dict[str, list[str]]:
+    """Return the folders and the name of each file, without the folder that was packed."""
+    ways = {file.name: file.name.removeprefix("./").split("/") for file in files}
+    if archive and len({way[0] for way in ways.values()}) == 1 and min(map(len, ways.values())) > 2:
+        return {name: way[1:] for name, way in ways.items()}
+    return ways
+
+
+def _split(ways: dict[str, list[str]]) -> dict[str, str]:
+    """Return the part of each file, where all lie in folders such as train, val and test; else nothing."""
+    parts = {name: _PARTS.get(way[0].lower(), "") if len(way) > 1 else "" for name, way in ways.items()}
+    found = set(parts.values())
+    return parts if "train" in found and len(found) > 1 and "" not in found else {}
+
+
+def _labels_of(
+    files: list[Member], ways: dict[str, list[str]], *, labelled: bool | None, path: Path
+) -> dict[str, str] | None:
     """Return the label of each file by its name, where there are labels."""
     if labelled is False:
         return None
-    parts = {file.name: file.name.removeprefix("./").split("/") for file in files}
-    if archive and len({way[0] for way in parts.values()}) == 1 and min(map(len, parts.values())) > 2:
-        parts = {name: way[1:] for name, way in parts.items()}  # the folder that was packed
-    folders = {name: way[0] for name, way in parts.items() if len(way) > 1}
+    folders = {name: way[0] for name, way in ways.items() if len(way) > 1}
     names = sorted(set(folders.values()))
     if len(folders) == len(files) and (len(names) > 1 or labelled):
         return folders
