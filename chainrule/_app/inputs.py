@@ -39,6 +39,7 @@ from chainrule._app.items import (
 )
 from chainrule._app.tasks.run_directory import FRAME
 from chainrule._printing import printable
+from chainrule.data._array_file import is_array
 from chainrule.data._gather import KINDS, gather, must_gather, paths_of, shared_folder
 from chainrule.data._record_keys import Keys, found_keys, keys_of, located_records, record_lines
 from chainrule.data._records import holds_records
@@ -165,10 +166,10 @@ class Inputs:
         if holds and not alone:
             self._find_keys(next(located_records([first]), None), kind)
         made = str(gather(source, folder, kind, Keys() if alone else self._keys))
-        if holds:
+        if holds or (kind == "rows" and is_array(first)):
             self._name_columns()
-            if kind != "text":  # texts have lines of their own
-                self._records.add(made)
+        if holds and kind != "text":  # texts have lines of their own
+            self._records.add(made)
         named = shared_folder(source) if kind == "files" else source
         self.names[made] = "standard input" if source == STDIN else str(named)
         return made

@@ -32,6 +32,7 @@ from chainrule._app.tasks.run_directory import (
 )
 from chainrule._app.tasks.task import Task
 from chainrule._printing import printable
+from chainrule.data._array_file import is_array
 from chainrule.data._gather import paths_of
 from chainrule.data._kinds import check_path
 from chainrule.data._packed import plain_name
@@ -200,10 +201,10 @@ def create_run(
 
 
 def _name_records(facts: dict[str, Any], sources: Mapping[str, str | None]) -> None:
-    """Name sources of records by their own ending, not by that of the file of lines or rows they were written to."""
+    """Name sources of records and arrays by their own ending, not by that of the file they were written to."""
     for name, path in sources.items():
         first = None if path is None else paths_of(path)[0]
-        if first not in (None, STDIN) and facts.get(name) and holds_records(first):
+        if first not in (None, STDIN) and facts.get(name) and (holds_records(first) or is_array(first)):
             facts[name]["name"] = Path(facts[name]["name"]).with_suffix(Path(plain_name(first)).suffix).name
 
 

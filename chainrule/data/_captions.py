@@ -111,7 +111,7 @@ def _recorded_captions(path: str | Path) -> Iterator[Caption]:
                 f"got {record!r:.80}"
             )
         for caption in captions:
-            yield Caption(line, _NUMBERED.sub("", name), " ".join(caption.split()))
+            yield Caption(line, _NUMBERED.sub("", name), " ".join(str(caption).split()))
 
 
 def caption_keys(path: str | Path) -> tuple[str, str]:

@@ -12,6 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Literal
 
+from chainrule.data._array_file import is_array, write_rows
 from chainrule.data._packed import is_packed, plain_name
 from chainrule.data._record_keys import Keys, located_records, record_lines
 from chainrule.data._records import holds_records, record_rows
@@ -71,6 +72,8 @@ def must_gather(source: str, kind: Kind, *, streams: bool = False) -> bool:
         return False
     if paths[0] == STDIN:
         return kind == "rows" or not streams
+    if kind == "rows" and is_array(paths[0]):
+        return True
     if holds_records(paths[0]):
         return kind not in ("rows", "labelled")
     return kind == "text" and not streams and is_packed(paths[0])
@@ -86,6 +89,10 @@ def shared_folder(source: str) -> Path:
 def gather(source: str, folder: Path, kind: Kind, keys: Keys = _NO_KEYS) -> Path:
     """Write a source to one file in a folder: rows as CSV, all others as lines; or link files below one folder."""
     paths = paths_of(source)
+    if kind == "rows" and len(paths) == 1 and paths[0] != STDIN and is_array(paths[0]):
+        file = folder / f"{Path(paths[0]).stem}.csv"
+        write_rows(paths[0], file)
+        return file
     for path in paths:
         if path != STDIN and not Path(path).exists():
             raise no_such_file(path)

@@ -3,6 +3,7 @@
 from collections import Counter
 from pathlib import Path
 
+from chainrule.data._array_file import holds_rows, is_array
 from chainrule.data._members import ARCHIVES, TARS, file_names
 from chainrule.data._packed import plain_name
 from chainrule.data._record_keys import has_texts
@@ -36,6 +37,8 @@ def kind_of(path: str | Path) -> str | None:
         return "table"
     if file.is_dir() or (name.endswith(ARCHIVES) and file.is_file()):
         return _kind_within(file)
+    if is_array(path) and holds_rows(path):
+        return "table"
     endings = {"image": (".npz", ".npy", *IMAGES), "sound": SOUNDS, "music": MIDI}
     if "-idx" in name:
         return "image"

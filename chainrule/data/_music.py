@@ -8,7 +8,7 @@ train.pieces, valid.pieces       where pieces begin
 """
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -321,21 +321,22 @@ def prepare_music(
     tempi: list[float] = []
     beyond = 0
 
-    def read_all(files: Members) -> list[npt.NDArray[np.uint8]]:
+    def read_all(files: Sequence[Member]) -> list[npt.NDArray[np.uint8]]:
         nonlocal beyond
         rolls, read = [], partial(read_piece, frames_per_quarter=frames_per_quarter)
-        for _, piece in read_each(files.files, read, skipped, skip_bad=skip_bad):
+        for _, piece in read_each(files, read, skipped, skip_bad=skip_bad):
             rolls.append(np.packbits(piece.roll, axis=1))
             tempi.append(piece.quarters_per_minute)
             beyond += piece.beyond
         return rolls
 
     collection = MidiFiles(source)
-    parts = {"train": read_all(collection), "valid": list[npt.NDArray[np.uint8]]()}
+    parts = {"train": read_all(collection.part("train")), "valid": list[npt.NDArray[np.uint8]]()}
     quarters_per_minute = round(float(np.median(tempi or [0])))
     held_out = None if validation is None else MidiFiles(validation)
-    if held_out is not None:
-        parts["valid"] = read_all(held_out)
+    others = collection.part("valid") if held_out is None else held_out.files
+    if others:
+        parts["valid"] = read_all(others)
     elif len(rolls := parts["train"]) >= FILES_TO_HOLD_OUT_WHOLE:
         parts["train"], parts["valid"] = split_rows(rolls, validation_fraction, seed)
     else:
@@ -350,7 +351,7 @@ def prepare_music(
             writer.array(f"{part}.pieces", np.cumsum([0, *map(len, rolls)], dtype=np.int64))
         manifest = {
             "source": collection.fingerprint(),
-            "validation": None if held_out is None else held_out.fingerprint(),
+            "validation": (held_out or collection).fingerprint() if others else None,
             "quarters_per_minute": quarters_per_minute,
             "beyond": beyond,
             "skipped": skipped,

@@ -39,7 +39,9 @@ class Keys:
 
 def keys_of(options: Any) -> Keys:
     """Return the keys that the reading options of a task name."""
-    return Keys(*(getattr(options, name, None) for name in ("text_column", "source_key", "target_key", "tag_key")))
+    names = ("text_column", "source_key", "target_key", "tag_key")
+    text, source, target, tags = (getattr(options, name, None) for name in names)
+    return Keys(text, source, target, tags)
 
 
 def record_lines(located: Iterable[tuple[str, Record]], kind: str, keys: Keys) -> Iterator[str]:
@@ -111,7 +113,7 @@ def _conversation(messages: Sequence[Any], where: str) -> str:
             raise ValueError(
                 f"{where}: expected messages of a role and a content, got {message!r:.60}: write a text under one key"
             )
-        lines.append(f"{role}: {''.join(texts)}\n")
+        lines.append(f"{role}: {''.join(map(str, texts))}\n")
     return "".join(lines)
 
 

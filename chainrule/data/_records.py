@@ -60,9 +60,9 @@ def records(path: str) -> Iterator[tuple[int, Record]]:
         yield from enumerate(chain.from_iterable(frame.iter_rows(named=True) for frame in frames), 1)
         return
     if not name.endswith(_LINES) and (listed := _listed_records(path)) is not None:
-        for number, record in enumerate(listed, 1):
-            _refuse_surrogates(record, f"{path}: record {number}")
-            yield number, record
+        for number, entry in enumerate(listed, 1):
+            _refuse_surrogates(entry, f"{path}: record {number}")
+            yield number, entry
         return
     with open_bytes(path) as file:
         for number, line in raw_lines(file, path):

@@ -12,7 +12,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from chainrule.data._images.source import ImageLabels, ImageSource, Pixels, spread_over
 from chainrule.data._kinds import IMAGES
-from chainrule.data._members import LARGEST, Member, Members
+from chainrule.data._members import LARGEST, Member, Members, split_of, ways_of
 
 # Pillow looks at the content, not at the name, and would start Ghostscript on PostScript that is named 0.png.
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
@@ -146,8 +146,8 @@ class ImageFolder(ImageSource):
         self._reading = reading or Reading()
         self._members = images_in(path)
         files = sorted(self._members.files, key=lambda file: file.name.split("/"))
-        ways = _ways(files, archive=path.is_file())
-        if split := _split(ways):
+        ways = ways_of(files, archive=path.is_file())
+        if split := split_of(ways):
             self.held_out = str(path) if part == "train" and "valid" in split.values() else None
             files = [file for file in files if part is None or split[file.name] == part]
             ways = {file.name: ways[file.name][1:] for file in files}
@@ -225,28 +225,6 @@ def _same_mode(file: Member, mode: str, first: tuple[Member, str], colour: Colou
             f"{file.label}: {_SAID.get(mode, mode)}, but {first[0].label} has {_SAID.get(first[1], first[1])}: "
             "expected one mode: convert them (in training, --colour grey or --colour rgb does it)"
         )
-
-
-_PARTS = {
-    **dict.fromkeys(("train", "training"), "train"),
-    **dict.fromkeys(("val", "valid", "validation", "dev"), "valid"),
-    **dict.fromkeys(("test", "testing"), "test"),
-}
-
-
-def _ways(files: list[Member], *, archive: bool) -> dict[str, list[str]]:
-    """Return the folders and the name of each file, without the folder that was packed."""
-    ways = {file.name: file.name.removeprefix("./").split("/") for file in files}
-    if archive and len({way[0] for way in ways.values()}) == 1 and min(map(len, ways.values())) > 2:
-        return {name: way[1:] for name, way in ways.items()}
-    return ways
-
-
-def _split(ways: dict[str, list[str]]) -> dict[str, str]:
-    """Return the part of each file, where all lie in folders such as train, val and test; else nothing."""
-    parts = {name: _PARTS.get(way[0].lower(), "") if len(way) > 1 else "" for name, way in ways.items()}
-    found = set(parts.values())
-    return parts if "train" in found and len(found) > 1 and "" not in found else {}
 
 
 def _labels_of(

@@ -108,7 +108,10 @@ def _the_images(path: Path, names: list[str]) -> str:
         if image_layout(shape) is not None and dtype.kind in "uifb":
             fitting.append(name)
     if not fitting:
-        raise ValueError(f"{path}: none of its arrays ({', '.join(names):.200}) holds images (N, H, W) or (N, H, W, 3)")
+        raise ValueError(
+            f"{path}: none of its arrays ({', '.join(names):.200}) holds images (N, H, W) or (N, H, W, 3): "
+            "rows of numbers (N, D) are read with --task table"
+        )
     named = [name for favourite in FAVOURITES for name in fitting if name.lower() == favourite]
     if len(fitting) > 1 and not named:
         raise ValueError(f"{path}: which of {', '.join(fitting):.200}? Name one: {path}:{fitting[0]}")
