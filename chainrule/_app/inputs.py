@@ -4,17 +4,15 @@ Data in memory are written to files: frames become CSV, texts lines, arrays .npy
 standard input, several files and JSON records. The files live as long as the `Inputs` that wrote them.
 """
 
-import csv
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
-from itertools import chain, count, islice, takewhile
+from itertools import chain, count, takewhile
 from numbers import Real
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
-from zipfile import ZipFile
 
 from chainrule._app import frames
 from chainrule._app.heavy import np
@@ -27,15 +25,19 @@ from chainrule._app.items import (
     frame_of,
     is_clip,
     is_dataset,
+    item_at,
     items_of,
     labelled_columns,
     pair_of,
     png_of,
+    record_cells,
     samples_of,
     sentence,
     words_of,
     write_csv,
+    write_rolls,
     write_text,
+    write_zip,
 )
 from chainrule._app.tasks.run_directory import FRAME
 from chainrule._printing import printable
@@ -104,17 +106,8 @@ class Inputs:
         named = file.suffix == ".csv" and (self._header or self.task not in ("table", "forecast"))
         if not sign or int(digits) <= named:
             return message
-        item = self._item_at(file, int(digits)) - named + first
+        item = item_at(file, int(digits), self.task) - named + first
         return f"{before}{file} {word} {item}{rest.removeprefix(digits)}"
-
-    def _item_at(self, file: Path, line: int) -> int:
-        with file.open(encoding="utf-8", newline="") as lines:
-            if file.suffix == ".csv":
-                rows = csv.reader(lines)
-                return sum(rows.line_num < line for _ in rows)
-            if self.task == "tag":
-                return sum(text == "\n" for text in islice(lines, line - 1))
-        return line - 1
 
     def options_of(self, kind: type) -> dict[str, Any]:
         """Return the options that describe the written files, as far as an options dataclass has them."""
@@ -164,7 +157,7 @@ class Inputs:
         holds = first != STDIN and kind != "files" and holds_records(first)
         alone = name.endswith("target")  # of two files, which may have other keys
         if holds and not alone:
-            self._find_keys(next(located_records([first]), None), kind)
+            self._find_keys(next(located_records([first]), (first, {})), kind)
         made = str(gather(source, folder, kind, Keys() if alone else self._keys))
         if holds or (kind == "rows" and is_array(first)):
             self._name_columns()
@@ -174,19 +167,13 @@ class Inputs:
         self.names[made] = "standard input" if source == STDIN else str(named)
         return made
 
-    def _find_keys(self, located: tuple[str, Mapping[str, Any]] | None, kind: str) -> None:
+    def _find_keys(self, located: tuple[str, Mapping[str, Any]], kind: str) -> None:
         """Find the keys of pairs and tags in a first record; a run keeps them as options."""
-        if located is None:
-            return
         where, record = located
         keys, self._keys = self._keys, found_keys(record, kind, self._keys, where)
-        name = where.removesuffix(": record 1").removesuffix(" index 0")
-        if kind == "pairs":
-            self.options |= {"source_key": self._keys.source, "target_key": self._keys.target}
-        elif kind == "tags":
-            self.options |= {"tag_key": self._keys.tags}
+        self.options |= self._keys.options(kind)
         if self._keys != keys:
-            self._found = f"{name}: {self._keys}"
+            self._found = f"{where.removesuffix(': record 1').removesuffix(' index 0')}: {self._keys}"
 
     def text(self, text: str) -> str:
         """Write a text to a file and return its path."""
@@ -266,10 +253,7 @@ class Inputs:
             np.savez(file.with_suffix(".npz"), images=array, labels=np.asarray(labels))
             return file.with_suffix(".npz")
         if self.task == "caption":
-            with ZipFile(file.with_suffix(".zip"), "w") as archive:
-                for number, image in enumerate(array):
-                    archive.writestr(f"{number:06}.png", png_of(image, file.name))
-            return file.with_suffix(".zip")
+            return write_zip(array, file)
         if self.task == "sound":
             return self._write_sounds(np.atleast_2d(array), file, rate)
         if self.task == "music":
@@ -361,15 +345,9 @@ class Inputs:
             return write_text(file.with_suffix(".tsv"), (f"{line}\n" for line in lines))
         for name, value in first.items():
             frames.check_cells(f"{file.name} index 0: {name!r}", [value])
-
-        def cells() -> Iterator[list[Any]]:
-            for number, row in enumerate(self._counted(rows)):
-                if row.keys() != first.keys():
-                    raise ValueError(f"{file.name} index {number}: expected the keys {', '.join(map(str, first))}")
-                yield ["" if row[name] is None else row[name] for name in first]
-
         self._name_columns()
-        return write_csv(file.with_suffix(".csv"), list(first) if self._header else None, cells())
+        cells = record_cells(first, self._counted(rows), file.name)
+        return write_csv(file.with_suffix(".csv"), list(first) if self._header else None, cells)
 
     def _name_columns(self) -> None:
         """Say that the columns are named where numbers may name them."""
@@ -388,21 +366,9 @@ class Inputs:
         return self._write_array(np.stack(arrays), file, labels, rate)
 
     def _write_rolls(self, rolls: Iterable[Any], file: Path) -> Path:
-        from chainrule.data import midi_file
         from chainrule.data._music import KEYS, LOWEST
 
-        file.mkdir()
-        for number, roll in enumerate(rolls):
-            where = f"{file.name} index {number}"
-            if np.shape(roll)[1:] != (KEYS,):
-                remedy = f"of the 128 notes of MIDI pass roll[:, {LOWEST}:{LOWEST + KEYS}]"
-                raise ValueError(f"{where}: expected piano rolls (T, {KEYS}), got {np.shape(roll)}: {remedy}")
-            try:
-                content = midi_file(roll, frames_per_quarter=self._rate or 4)
-            except ValueError as error:
-                raise ValueError(f"{where}: {error}") from None
-            (file / f"{number:06}.mid").write_bytes(content)
-        return file
+        return write_rolls(rolls, file, self._rate or 4, LOWEST, KEYS)
 
     def _write_sounds(self, sounds: Iterable[Any], file: Path, rate: int | None) -> Path:
         from chainrule.data import write_wav

@@ -32,6 +32,12 @@ class Keys:
     tags: str | None = None
     answers: bool = True  # whether targets and tags are wanted
 
+    def options(self, kind: str) -> dict[str, str | None]:
+        """Return the reading options that name these keys."""
+        if kind == "pairs":
+            return {"source_key": self.source, "target_key": self.target}
+        return {"tag_key": self.tags} if kind == "tags" else {}
+
     def __str__(self) -> str:
         named = {"source": self.source, "target": self.target, "tags": self.tags}
         return ", ".join(f"{part} under the key {key!r}" for part, key in named.items() if key is not None)
