@@ -1,5 +1,6 @@
 """Captioned images: pixels, words and captions in `data/`; a captioner looks at an image and writes a sentence."""
 
+import sys
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -7,8 +8,10 @@ from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from chainrule._printing import printable
 from chainrule.files import check_header, copy_file, naming
 from chainrule_app.heavy import caption_data, np
+from chainrule_app.readers.records import holds_records
 from chainrule_app.readers.text import check_file
 from chainrule_app.tasks.caption import verbs
 from chainrule_app.tasks.config import Counts, Facts, Fingerprint, OptimisationOptions, RunConfig, SplitOptions, within
@@ -166,6 +169,10 @@ class CaptionTask(Task["Captioner"]):
                 captions = str(Path(folder) / PurePosixPath(file.name).name)
                 with file.open() as content, naming(Path(captions)):
                     Path(captions).write_bytes(content.read())
+            if holds_records(captions):
+                image, text = caption_data.caption_keys(captions)
+                name = PurePosixPath(captions).name
+                print(printable(f"{name}: images under the key {image!r}, captions under {text!r}"), file=sys.stderr)
             manifest = caption_data.prepare_captions(
                 self.path / DATA,
                 self.source,
