@@ -1,9 +1,11 @@
 """`Run`: a trained model whose methods take data and return data. The command line calls the same methods."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from contextlib import contextmanager
+from copy import copy
 from os import PathLike
 from pathlib import Path
+from threading import RLock
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 from chainrule._app import frames
@@ -26,7 +28,7 @@ from chainrule._app.listing import history_of
 from chainrule._app.results import Report, Result
 from chainrule._app.tasks import open_run
 from chainrule._app.tasks.capabilities import METHODS, OPTIONS, PREDICTIONS
-from chainrule._app.tasks.run_directory import FRAME, TemporaryFolder, copy_run
+from chainrule._app.tasks.run_directory import FRAME, ChangedRunError, TemporaryFolder, copy_run
 
 if TYPE_CHECKING:
     from torch import nn
@@ -44,6 +46,10 @@ class Run:
     verb of the same name as keyword arguments: `run.sample(3, temperature=0.8)` is
     `chainrule sample RUN -n 3 --temperature 0.8`.
 
+    Several threads may use one run. Its weights are read once; where the run was trained again or deleted since it was
+    opened, each method raises ValueError. A pickled run is its path, or the files of a run that has no directory of
+    its own.
+
     Args:
         task: the opened run of a task.
         folder: the temporary folder of the run, if it is in one.
@@ -52,6 +58,18 @@ class Run:
     def __init__(self, task: "Task[Any]", folder: TemporaryFolder | None = None):
         self._task = task
         self._folder = folder
+        self._lock = RLock()  # of reading the model, and of `resume` and `save`
+
+    def __getstate__(self) -> dict[str, Any]:
+        self._task.check_unchanged()
+        place = {"folder": self._folder} if self._folder is not None else {"path": self.path.resolve()}
+        return {"identity": self._task.identity, **place}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        folder = state.get("folder")
+        Run.__init__(self, open_run(state["path"] if folder is None else folder.path), folder)
+        if self._task.identity != state["identity"]:
+            raise ChangedRunError(self.path)
 
     @property
     def path(self) -> Path:
@@ -63,7 +81,7 @@ class Run:
         """Return the name of the task."""
         return self._task.name
 
-    @cached_property
+    @property
     def model(self) -> "nn.Module":
         """The trained module, with the weights of the best validation, in evaluation mode on the CPU.
 
@@ -71,7 +89,7 @@ class Run:
         `CalibratedMixture`, with the parts `network` and `companion`; averaged networks are an `Ensemble` of `members`.
         A run trained with `plain=True` is one network, and `run.model` is that network.
         """
-        return cast("nn.Module", self._task.model())
+        return cast("nn.Module", self._with_model().loaded)
 
     @property
     def config(self) -> dict[str, Any]:
@@ -96,22 +114,22 @@ class Run:
             Strings for a text; an array of images, (n, H, W) or (n, H, W, 3), of sounds, or of piano rolls (n, T, 88),
             a list where lengths differ; for a table a frame of the kind that the run was fitted on, else a `Result`.
         """
-        run = self._able("sample")
-        n = run.DEFAULT_NUMBER if n is None else whole_number(n, "n", 1, _MOST)
+        n = self._able("sample").DEFAULT_NUMBER if n is None else whole_number(n, "n", 1, _MOST)
         seed, device = seed_of(seed), device_name(device)
-        with keyword_errors(), inputs_of(self._task) as inputs:
+        with self._calling() as run, inputs_of(run) as inputs:
             return self._native(run.sample(n, chosen_options(run.Sampling, options, inputs), seed=seed, device=device))
 
     def stream(self, *, seed: int | None = None, device: str = "cpu", **options: Any) -> Iterator[str]:
         """Draw one text, piece by piece. Takes the arguments of `sample`."""
-        run = self._able("stream")
+        self._able("stream")
         seed, device = seed_of(seed), device_name(device)
-        with keyword_errors(), inputs_of(self._task) as inputs:
-            chosen = chosen_options(run.Sampling, options, inputs)
-        pieces = run.pieces(chosen, seed=seed, device=device)
-        if pieces is None:
-            raise ValueError(f"stream: a run of {self._task.config.model} draws no text in pieces; use sample")
-        return (piece for (piece,) in pieces.stream())
+        with self._calling() as run:
+            with inputs_of(run) as inputs:
+                chosen = chosen_options(run.Sampling, options, inputs)
+            pieces = run.pieces(chosen, seed=seed, device=device)
+            if pieces is None:
+                raise ValueError(f"stream: a run of {run.config.model} draws no text in pieces; use sample")
+            return (piece for (piece,) in pieces.stream())
 
     def score(self, data: Any, *, device: str = "auto", **options: Any) -> Result:
         """Score data: nats and bits, exact under the model, or a bound that says so.
@@ -139,8 +157,9 @@ class Run:
             A row for each input; `Result.values` are the answers alone. `Result.to_pandas` of a forecast is a frame
             indexed by time, and `Result.plot` its picture.
         """
-        run, device = self._able("predict"), device_name(device)
-        with keyword_errors(), inputs_of(self._task, answers=False) as inputs:
+        self._able("predict")
+        device = device_name(device)
+        with self._calling() as run, inputs_of(run, answers=False) as inputs:
             files = None if data is None and run.continues else inputs.paths(data)
             chosen = chosen_options(run.Prediction, inputs.options_of(run.Prediction) | options, inputs)
             return self._settled(run.predict(files, chosen, device=device), inputs)
@@ -212,8 +231,9 @@ class Run:
             device: auto, cpu, cuda or mps.
             **options: of `chainrule interpolate RUN --help`.
         """
-        run, seed, device = self._able("interpolate"), seed_of(seed), device_name(device)
-        with keyword_errors(), inputs_of(self._task) as inputs:
+        self._able("interpolate")
+        seed, device = seed_of(seed), device_name(device)
+        with self._calling() as run, inputs_of(run) as inputs:
             ends = (inputs.file(first, "first"), inputs.file(last, "last"))
             chosen = chosen_options(run.Interpolation, options, inputs)
             return self._native(run.interpolate(ends, chosen, seed=seed, device=device))
@@ -231,7 +251,8 @@ class Run:
         self._able("compress")
         data = bytes_of(data)
         described = {"files": [["data", len(data)]]}
-        return compress_data(data, described, self._task, verify=verify, portable=portable).data
+        with self._calling() as run:
+            return compress_data(data, described, run, verify=verify, portable=portable).data
 
     def decompress(self, data: bytes) -> bytes:
         """Read what `compress` or `chainrule compress --run` wrote; a folder's files one after the other.
@@ -243,7 +264,9 @@ class Run:
         from chainrule.coding._container import read_container
 
         self._able("decompress")
-        return decompress_data(read_container(bytes_of(data), "data"), "data", self._task).data
+        container = read_container(bytes_of(data), "data")
+        with self._calling() as run:
+            return decompress_data(container, "data", run).data
 
     def inspect(self, data: Any = None, *, seed: int = 0, **options: Any) -> Report:
         """Look inside the model: gradients, memory, gates, attention, latent codes, as far as it has them.
@@ -260,11 +283,14 @@ class Run:
 
     def check(self, *, seed: int = 0) -> Any:
         """Check that `model`, the whole recipe, keeps the contract; see `chainrule.testing.check_model`."""
-        return self._able("check").check(seed=seed_of(seed))
+        self._able("check")
+        with self._calling() as run:
+            return run.check(seed=seed_of(seed))
 
     def report(self) -> Report:
         """Report on the training: learning curves, speed, samples, data. Notebooks show the page, `save` writes it."""
-        return self._task.report()
+        with self._calling(model=False) as run:
+            return cast(Report, run.report())
 
     @keyword_errors()
     def resume(
@@ -286,18 +312,19 @@ class Run:
         task, length = type(self._task), dict[str, Any](budget=budget, steps=steps, epochs=epochs)
         request = config_of(task, dict.fromkeys(task.SOURCES), self._task.config.model, options, **length)
         flags = flags_given(options, **length)
-        self._task = train_with(task, request, self.path, flags, resume=True, callbacks=callbacks)
-        self.__dict__.pop("model", None)
+        self._task.check_unchanged()
+        with self._lock:
+            self._task = train_with(task, request, self.path, flags, resume=True, callbacks=callbacks)
         return self
 
-    @keyword_errors()
     def export(self, to: Literal["hub", "onnx", "torch-export"], out: str | Path) -> None:
         """Write a new folder for other software: `to` is "hub", "onnx" or "torch-export"; see `chainrule export`."""
         from chainrule.interchange import export_run
 
         if not isinstance(to, str):
             raise ValueError(f"to: expected hub, onnx or torch-export, got a {type(to).__name__}")
-        export_run(self._task, to, path_of(out, "out"))
+        with self._calling() as run:
+            export_run(run, to, path_of(out, "out"))
 
     @keyword_errors()
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
@@ -311,11 +338,13 @@ class Run:
             FileExistsError: there is something already.
         """
         target = path_of(path, "path")
-        copy_run(self.path, target, overwrite=overwrite)
-        self._task = open_run(target)
-        if self._folder is not None:
-            self._folder.remove()
-            self._folder = None
+        with self._lock:
+            self._task.check_unchanged()
+            copy_run(self.path, target, overwrite=overwrite)
+            self._task = open_run(target)
+            if self._folder is not None:
+                self._folder.remove()
+                self._folder = None
 
     def options_of(self, capability: str) -> type | None:
         """Return the dataclass of a method's options; None if it has none."""
@@ -357,6 +386,24 @@ class Run:
             raise ValueError(f"{name}: a run of the task {self.task} cannot do this; {self._can}")
         return self._task
 
+    def _with_model(self) -> "Task[Any]":
+        """Return the task with its model, which is read once."""
+        with self._lock:
+            task = self._task
+            if task.loaded is None:
+                with _unchanged(task):
+                    loaded = task.load().eval()
+                task.loaded = loaded
+            return task
+
+    @contextmanager
+    def _calling(self, *, model: bool = True) -> Iterator[Any]:
+        """Give the task for one call, which reads one run alone; errors name keyword arguments."""
+        with keyword_errors():
+            task = self._with_model() if model else self._task
+            with _unchanged(task):
+                yield copy(task)  # calls note on it how the user named their data
+
     def _answer(
         self,
         name: str,
@@ -367,9 +414,9 @@ class Run:
         optional: bool = False,  # whether the verb reads data of its own where none are passed
         **settings: Any,
     ) -> Any:
-        run, kind = self._able(name), self.options_of(name)
+        kind = self.options_of(name)
         assert kind is not None
-        with keyword_errors(), inputs_of(self._task, answers=name == "evaluate") as inputs:
+        with self._calling() as run, inputs_of(run, answers=name == "evaluate") as inputs:
             options = dict(options)
             labels = {"labels": options.pop("labels", None)} if self.task in ("image", "classify-images") else {}
             path: str | list[str] | None = None
@@ -397,3 +444,13 @@ class Run:
         description = frames.load_description(self.path / FRAME)
         len(result)  # a temporary run may be gone later
         return result if description is None else frames.restore(description, result.cells())
+
+
+@contextmanager
+def _unchanged(task: "Task[Any]") -> Iterator[None]:
+    """Raise ChangedRunError where the files of a run change before the end, whatever else fails for that reason."""
+    task.check_unchanged()
+    try:
+        yield
+    finally:
+        task.check_unchanged()
