@@ -51,35 +51,30 @@ class Run:
     its own.
 
     Args:
-        task: the opened run of a task.
+        task: what the run learned, with its directory, config and vocabulary or schema; `run.task.name` is its name.
         folder: the temporary folder of the run, if it is in one.
     """
 
     def __init__(self, task: "Task[Any]", folder: TemporaryFolder | None = None):
-        self._task = task
+        self.task = task
         self._folder = folder
         self._lock = RLock()  # of reading the model, and of `resume` and `save`
 
     def __getstate__(self) -> dict[str, Any]:
-        self._task.check_unchanged()
+        self.task.check_unchanged()
         place = {"folder": self._folder} if self._folder is not None else {"path": self.path.resolve()}
-        return {"identity": self._task.identity, **place}
+        return {"identity": self.task.identity, **place}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         folder = state.get("folder")
         Run.__init__(self, open_run(state["path"] if folder is None else folder.path), folder)
-        if self._task.identity != state["identity"]:
+        if self.task.identity != state["identity"]:
             raise ChangedRunError(self.path)
 
     @property
     def path(self) -> Path:
         """The run directory."""
-        return self._task.path
-
-    @property
-    def task(self) -> str:
-        """Return the name of the task."""
-        return self._task.name
+        return self.task.path
 
     @property
     def model(self) -> "nn.Module":
@@ -94,12 +89,12 @@ class Run:
     @property
     def config(self) -> dict[str, Any]:
         """The content of config.json: data, model, options, training."""
-        return self._task.config.to_json(self.task)
+        return self.task.config.to_json(self.task.name)
 
     @property
     def history(self) -> Result:
         """The records of training and validation: step, nats per element, learning rate, gradient norm and others."""
-        return history_of(self._task.metrics())
+        return history_of(self.task.metrics())
 
     def sample(self, n: int | None = None, *, seed: int | None = None, device: str = "cpu", **options: Any) -> Any:
         """Draw from the model.
@@ -309,12 +304,12 @@ class Run:
             callbacks: see `fit`.
             **options: the few that may change, such as `patience` or `device`.
         """
-        task, length = type(self._task), dict[str, Any](budget=budget, steps=steps, epochs=epochs)
-        request = config_of(task, dict.fromkeys(task.SOURCES), self._task.config.model, options, **length)
+        task, length = type(self.task), dict[str, Any](budget=budget, steps=steps, epochs=epochs)
+        request = config_of(task, dict.fromkeys(task.SOURCES), self.task.config.model, options, **length)
         flags = flags_given(options, **length)
-        self._task.check_unchanged()
+        self.task.check_unchanged()
         with self._lock:
-            self._task = train_with(task, request, self.path, flags, resume=True, callbacks=callbacks)
+            self.task = train_with(task, request, self.path, flags, resume=True, callbacks=callbacks)
         return self
 
     def export(self, to: Literal["hub", "onnx", "torch-export"], out: str | Path) -> None:
@@ -339,9 +334,9 @@ class Run:
         """
         target = path_of(path, "path")
         with self._lock:
-            self._task.check_unchanged()
+            self.task.check_unchanged()
             copy_run(self.path, target, overwrite=overwrite)
-            self._task = open_run(target)
+            self.task = open_run(target)
             if self._folder is not None:
                 self._folder.remove()
                 self._folder = None
@@ -351,9 +346,9 @@ class Run:
         return getattr(self._able(capability), OPTIONS.get(METHODS[capability], ""), None)
 
     def __repr__(self) -> str:
-        best = self._task.held_out()
+        best = self.task.held_out()
         measured = "no validation yet" if best is None else f"{best.nats_per_element:.4f} {best.basis.per}"
-        return f"<Run {self.task}: {self._task.recipe}, held out {measured}, in {self.path}; {self._can}>"
+        return f"<Run {self.task.name}: {self.task.recipe}, held out {measured}, in {self.path}; {self._can}>"
 
     def __dir__(self) -> list[str]:
         unable = METHODS.keys() - self.capabilities
@@ -362,8 +357,8 @@ class Run:
     @property
     def capabilities(self) -> list[str]:
         """List the methods that this run's task and model support."""
-        lacking = self._task.lacking()
-        names = [name for name, own in METHODS.items() if hasattr(self._task, own) and own not in lacking]
+        lacking = self.task.lacking()
+        names = [name for name, own in METHODS.items() if hasattr(self.task, own) and own not in lacking]
         others = {*PREDICTIONS} - {self._verb()}
         return [name for name in names if name not in others]
 
@@ -372,24 +367,24 @@ class Run:
         return f"it can {', '.join(sorted([*self.capabilities, 'export', 'report', 'resume', 'save']))}"
 
     def _verb(self) -> str:
-        return self._task.verb or self.task
+        return self.task.verb or self.task.name
 
     def _predict(self, verb: str, data: Any, options: dict[str, Any]) -> Result:
         if self._verb() != verb:
-            raise ValueError(f"{verb}: a run of the task {self.task} cannot do this; {self._can}")
+            raise ValueError(f"{verb}: a run of the task {self.task.name} cannot do this; {self._can}")
         return self.predict(data, **options)
 
     def _able(self, name: str) -> Any:
         if not isinstance(name, str) or name not in METHODS:
             raise ValueError(f"{name!r:.80}: expected the name of a method that takes options: {', '.join(METHODS)}")
-        if not hasattr(self._task, METHODS[name]):
-            raise ValueError(f"{name}: a run of the task {self.task} cannot do this; {self._can}")
-        return self._task
+        if not hasattr(self.task, METHODS[name]):
+            raise ValueError(f"{name}: a run of the task {self.task.name} cannot do this; {self._can}")
+        return self.task
 
     def _with_model(self) -> "Task[Any]":
         """Return the task with its model, which is read once."""
         with self._lock:
-            task = self._task
+            task = self.task
             if task.loaded is None:
                 with _unchanged(task):
                     loaded = task.load().eval()
@@ -400,7 +395,7 @@ class Run:
     def _calling(self, *, model: bool = True) -> Iterator[Any]:
         """Give the task for one call, which reads one run alone; errors name keyword arguments."""
         with keyword_errors():
-            task = self._with_model() if model else self._task
+            task = self._with_model() if model else self.task
             with _unchanged(task):
                 yield copy(task)  # calls note on it how the user named their data
 
@@ -418,9 +413,9 @@ class Run:
         assert kind is not None
         with self._calling() as run, inputs_of(run, answers=name == "evaluate") as inputs:
             options = dict(options)
-            labels = {"labels": options.pop("labels", None)} if self.task in ("image", "classify-images") else {}
+            labels = {"labels": options.pop("labels", None)} if self.task.name in ("image", "classify-images") else {}
             path: str | list[str] | None = None
-            if texts and self.task == "text" and not isinstance(data, str | PathLike):
+            if texts and self.task.name == "text" and not isinstance(data, str | PathLike):
                 path = texts_of(data)
             elif data is not None or not optional:
                 path = inputs.path(data, **labels)

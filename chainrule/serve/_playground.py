@@ -143,7 +143,7 @@ def playground_router(state: ServerState) -> APIRouter:
             raise HTTPException(404, f"there is no run {body.run!r}")
         run = state.runs[body.run]
         if view_of(run, has_engine=body.run in state.engines) not in views:
-            raise HTTPException(400, f"a run of the task {run.task} cannot do this")
+            raise HTTPException(400, f"a run of the task {run.task.name} cannot do this")
         return run
 
     async def answer(function: Any, /, *arguments: Any) -> Any:
@@ -190,7 +190,7 @@ def playground_router(state: ServerState) -> APIRouter:
         run = run_of(body, "text")
         kind = texts.insides(run).get("kind")
         if kind is None:
-            raise HTTPException(400, f"a {run._task.config.model} has no gates or heads that can be shown")
+            raise HTTPException(400, f"a {run.task.config.model} has no gates or heads that can be shown")
         look = texts.gates_of if kind == "units" else texts.attention_of
         return await answer(look, run, body.symbols, body.layer, body.unit)
 
@@ -215,8 +215,8 @@ def playground_router(state: ServerState) -> APIRouter:
     @router.post("/playground/encode-text")
     async def encode_text(body: AnswerBody) -> Any:
         run = run_of(body, "latent")
-        if run.task != "text":
-            raise HTTPException(400, f"a run of the task {run.task} cannot do this")
+        if run.task.name != "text":
+            raise HTTPException(400, f"a run of the task {run.task.name} cannot do this")
         return await answer(latent.encode_text, run, body.text)
 
     @router.post("/playground/sound")
@@ -244,14 +244,14 @@ def playground_router(state: ServerState) -> APIRouter:
     @router.post("/playground/answer")
     async def answer_text(body: AnswerBody) -> Any:
         run = run_of(body, "tag", "classify", "translate")
-        if run.task == "translate":
+        if run.task.name == "translate":
             return await answer(answers.translate_text, run, body.text, body.beam)
-        return await answer(answers.tag_sentence if run.task == "tag" else answers.classify_text, run, body.text)
+        return await answer(answers.tag_sentence if run.task.name == "tag" else answers.classify_text, run, body.text)
 
     @router.post("/playground/answer-image")
     async def answer_image(body: ImageBody) -> Any:
         run = run_of(body, "classify-images", "caption")
-        look = answers.caption_image if run.task == "caption" else answers.classify_image
+        look = answers.caption_image if run.task.name == "caption" else answers.classify_image
         return await answer(look, run, bytes_of(body.image, "image"))
 
     @router.post("/playground/forecast")
@@ -266,18 +266,18 @@ def playground_router(state: ServerState) -> APIRouter:
 
 def view_of(run: Run, *, has_engine: bool) -> str:
     """Return the view of a run in the playground; empty if it has no view."""
-    if getattr(run._task, "has_code", False):
+    if getattr(run.task, "has_code", False):
         return "latent"
-    return "" if run.task == "music" or (run.task == "text" and not has_engine) else run.task
+    return "" if run.task.name == "music" or (run.task.name == "text" and not has_engine) else run.task.name
 
 
 def about(name: str, run: Run, has_engine: bool) -> dict[str, Any]:
     """Describe a run for the page: its view, the facts that the view needs, and its best figure."""
-    best, view = run._task.held_out(), view_of(run, has_engine=has_engine)
+    best, view = run.task.held_out(), view_of(run, has_engine=has_engine)
     return {
         "name": name,
-        "task": run.task,
-        "model": run._task.config.model,
+        "task": run.task.name,
+        "model": run.task.config.model,
         "best": "" if best is None else f"{best.nats_per_element:.4f} {best.basis.per}, held out",
         "view": view,
         "facts": _facts(view, run),
@@ -291,7 +291,7 @@ def _facts(view: str, run: Run) -> dict[str, Any]:
         case "image":
             return media.about_images(run)
         case "latent":
-            return (media.about_images(run) if run.task == "image" else {}) | latent.about_latent(run)
+            return (media.about_images(run) if run.task.name == "image" else {}) | latent.about_latent(run)
         case "sound":
             return media.about_sounds(run)
         case "table":

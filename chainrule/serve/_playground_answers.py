@@ -32,11 +32,11 @@ _LEAST_PAST = 60
 
 
 def _table(run: Run) -> TableTask:
-    return cast("TableTask", run._task)
+    return cast("TableTask", run.task)
 
 
 def _series(run: Run) -> ForecastTask:
-    return cast("ForecastTask", run._task)
+    return cast("ForecastTask", run.task)
 
 
 def about_table(run: Run) -> dict[str, Any]:
@@ -167,7 +167,7 @@ def translate_text(run: Run, text: str, beam: int) -> dict[str, Any]:
     lines = [" ".join(line.split()) for line in text.splitlines() if line.strip()]
     if not lines:
         return {"sentences": []}
-    translator = translator_of(cast(Any, run._task), None, "cpu")
+    translator = translator_of(cast(Any, run.task), None, "cpu")
     sentences = []
     for row in run.translate(lines, beam=beam):
         sentence = {"source": row["source"], "translation": row["translation"], "nats": row["nats"]}
@@ -185,7 +185,7 @@ def translate_text(run: Run, text: str, beam: int) -> dict[str, Any]:
 
 def read_upload(run: Run, content: bytes) -> Any:
     """Read an image file of any size and convert it like the run's images, (C, H, W) of 8 bits."""
-    channels, height, width = cast(Any, run._task).shape
+    channels, height, width = cast(Any, run.task).shape
     reading = Reading((height, width), "grey" if channels == 1 else "rgb")
     return reading.image(BytesIO(content), "the file")[0]
 

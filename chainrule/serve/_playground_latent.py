@@ -42,7 +42,7 @@ def _latent(run: Run) -> _Latent:
     from chainrule.diagnostics import active_units
 
     model: Any = run.model
-    task: Any = run._task
+    task: Any = run.task
     rows, lengths = task.coded_rows() if task.is_prepared() else (torch.empty(0), None)
     use = active_units(model, rows, lengths=lengths) if len(rows) > 1 else None
     codes = torch.empty(0, model.latent_size) if use is None else use.codes
@@ -74,12 +74,12 @@ def decode(run: Run, code: Sequence[float], seed: int) -> dict[str, Any]:
         distribution of each of its `columns`, and the first `rows`.
     """
     model: Any = run.model
-    task: Any = run._task
+    task: Any = run.task
     if len(code) != model.latent_size:
         raise ValueError(f"code: expected {model.latent_size} numbers, got {len(code)}")
     z = torch.tensor([code]).to(next(model.parameters()))
     generator = torch.Generator(device_of(model)).manual_seed(seed)
-    match run.task:
+    match run.task.name:
         case "image":
             with torch.no_grad():
                 drawn = model.from_codes(z, generator=generator)
@@ -94,10 +94,10 @@ def decode(run: Run, code: Sequence[float], seed: int) -> dict[str, Any]:
 def encode_example(run: Run, number: int) -> dict[str, Any]:
     """Return the code of a held-out row, and the row itself: an image, a `text`, or a `row`."""
     latent = _latent(run)
-    task: Any = run._task
+    task: Any = run.task
     check_number(number, len(latent.codes))
     own: dict[str, Any]
-    match run.task:
+    match run.task.name:
         case "image":
             own = example_image(run, number)
         case "text":

@@ -60,7 +60,7 @@ class Drawing:
 
 
 def _image_task(run: Run) -> ImageTask:
-    return cast("ImageTask", run._task)
+    return cast("ImageTask", run.task)
 
 
 def about_images(run: Run) -> dict[str, Any]:
@@ -179,7 +179,7 @@ class SoundRequest:
 
 
 def _sound_task(run: Run) -> SoundTask:
-    return cast("SoundTask", run._task)
+    return cast("SoundTask", run.task)
 
 
 def about_sounds(run: Run) -> dict[str, Any]:

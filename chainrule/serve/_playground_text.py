@@ -130,7 +130,7 @@ async def stream_text(
 
 async def read_text(engine: Engine, text: str) -> AsyncGenerator[dict[str, Any], None]:
     """Records of the symbols of a text as the model reads it; of a run on lines, each line from its own beginning."""
-    parts = ended_lines(text) if engine.run._task.data.reading == "lines" else [text]
+    parts = ended_lines(text) if engine.run.task.data.reading == "lines" else [text]
     for part in parts:
         request = Request(engine.encode(part), 0, alternatives=ALTERNATIVES, score_prompt=True)
         async with aclosing(engine.generate(request)) as stream:
@@ -154,12 +154,12 @@ def token_record(engine: Engine, token: Token) -> dict[str, Any]:
 
 def vocabulary_of(run: Run) -> Vocabulary:
     """Return the vocabulary of a run of texts."""
-    return cast("TextTask", run._task).vocabulary
+    return cast("TextTask", run.task).vocabulary
 
 
 def about_text(run: Run) -> dict[str, Any]:
     """Facts about a run of texts that the page needs."""
-    data = run._task.data
+    data = run.task.data
     return {"level": data.level, "reading": data.reading, "symbols": len(vocabulary_of(run)), "inside": insides(run)}
 
 

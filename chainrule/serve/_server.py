@@ -131,7 +131,7 @@ def serve_runs(runs: Mapping[str, Run], *, host: str, port: int, token: str | No
         app = create_app(runs, token=token, hosts=(host, socket.gethostname()), limits=limits)
         server = _Server(_config(app, limits))
         for name, run in runs.items():
-            print(f"{name} ({run.task}, {run.config['model']['name']}): {address}#{quote(name)}", flush=True)
+            print(f"{name} ({run.task.name}, {run.config['model']['name']}): {address}#{quote(name)}", flush=True)
         page = address if token is None else f"{address}#token={quote(token)}"
         if token is not None:
             print(f"The page asks for the token; with it: {page}")

@@ -24,7 +24,7 @@ class ServerState:
         self.engines = {
             name: Engine(run, limits)
             for name, run in self.runs.items()
-            if run.task == "text" and isinstance(run.model, AutoregressiveModel)
+            if run.task.name == "text" and isinstance(run.model, AutoregressiveModel)
         }
         self.waiting = 0
         self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()

@@ -61,7 +61,7 @@ def test_a_prompt_may_end_inside_a_symbol(kind, prompt, client, runs):
 
 def test_log_probabilities_after_half_a_symbol_are_conditional(client, runs):
     """Those of the ways to complete a prompt add up to one."""
-    vocabulary, found = runs("bpe")._task.vocabulary, {}
+    vocabulary, found = runs("bpe").task.vocabulary, {}
     covers = vocabulary.begin("the ca").covers
     for seed in range(60):
         body = {"model": "bpe", "prompt": "the ca", "max_tokens": 1, "logprobs": 0, "seed": seed, "temperature": 9.0}
