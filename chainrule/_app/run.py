@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
+from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from threading import RLock
@@ -76,7 +77,7 @@ class Run:
         """The run directory."""
         return self.task.path
 
-    @property
+    @cached_property
     def model(self) -> "nn.Module":
         """The trained module, with the weights of the best validation, in evaluation mode on the CPU.
 
@@ -310,6 +311,7 @@ class Run:
         self.task.check_unchanged()
         with self._lock:
             self.task = train_with(task, request, self.path, flags, resume=True, callbacks=callbacks)
+            vars(self).pop("model", None)
         return self
 
     def export(self, to: Literal["hub", "onnx", "torch-export"], out: str | Path) -> None:

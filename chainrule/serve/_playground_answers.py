@@ -5,10 +5,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import numpy as np
 import torch
+from fastapi import APIRouter, Request
+from pydantic import Field
 
 from chainrule._app.results import Result
 from chainrule._app.run import Run
@@ -22,6 +24,8 @@ from chainrule.data._images import Reading
 from chainrule.data._tables.cell import MISSING
 from chainrule.data._tables.prepare import PartialRow
 from chainrule.metrics import quantiles_of_samples
+from chainrule.serve._routes import bytes_of
+from chainrule.serve._views import Body, Count, Seed, Text, TextBody, Views
 
 _PARTICLES = 64  # of each completion where known columns come after unknown ones
 _SHOWN_CATEGORIES = 1000  # of a column, in the form
@@ -29,6 +33,89 @@ _BINS = 24
 _PAST = 4  # horizons of history in a chart
 _MOST_SERIES = 40  # that are drawn
 _LEAST_PAST = 60
+
+
+class RowBody(Body):
+    """Cells of a row; missing ones are left out, or empty."""
+
+    cells: dict[str, Annotated[str, Field(max_length=1 << 12)]] = Field(default_factory=dict)
+    n: Annotated[int, Field(ge=1, le=1000)] = 200
+    seed: Seed = 0
+
+
+class AnswerBody(TextBody):
+    """A text to answer."""
+
+    beam: Annotated[int, Field(ge=1, le=16)] = 4
+
+
+class ImageBody(Body):
+    """An image file to answer, in base64."""
+
+    image: Annotated[str, Field(max_length=1 << 23)]
+
+
+class SeriesBody(Body):
+    """A series to forecast: pasted, or the run's own rows."""
+
+    text: Text = ""
+    back: Count = 0
+    paths: Annotated[int, Field(ge=2, le=1000)] = 200
+    seed: Seed = 0
+
+
+def table_router(views: Views) -> APIRouter:
+    """Return the routes of runs of tables."""
+    router = APIRouter()
+
+    @router.post("/complete-row")
+    async def complete(body: RowBody, request: Request) -> Any:
+        return await views.answer(request, complete_row, views.run(body, "table"), body.cells, body.n, body.seed)
+
+    @router.post("/score-row")
+    async def score(body: RowBody, request: Request) -> Any:
+        return await views.answer(request, score_row, views.run(body, "table"), body.cells)
+
+    @router.post("/sample-row")
+    async def sample(body: RowBody, request: Request) -> Any:
+        return await views.answer(request, sample_row, views.run(body, "table"), body.seed)
+
+    return router
+
+
+def answer_router(views: Views) -> APIRouter:
+    """Return the routes of runs that tag, label, translate and caption."""
+    router = APIRouter()
+
+    @router.post("/answer")
+    async def answer_text(body: AnswerBody, request: Request) -> Any:
+        run = views.run(body, "tag", "classify", "translate")
+        if run.task.name == "translate":
+            return await views.answer(request, translate_text, run, body.text, body.beam)
+        look = tag_sentence if run.task.name == "tag" else classify_text
+        return await views.answer(request, look, run, body.text)
+
+    @router.post("/answer-image")
+    async def answer_image(body: ImageBody, request: Request) -> Any:
+        run = views.run(body, "classify-images", "caption")
+        look = caption_image if run.task.name == "caption" else classify_image
+        return await views.answer(request, look, run, bytes_of(body.image, "image"))
+
+    return router
+
+
+def forecast_router(views: Views) -> APIRouter:
+    """Return the route of runs of series."""
+    router = APIRouter()
+
+    @router.post("/forecast")
+    async def forecast(body: SeriesBody, request: Request) -> Any:
+        run = views.run(body, "forecast")
+        if body.text.strip():
+            return await views.answer(request, forecast_text, run, body.text, body.paths, body.seed)
+        return await views.answer(request, forecast_own, run, body.back, body.paths, body.seed)
+
+    return router
 
 
 def _table(run: Run) -> TableTask:

@@ -4,9 +4,11 @@ from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from fastapi import APIRouter, HTTPException, Request
+from pydantic import Field
 from torch import Tensor
 
 from chainrule._app.run import Run
@@ -16,11 +18,41 @@ from chainrule._app.tasks.text.codes import decoded_lines, text_of
 from chainrule._modes import device_of
 from chainrule.serve._playground_answers import summarised
 from chainrule.serve._playground_media import check_number, example_image
+from chainrule.serve._views import Body, NumberBody, Seed, TextBody, Views
 
 _SLIDERS = 12  # latent dimensions that can be moved
 _REACH = 3.0  # standard deviations of the prior
 _EXAMPLES = 64  # held-out rows to begin from
 _DRAWS = 200  # of a row
+
+
+class CodeBody(Body):
+    """A latent code."""
+
+    code: Annotated[list[Annotated[float, Field(allow_inf_nan=False)]], Field(max_length=1 << 10)]
+    seed: Seed = 0
+
+
+def latent_router(views: Views) -> APIRouter:
+    """Return the routes of runs with a latent code."""
+    router = APIRouter()
+
+    @router.post("/decode")
+    async def decode_code(body: CodeBody, request: Request) -> Any:
+        return await views.answer(request, decode, views.run(body, "latent"), body.code, body.seed)
+
+    @router.post("/encode-example")
+    async def encode_number(body: NumberBody, request: Request) -> Any:
+        return await views.answer(request, encode_example, views.run(body, "latent"), body.number)
+
+    @router.post("/encode-text")
+    async def encode_line(body: TextBody, request: Request) -> Any:
+        run = views.run(body, "latent")
+        if run.task.name != "text":
+            raise HTTPException(400, f"a run of the task {run.task.name} cannot do this")
+        return await views.answer(request, encode_text, run, body.text)
+
+    return router
 
 
 @dataclass(frozen=True)

@@ -150,11 +150,6 @@ def runs_router(state: ServerState) -> APIRouter:
         model = run.config["model"]
         return {"name": name, "task": run.task.name, "model": model["name"], "capabilities": list(bodies[name])}
 
-    def known(name: str) -> Run:
-        if name not in state.runs:
-            raise HTTPException(404, f"no run is called {name!r:.80}; there are: {', '.join(state.runs) or 'none'}")
-        return state.runs[name]
-
     @router.get("")
     async def runs() -> dict[str, Any]:
         limits = {item.name: getattr(state.limits, item.name) for item in fields(state.limits)}
@@ -162,12 +157,12 @@ def runs_router(state: ServerState) -> APIRouter:
 
     @router.get("/{name}")
     async def one_run(name: str) -> dict[str, Any]:
-        known(name)
+        state.run(name)
         return about(name) | {"requests": {verb: body.model_json_schema() for verb, body in bodies[name].items()}}
 
     @router.post("/{name}/{capability}", response_model=None)
     async def call(name: str, capability: str, request: Request) -> JSONResponse:
-        run = known(name)
+        run = state.run(name)
         if capability not in bodies[name]:
             can = ", ".join(bodies[name])
             raise HTTPException(

@@ -38,7 +38,7 @@ def test_a_line_for_each_run_and_an_end_in_good_order(runs, server):
         assert "the server stops" in events[-2]  # a stream is told, not cut
         assert events[-1] == "data: [DONE]"
         out, err = process.communicate(timeout=20)
-        assert (process.returncode, out, err) == (0, "Stopped.\n", "")
+        assert (process.returncode, out, err) == (0, "Stopped.\n", "loading default, words …\n")
 
 
 def test_sigterm_ends_the_server_too_and_tokens_are_told(runs, server):

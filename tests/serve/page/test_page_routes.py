@@ -63,8 +63,8 @@ def test_a_stream_ends_after_the_limit_of_seconds(runs: dict[str, Any], path: st
 
 def test_an_error_in_a_stream_is_answered_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     from chainrule.serve import Limits
-    from chainrule.serve._playground import lines as stream
     from chainrule.serve._state import ServerState
+    from chainrule.serve._views import Views
 
     state = ServerState({}, Limits())
 
@@ -73,7 +73,7 @@ def test_an_error_in_a_stream_is_answered_and_logged(caplog: pytest.LogCaptureFi
         raise RuntimeError("a secret of the machine")
 
     async def answered() -> list[Any]:
-        return [json.loads(line) async for line in stream(records(), state).body_iterator]
+        return [json.loads(line) async for line in Views(state).lines(records()).body_iterator]
 
     first, last = asyncio.run(answered())
     state.close()
@@ -225,7 +225,7 @@ def test_uploads_are_decoded_by_the_readers_of_images(runs: dict[str, Any]) -> N
 @pytest.mark.parametrize(
     ("path", "body", "message"),
     [
-        ("text", {"run": "none"}, "there is no run"),
+        ("text", {"run": "none"}, "no run is called"),
         ("text", {"run": "images"}, "cannot do this"),
         ("text", {"run": "lstm", "prompt": "日"}, "never saw"),
         ("text", {"run": "lstm", "symbols": [10**6]}, "symbols"),
