@@ -138,7 +138,7 @@ def test_origins_that_are_no_addresses_are_refused(origin, app, ask):
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/healthz", "/runs", "/runs/default", "/v1/models", "/metrics", "/static/app.js"]
+    "path", ["/", "/healthz", "/runs", "/runs/default", "/v1/models", "/metrics", "/app.js"]
 )
 def test_head_is_answered_as_get_without_a_body(path, app, ask):
     served = app()
