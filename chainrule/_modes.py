@@ -13,7 +13,8 @@ from torch.overrides import TorchFunctionMode
 
 def device_of(module: nn.Module) -> torch.device:
     """Return the device of a module's parameters, or of its buffers where it has none; else the processor."""
-    return next(chain(module.parameters(), module.buffers()), torch.empty(0, device="cpu")).device
+    part = next(chain(module.parameters(), module.buffers()), None)
+    return torch.device("cpu") if part is None else part.device
 
 
 def check_gradients_work() -> None:

@@ -5,6 +5,7 @@ import pickle
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event, Thread
+from time import sleep
 
 import pytest
 import torch
@@ -12,6 +13,8 @@ import torch
 import chainrule
 from chainrule._app.tasks.run_directory import ChangedRunError
 from chainrule.models import RecurrentLM
+from chainrule.state import map_state
+from chainrule.testing import check_model
 
 TINY = {"hidden_size": 8, "steps": 1, "threads": 1, "precision": "float32"}
 ROSES = "roses are red\nviolets are blue\n" * 40
@@ -70,14 +73,53 @@ def test_loading_disturbs_nothing_in_other_threads(table):
                 )
             )
             torch.set_rng_state(expected)
+            sleep(0.001)
 
     watcher = Thread(target=watch)
     watcher.start()
-    for _ in range(5):
-        chainrule.load(table).score(ROWS[:2])
-    ended.set()
-    watcher.join()
+    try:
+        for _ in range(5):
+            chainrule.load(table).score(ROWS[:2])
+    finally:
+        ended.set()
+        watcher.join()
     assert seen <= {(True, torch.float32, 1)}
+
+
+def test_a_check_changes_no_setting_of_other_threads():
+    """It set the default dtype of the process to float64, so that other threads drew and scored in it."""
+    ended, seen = Event(), set()
+
+    def watch():
+        while not ended.is_set():
+            with pytest.raises(ValueError, match="Expected parameter scale"):
+                torch.distributions.Normal(0.0, -1.0)
+            seen.add((torch.get_default_dtype(), torch.zeros(1).dtype, torch.get_num_threads()))
+            sleep(0.001)
+
+    with ThreadPoolExecutor(1) as pool:
+        threads = pool.submit(torch.get_num_threads).result()
+        watching = pool.submit(watch)
+        try:
+            report = check_model(Careless(), torch.randint(3, (4, 6)))
+        finally:
+            ended.set()
+        watching.result()
+    assert report.ok, report
+    assert seen == {(torch.float32, torch.float32, threads)}
+
+
+class Careless(RecurrentLM):
+    """Makes tensors of the default dtype: real numbers of integers, and states without a dtype."""
+
+    def __init__(self):
+        super().__init__(vocab_size=3, hidden_size=4, cell="rnn")
+
+    def initial_state(self, batch_size, context=None):
+        state = super().initial_state(batch_size, context)
+        return map_state(
+            lambda leaf: torch.zeros(leaf.shape) + torch.tensor([1, 2, 3])[0] / 3 - torch.full((), 1 / 3), state
+        )
 
 
 def test_a_seed_gives_the_same_samples_in_all_threads(table):

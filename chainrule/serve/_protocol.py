@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ _HEALTH = "/healthz"
 _SPARE = 16  # connections beyond the limit, which are told so, or that all is well
 _LEAST_DESCRIPTORS = 32
 _QUIET, _PROBE = 0.3, 0.2  # seconds before the first probe of a half-closed connection, and between two
+_numbers = count()  # of connections, in the order in which they are made
 _STILL_HERE = b"HTTP/1.1 102 Processing\r\n\r\n"
 
 
@@ -57,7 +59,7 @@ class Protocol(H11Protocol):
         super().__init__(*args, **options)
         self._most, self._head_seconds = connections, head_seconds
         self._timer: asyncio.TimerHandle | None = None
-        self._half_closed = False
+        self._half_closed, self.number = False, next(_numbers)
         self._served, self.app = self.app, self._limited
 
     async def _limited(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -68,9 +70,11 @@ class Protocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as H11Protocol narrows it
         super().connection_made(transport)
-        open_now = [other for other in self.connections if not other.transport.is_closing()]
+        protocols = (other for other in self.connections if isinstance(other, Protocol))
+        open_now = [other for other in protocols if not other.transport.is_closing()]
         if len(open_now) > self._most + _SPARE:
-            next((other for other in open_now if other is not self and other.is_idle), self).transport.abort()
+            idle = (other for other in open_now if other is not self and other.is_idle)
+            min(idle, key=lambda other: other.number, default=self).transport.abort()  # the one that idles longest
         self._wait_for_head()
 
     @property
