@@ -20,7 +20,7 @@ APPLICATION = {
     "diagnostics._attention_maps", "diagnostics._backpropagation", "diagnostics._verdict", "diagnostics._hidden_units",
     "diagnostics._mixer_views", "diagnostics._panels", "diagnostics._parts",
     "heads._categorical", "layers._image_encoder", "layers._word_forms",
-    "metrics._tagging", "metrics._forecasting", "models._model_mean", "serve._server",
+    "metrics._tagging", "metrics._forecasting", "models._model_mean", "serve._listening", "serve._server",
     "training._checkpoint", "training._computation", "training._dynamic_evaluation",
     "training._evaluate", "training._optimiser", "training._parallel",
     "training._callbacks", "training._metrics", "training._speed", "training._validation",
