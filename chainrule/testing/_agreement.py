@@ -25,11 +25,7 @@ def probe_values(distribution: Distribution, x: Tensor) -> Tensor:
     """Return a few elements of the support, (K, *element shape)."""
     support = finite_support(distribution)
     if support is not None and support.shape[1:] == x.shape[2:]:
-        spread = (
-            torch.linspace(0, len(support) - 1, min(PROBES, len(support)), dtype=torch.float64, device="cpu")
-            .round()
-            .long()
-        )
+        spread = evenly(len(support), min(PROBES, len(support)))
         return support[spread.to(support.device)].to(x)
     drawn = distribution.sample().to(x)
     # If positions have different supports, as the columns of a table, take an element of each.
@@ -134,6 +130,11 @@ def _vectors(distribution: distributions.Independent) -> Tensor | None:
         return None
     combinations = torch.tensor(list(product(range(len(entry)), repeat=entries)), device=entry.device)
     return entry[combinations].reshape(-1, *distribution.event_shape)
+
+
+def evenly(length: int, count: int) -> Tensor:
+    """Return `count` indices of `length` places, evenly spread from the first to the last, on the CPU."""
+    return torch.linspace(0, length - 1, count, dtype=torch.float64, device="cpu").round().long()
 
 
 def integral(density: Callable[[Tensor], Tensor], low: float, high: float, hints: Tensor) -> tuple[float, float]:
