@@ -302,7 +302,7 @@ def served(names: list[str]) -> Iterator[tuple[int, Path]]:
                 yield int(first.rsplit(":", 1)[1].partition("/")[0]), log
             finally:
                 process.terminate()
-                process.wait()
+                process.communicate()
 
 
 def unwell(port: int, log: Path) -> str | None:
