@@ -160,6 +160,6 @@ def test_continue_starts_a_run_and_goes_on_with_it(ok, refused, tmp_path):
     data, *flags = WRITERS["table"](tmp_path)
     command = ("train", data, *flags, "--hidden-size", 4, "--steps", 2, "--out", tmp_path / "run", "--continue")
     ok(*command)
-    assert "Nothing to do: the run has finished its 2 steps" in ok(*command).err
+    assert "Nothing to do: the run has finished its 2 steps" in ok(*command).out
     for other in ("--resume", "--overwrite"):
         assert "give only one" in refused(*command, other)
