@@ -77,6 +77,18 @@ class TableLayout:
         """(B, n) outputs for a column as the distribution of its values."""
         return TableColumn(self.singles[index], outputs)
 
+    def part(self, which: Sequence[int]) -> "TableLayout":
+        """Return the layout of some of the columns alone."""
+        return TableLayout([self.columns[index] for index in which], self.components)
+
+    def places_in(self, whole: "TableLayout", which: Sequence[int]) -> Tensor:
+        """(n,) where the outputs of this layout are among the outputs of another one, of which it is a `part`."""
+        places = torch.empty(len(self._output_columns), dtype=torch.long, device="cpu")
+        for index, column in enumerate(which):
+            outputs = whole.outputs[column]
+            places[self.outputs[index]] = torch.arange(outputs.start, outputs.stop, device="cpu")
+        return places
+
     def coded_with(self, decimals: Sequence[int | None]) -> "TableLayout":
         """Return a copy that can code columns of real numbers with `decimals` digits after the point."""
         columns = [replace(column, decimals=digits) for column, digits in zip(self.columns, decimals, strict=True)]
