@@ -310,8 +310,11 @@ def _stacked(parts: Sequence[Conditional], order: Tensor | None = None) -> Condi
         return values, weights, discrete, part.missing, part.log_evidence, part.error, part.effective
 
     joined = [torch.cat(each) for each in zip(*map(wider, parts), strict=True)]
-    *rows, effective = joined if order is None else [each[order] for each in joined]
-    return Conditional(*rows, max(part.draws for part in parts), effective)
+    rows = joined if order is None else [each[order] for each in joined]
+    values, weights, discrete, missing, evidence, error, effective = rows
+    return Conditional(
+        values, weights, discrete, missing, evidence, error, max(part.draws for part in parts), effective
+    )
 
 
 def _exact(model: TableMADE, x: Tensor, column: int, counted: Tensor, tolerance: float) -> _Points:

@@ -8,6 +8,7 @@ from torch import Tensor
 from chainrule._modes import wide
 from chainrule.heads._table_column import FARTHEST, TableColumn
 from chainrule.kernels._transforms import may_prepare
+from chainrule.layers._masked_linear import MaskedLinear
 
 if TYPE_CHECKING:
     from chainrule.models._table_made import TableMADE
@@ -70,6 +71,8 @@ class TableCandidates:
         below, reads = features, torch.zeros(features.shape[1], dtype=torch.bool, device=features.device)
         self._first: Tensor | None = None
         for layer, units, degrees in zip(model.hidden, activations, model.degrees[1:], strict=True):
+            assert isinstance(layer, MaskedLinear)
+            assert layer.bias is not None
             own = degrees.to(features.device) >= degree
             weight = (layer.weight * layer.mask)[own]
             fixed = torch.addmm(layer.bias[own], below[:, ~reads], weight[:, ~reads].t())

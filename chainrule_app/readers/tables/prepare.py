@@ -44,6 +44,7 @@ class PartialRow:
     cells: list[str | None]
     numbers: list[float]  # (D,) of the cells of the kept columns; 0 where one is unknown
     known: list[bool]  # (D,) which of these are known
+    line: int = 0  # of the file
 
     def filled(self, drawn: Sequence[str]) -> list[str]:
         """Return the known cells as in the file, and the others from the drawn cells of the kept columns."""
@@ -187,7 +188,7 @@ class TableSchema(Record):
                     numbers.append(0.0 if drawn else column.encode(cell))
                 except ValueError as error:
                     raise ValueError(f"{file.path} line {line}, {error}") from None
-            yield PartialRow(cells, numbers, is_known)
+            yield PartialRow(cells, numbers, is_known, line)
 
     def to_json(self) -> dict[str, Any]:
         return super().to_json() | {"columns": [column.to_json() for column in self.columns]}

@@ -1,0 +1,455 @@
+"""Predict any cells of a table from the others, and fill in the gaps of a table."""
+
+import csv
+import sys
+from collections.abc import Iterator, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import partial
+from math import inf
+from pathlib import Path
+from secrets import randbelow
+from textwrap import shorten
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from chainrule._blocks import in_blocks
+from chainrule_app.heavy import modes, torch
+from chainrule_app.results import Column, Result
+from chainrule_app.tasks.config import MOST_SEED, CheckedOptions, within
+from chainrule_app.tasks.display import Switch, counted, progress_bars
+
+if TYPE_CHECKING:
+    from torch import Generator, Tensor
+
+    from chainrule.decoding import Conditional
+    from chainrule.models import TableMADE
+    from chainrule_app.readers.tables.column_schema import ColumnSchema
+    from chainrule_app.readers.tables.prepare import PartialRow, TableSchema
+    from chainrule_app.tasks.table.task import TableTask
+
+_ROWS = 1024  # read together, and grouped by their gaps
+_TOGETHER = 1 << 14  # particles
+_LEVELS = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)  # quantiles in JSON
+_FEW = 5  # effective draws below which a prediction is uncertain
+TOLERANCE = 1e-4  # of integrals, as a share
+Kind = Literal["mean", "mode", "median", "draw"]
+
+
+@dataclass(frozen=True)
+class CellOptions(CheckedOptions):
+    """Options of both verbs."""
+
+    particles: int = within(256, 1, 1 << 18)
+    """Weighted draws of the other gaps of a row, where these come before known columns."""
+    draws: int = within(32, 1, 1 << 14)
+    """Draws chosen among these, over whose exact distributions each prediction is a mean."""
+    allow_missing: Switch = False
+    """Let a cell be missing again, as in training; otherwise every prediction is of a value."""
+    seed: int | None = within(None, 0, MOST_SEED)
+    """The same seed gives the same draws; random by default."""
+
+
+@dataclass(frozen=True)
+class TablePrediction(CellOptions):
+    """Predict any cells of a table from all other cells of their rows.
+
+    For each empty cell, or each cell of the named columns: the value, an interval, the probability of the value, and
+    whether it is exact or a mean over draws. The value is the mean of a number, the median of a date, and the most
+    probable category. A model of the whole row answers every such question; it needs no training for one.
+
+    Args:
+        file: A table; columns that are left out are predicted too.
+        json: Print one JSON object per cell, with the mean, median and mode, and the probability of each category or
+            quantiles.
+    """
+
+    columns: Annotated[str, Parameter(name=["--columns", "--column"])] = ""
+    """Columns to predict in every row, NAME,..., from those that are not named; by default every empty cell."""
+    interval: float = within(0.8, 0.01, 0.999)
+    """Probability of the interval between low and high."""
+
+
+@dataclass(frozen=True)
+class TableFilling(CellOptions):
+    """Fill in the gaps of a table: every empty cell and missing column, given the other cells of its row.
+
+    Known cells are written as they are. Each gap gets its own mean, most probable value or median given all known
+    cells; `--with draw` draws the gaps of a row together, for multiple imputation.
+
+    Args:
+        file: A table with empty cells.
+        out: A CSV file (.csv.gz compresses it) or a Parquet file; standard output by default.
+    """
+
+    values: Annotated[Kind, Parameter(name="--with")] = "mean"
+    """What a gap gets: the mean (of a number; the median of a date), the most probable value (mode), the median, or a
+    draw. Categories get the most probable one, except with draw."""
+    n: Annotated[int, Parameter(name=["-n", "--number"])] = within(1, 1, 1 << 20)
+    """Copies of each row; with --with draw."""
+
+
+@dataclass(frozen=True)
+class PredictedCell:
+    """What the model says of one cell, as texts of cells where it names values."""
+
+    line: int
+    column: "ColumnSchema"
+    mean: str
+    median: str
+    mode: str
+    low: str
+    high: str
+    probability: float | None  # of the category `mode`
+    missing: float  # probability that the cell is missing
+    shares: dict[str, Any]  # of categories, the most probable first, or quantiles by level
+    draws: int
+    effective: float
+
+    @property
+    def value(self) -> str:
+        return self.chosen("mean")
+
+    def chosen(self, kind: Kind) -> str:
+        """Return the cell of a kind; empty where the cell is more likely missing."""
+        if self.missing > 0.5:
+            return ""
+        if self.column.kind == "categorical":
+            return self.mode
+        if self.column.kind == "date" and kind == "mean":
+            return self.median
+        return {"mean": self.mean, "mode": self.mode, "median": self.median}[kind]
+
+    @property
+    def how(self) -> str:
+        return "exact" if not self.draws else f"{counted(self.draws, 'draw')}, {self.effective:.0f} effective"
+
+
+def predict_cells(run: "TableTask", data: list[str], options: TablePrediction, *, device: str) -> Result:
+    refuse_code(run)
+    names = columns_of(run.schema, options.columns)
+    predictor = Predictor(run, options, device, options.interval)
+    columns = [
+        Column("line"),
+        Column("column"),
+        *([Column("actual")] if names else []),
+        Column("value"),
+        Column("low"),
+        Column("high"),
+        Column("probability", 3),
+        Column("how"),
+        *(Column(name, shown=False) for name in ("mean", "median", "mode", "missing", "shares", "draws", "effective")),
+    ]
+    rows = (_row(cell, [actual] if names else []) for cell, actual in predictor.predict(data[0], names))
+    about = {"seed": predictor.seed, "interval": options.interval}
+    return Result(columns, rows, notes=predictor.notes, main="value", about=about)
+
+
+def _row(cell: PredictedCell, actual: Sequence[str | None]) -> list[Any]:
+    parsed = cell.column.parsed
+    low, high, mean, median, mode = map(parsed, (cell.low, cell.high, cell.mean, cell.median, cell.mode))
+    given = [parsed(text or "") for text in actual]
+    effective = cell.effective if cell.draws else None
+    return [
+        cell.line, cell.column.name, *given, parsed(cell.value), low, high, cell.probability, cell.how,
+        mean, median, mode, cell.missing, cell.shares, cell.draws, effective,
+    ]  # fmt: skip
+
+
+def fill_table(run: "TableTask", file: str, options: TableFilling, *, device: str) -> Result:
+    refuse_code(run)
+    if options.n > 1 and options.values != "draw":
+        raise ValueError("-n requires --with draw: the others give equal copies")
+    columns, _ = run.schema.partial(file)
+    named = [Column(column.name, parse=column.parsed) for column in columns]
+    predictor = Predictor(run, options, device, 0.8)
+    filled: list[PredictedCell] = []
+    rows = (
+        predictor.drawn(file, options.n) if options.values == "draw" else predictor.filled(file, options.values, filled)
+    )
+
+    def cells() -> Result:
+        names = [Column(name) for name in ("line", "column", "value", "low", "high", "probability")]
+        others = [Column(name) for name in ("missing", "shares", "how")]
+        listed = (
+            [one.line, one.column.name, one.chosen(options.values), one.low, one.high, one.probability, one.missing,
+             one.shares, one.how]
+            for one in filled
+        )  # fmt: skip
+        return Result([*names, *others], listed)
+
+    form: Literal["csv", "cells"] = "csv" if run.schema.header else "cells"
+    about = {"seed": predictor.seed} if options.values == "draw" else {}
+    views = {} if options.values == "draw" else {"cell": cells}
+    return Result(named, rows, about=about, notes=predictor.notes, form=form, framed=True, views=views)
+
+
+def refuse_code(run: "TableTask") -> None:
+    if run.has_code:
+        raise ValueError("a vae draws whole rows from a code: train --model made to predict or fill in cells")
+
+
+def columns_of(schema: "TableSchema", text: str) -> list[int]:
+    """Parse the names of columns, separated by commas."""
+    names = [column.name for column in schema.kept]
+    try:
+        asked = [name.strip() for name in next(csv.reader([text]), [])]
+    except csv.Error:
+        raise ValueError(f"--columns: expected NAME,... in one line, got {text!r:.60}") from None
+    for name in asked:
+        if name not in names:
+            listed = shorten(", ".join(names), 100, placeholder=" …")
+            raise ValueError(f"--columns: expected NAME,... of {listed}, got {name!r:.60}")
+    return [names.index(name) for name in dict.fromkeys(asked)]
+
+
+class Predictor:
+    """The model of a run, and what it says of the gaps of rows."""
+
+    def __init__(self, run: "TableTask", options: CellOptions, device: str, interval: float):
+        self.seed = randbelow(1 << 31) if options.seed is None else options.seed
+        self._run, self._schema, self._options = run, run.schema, options
+        self._model = run.model(device)
+        self._generator = torch.Generator(modes.device_of(self._model)).manual_seed(self.seed)
+        self._interval = interval
+        self._exact = self._averaged = self._uncertain = 0
+        self._fewest = inf
+        self._empty = empty_columns(self._schema)
+        self._left: dict[str, int] = {}  # cells that stay empty, by column
+
+    def predict(self, file: str, names: Sequence[int]) -> Iterator[tuple[PredictedCell, str | None]]:
+        """Yield the predictions of the gaps of a file, or of some columns, each with the cell as it is in the file."""
+        columns, rows = self._schema.partial(file)
+        places = {column.name: place for place, column in enumerate(columns)}
+        for block in self._blocks(file, rows):
+            for row, cells in zip(block, self._of_block(block, names), strict=True):
+                yield from ((cell, row.cells[places[cell.column.name]]) for cell in cells)
+
+    def filled(self, file: str, kind: Kind, filled: list[PredictedCell]) -> Iterator[list[str]]:
+        """Yield the rows of a file with their gaps filled; adds the predictions to `filled`."""
+        _, rows = self._schema.partial(file)
+        for block in self._blocks(file, rows):
+            for row, cells in zip(block, self._of_block(block, []), strict=True):
+                filled += cells
+                texts = {cell.column.name: cell.chosen(kind) for cell in cells}
+                yield row.filled([texts.get(column.name, "") for column in self._schema.kept])
+
+    def drawn(self, file: str, n: int) -> Iterator[list[str]]:
+        """Yield the rows of a file n times each, with their gaps drawn together."""
+        _, rows = self._schema.partial(file)
+        together = max(1, _TOGETHER // self._options.particles)
+        for block in self._blocks(file, rows):
+            repeated = [row for row in block for _ in range(n)]
+            found: dict[int, list[str]] = {}
+            for known, places in _by_gaps(repeated).items():
+                self._leave([index for index, is_known in enumerate(known) if not is_known], len(places))
+                for part in in_blocks(iter(places), together):
+                    same = [repeated[place] for place in part]
+                    cells, effective = complete_block(
+                        self._model, self._schema, same, self._options.particles, self._generator,
+                        missing=self._options.allow_missing, other=False,
+                    )  # fmt: skip
+                    self._count(known.count(False), effective or [inf] * len(same))
+                    found |= dict(zip(part, cells, strict=True))
+            yield from (found[place] for place in range(len(repeated)))
+
+    def notes(self) -> Iterator[str]:
+        """Say how the cells were predicted, and what to do about uncertain ones."""
+        cells = self._exact + self._averaged
+        if cells:
+            how = f"{counted(cells, 'cell')}: {self._exact:,} exact"
+            if self._averaged:
+                how += f", {self._averaged:,} by draws, at least {self._fewest:.1f} effective ones"
+            yield how
+        if self._uncertain:
+            yield (
+                f"{counted(self._uncertain, 'cell')} rest on fewer than {_FEW} effective draws: the known cells of "
+                "these rows are improbable together; more --particles may help"
+            )
+        for name, number in self._left.items():
+            yield f"column {name}: no value in training, {counted(number, 'cell')} stay empty"
+
+    def _blocks(self, file: str, rows: "Iterator[PartialRow]") -> "Iterator[list[PartialRow]]":
+        with progress_bars() as begin:
+            advance = begin(row_count(file), "rows")
+            for block in in_blocks(rows, _ROWS):
+                yield block
+                advance(len(block))
+
+    def _of_block(self, block: "Sequence[PartialRow]", names: Sequence[int]) -> list[list[PredictedCell]]:
+        found: list[list[PredictedCell]] = [[] for _ in block]
+        for known, places in _by_gaps(block).items():
+            asked = list(names) or [index for index, is_known in enumerate(known) if not is_known]
+            self._leave(asked, len(places))
+            targets = [index for index in asked if index not in self._empty]
+            if targets:
+                rows = self._of_rows([block[place] for place in places], known, targets)
+                for place, cells in zip(places, rows, strict=True):
+                    found[place] = cells
+        return found
+
+    def _leave(self, columns: Sequence[int], rows: int) -> None:
+        """Count the cells of columns of which training had no value."""
+        for index in self._empty.intersection(columns):
+            name = self._schema.kept[index].name
+            self._left[name] = self._left.get(name, 0) + rows
+
+    def _of_rows(
+        self, rows: "Sequence[PartialRow]", known: Sequence[bool], targets: Sequence[int]
+    ) -> list[list[PredictedCell]]:
+        """Predict some columns of rows that have gaps in the same columns."""
+        from chainrule.decoding import conditional
+
+        gaps = [not is_known or index in targets for index, is_known in enumerate(known)]
+        options = self._options
+        found = conditional(
+            restricted(self._model, self._schema, gaps, missing=options.allow_missing, other=True),
+            torch.tensor([row.numbers for row in rows], dtype=torch.float64),
+            targets,
+            ~torch.tensor([gaps] * len(rows)),
+            particles=options.particles,
+            draws=options.draws,
+            tolerance=TOLERANCE,
+            generator=self._generator,
+        )
+        for one in found:
+            self._count(1, one.effective.tolist())
+        lines = [row.line for row in rows]
+        columns = [self._schema.kept[index] for index in targets]
+        cells = [predicted(column, one, lines, self._interval) for column, one in zip(columns, found, strict=True)]
+        return [list(of_row) for of_row in zip(*cells, strict=True)]
+
+    def _count(self, cells: int, effective: Sequence[float]) -> None:
+        """Count the cells of rows, by the effective draws that each row rests on; infinite ones are exact."""
+        for number in effective:
+            self._exact += cells * (number == inf)
+            self._averaged += cells * (number != inf)
+            self._uncertain += cells * (number < _FEW)
+            self._fewest = min(self._fewest, number)
+
+
+def _by_gaps(block: "Sequence[PartialRow]") -> dict[tuple[bool, ...], list[int]]:
+    """Group the places of rows by the columns that they know."""
+    groups: dict[tuple[bool, ...], list[int]] = {}
+    for place, row in enumerate(block):
+        groups.setdefault(tuple(row.known), []).append(place)
+    return groups
+
+
+def row_count(file: str) -> int | None:
+    """Count the lines of a plain file where a progress bar shows them."""
+    path = Path(file)
+    if not sys.stderr.isatty() or path.suffix.lower() not in (".csv", ".tsv", ".txt") or not path.is_file():
+        return None
+    with path.open("rb") as lines:
+        return sum(part.count(b"\n") for part in iter(partial(lines.read, 1 << 20), b""))
+
+
+def empty_columns(schema: "TableSchema") -> set[int]:
+    """Return the columns of which training had no value."""
+    return {
+        index
+        for index, column in enumerate(schema.kept)
+        if column.kind == "categorical" and not {*column.categories} - {"", "<other>"}
+    }
+
+
+def restricted(
+    trained: "TableMADE", schema: "TableSchema", gaps: Sequence[bool], *, missing: bool, other: bool
+) -> "TableMADE":
+    """Return a copy of a model in which the gaps hold nothing that training lacked.
+
+    Args:
+        trained: the model.
+        schema: its columns.
+        gaps: (D,) columns of gaps; the others keep their distributions.
+        missing: whether a gap may hold a missing value.
+        other: whether a gap may hold any rare category, `<other>`.
+    """
+    model = deepcopy(trained)
+    lists = [schema.unseen()]
+    if not missing:
+        lists.append([column.missing_symbol() for column in schema.kept])
+    if not other:
+        lists.append([column.other_symbol() for column in schema.kept])
+    empty = empty_columns(schema)
+    for symbols in lists:
+        possible = zip(symbols, gaps, range(len(symbols)), strict=True)
+        model.exclude([symbol if gap and index not in empty else None for symbol, gap, index in possible])
+    return model
+
+
+def complete_block(
+    trained: "TableMADE",
+    schema: "TableSchema",
+    block: "Sequence[PartialRow]",
+    particles: int,
+    generator: "Generator",
+    *,
+    missing: bool,
+    other: bool,
+) -> tuple[list[list[str]], list[float] | None]:
+    """Draw the gaps of rows that know the same columns; also return each row's effective draws, None if exact."""
+    from chainrule.decoding import complete
+
+    known = block[0].known
+    model = restricted(trained, schema, [not is_known for is_known in known], missing=missing, other=other)
+    x = model.to_sequence(torch.tensor([row.numbers for row in block], dtype=torch.float64))
+    places = model.to_sequence(torch.tensor([row.known for row in block]))
+    exact = bool((places == places.cummin(1).values).all())  # everything known comes first
+    completion = complete(model, x, places, particles=1 if exact else particles, generator=generator)
+    drawn = schema.decode(model.from_sequence(completion.x).cpu().numpy())
+    cells = [row.filled(own) for row, own in zip(block, drawn, strict=True)]
+    return cells, None if exact else completion.effective_particles.tolist()
+
+
+def predicted(
+    column: "ColumnSchema", found: "Conditional", lines: Sequence[int], interval: float
+) -> Iterator[PredictedCell]:
+    """Yield the prediction of a column in each row."""
+    more = (found.draws, found.effective.tolist())
+    if column.kind == "categorical":
+        yield from _categories(column, found, lines, *more)
+        return
+    tail = (1 - interval) / 2
+    numbers = [found.mean, found.mode, *(found.quantile(level) for level in (0.5, tail, 1 - tail, *_LEVELS))]
+    listed = [part.tolist() for part in numbers]
+    for index, (line, missing) in enumerate(zip(lines, found.missing.tolist(), strict=True)):
+        mean, mode, median, low, high, *levels = (number_cell(column, part[index]) for part in listed)
+        shares = {f"{level:g}": column.parsed(cell) for level, cell in zip(_LEVELS, levels, strict=True)}
+        effective = more[1][index]
+        draws = 0 if effective == inf else found.draws
+        yield PredictedCell(line, column, mean, median, mode, low, high, None, missing, shares, draws, effective)
+
+
+def number_cell(column: "ColumnSchema", number: float) -> str:
+    """Return a number as a cell of its column: whole where its numbers are."""
+    return column.decode(float(round(number)) if column.kind != "real" else number)
+
+
+def _categories(
+    column: "ColumnSchema", found: "Conditional", lines: Sequence[int], draws: int, effective: list[float]
+) -> Iterator[PredictedCell]:
+    names = column.categories
+    shares = category_shares(found, len(names))
+    missing = shares[:, names.index("")].tolist() if "" in names else [0.0] * len(lines)
+    named = shares.clone()
+    for index, name in enumerate(names):
+        if name in ("", "<other>"):
+            named[:, index] = -1  # a gap is filled with a category that there is
+    best = named.argmax(1).tolist()
+    for index, (line, row) in enumerate(zip(lines, shares.tolist(), strict=True)):
+        mode = names[best[index]]
+        order = sorted(range(len(names)), key=lambda code: -row[code])
+        listed = {names[code]: row[code] for code in order if names[code] or row[code] > 0}
+        own = 0 if effective[index] == inf else draws
+        yield PredictedCell(
+            line, column, mode, mode, mode, "", "", row[best[index]], missing[index], listed, own, effective[index]
+        )  # fmt: skip
+
+
+def category_shares(found: "Conditional", categories: int) -> "Tensor":
+    """Return the probability of each category, (B, K)."""
+    shares = torch.zeros(len(found.values), categories, dtype=found.weights.dtype, device=found.weights.device)
+    return shares.scatter_add_(1, found.values.long(), found.weights).cpu()
