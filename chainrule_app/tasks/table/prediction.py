@@ -34,6 +34,7 @@ _TOGETHER = 1 << 14  # particles
 _LEVELS = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)  # quantiles in JSON
 _FEW = 5  # effective draws below which a prediction is uncertain
 TOLERANCE = 1e-4  # of integrals, as a share
+_HIDDEN = ("mean", "median", "mode", "missing", "shares", "draws", "effective", "place")  # columns of JSON and frames
 Kind = Literal["mean", "mode", "median", "draw"]
 
 
@@ -94,7 +95,7 @@ class TableFilling(CellOptions):
 class PredictedCell:
     """What the model says of one cell, as texts of cells where it names values."""
 
-    line: int
+    row: "PartialRow"
     column: "ColumnSchema"
     mean: str
     median: str
@@ -139,11 +140,15 @@ def predict_cells(run: "TableTask", data: list[str], options: TablePrediction, *
         Column("high"),
         Column("probability", 3),
         Column("how"),
-        *(Column(name, shown=False) for name in ("mean", "median", "mode", "missing", "shares", "draws", "effective")),
+        *(
+            Column(name, shown=False)
+            for name in ("mean", "median", "mode", "missing", "shares", "draws", "effective", "place")
+        ),
     ]
     rows = (_row(cell, [actual] if names else []) for cell, actual in predictor.predict(data[0], names))
     about = {"seed": predictor.seed, "interval": options.interval}
-    return Result(columns, rows, notes=predictor.notes, main="value", about=about)
+    hints = {"item": "place"}
+    return Result(columns, rows, notes=predictor.notes, main="value", about=about, hints=hints)
 
 
 def _row(cell: PredictedCell, actual: Sequence[str | None]) -> list[Any]:
@@ -152,8 +157,9 @@ def _row(cell: PredictedCell, actual: Sequence[str | None]) -> list[Any]:
     given = [parsed(text or "") for text in actual]
     effective = cell.effective if cell.draws else None
     return [
-        cell.line, cell.column.name, *given, parsed(cell.value), low, high, cell.probability, cell.how,
+        cell.row.line, cell.column.name, *given, parsed(cell.value), low, high, cell.probability, cell.how,
         mean, median, mode, cell.missing, cell.shares, cell.draws, effective,
+        cell.row.place,
     ]  # fmt: skip
 
 
@@ -173,7 +179,7 @@ def fill_table(run: "TableTask", file: str, options: TableFilling, *, device: st
         names = [Column(name) for name in ("line", "column", "value", "low", "high", "probability")]
         others = [Column(name) for name in ("missing", "shares", "how")]
         listed = (
-            [one.line, one.column.name, one.chosen(options.values), one.low, one.high, one.probability, one.missing,
+            [one.row.line, one.column.name, one.chosen(options.values), one.low, one.high, one.probability, one.missing,
              one.shares, one.how]
             for one in filled
         )  # fmt: skip
@@ -315,9 +321,8 @@ class Predictor:
         )
         for one in found:
             self._count(1, one.effective.tolist())
-        lines = [row.line for row in rows]
         columns = [self._schema.kept[index] for index in targets]
-        cells = [predicted(column, one, lines, self._interval) for column, one in zip(columns, found, strict=True)]
+        cells = [predicted(column, one, rows, self._interval) for column, one in zip(columns, found, strict=True)]
         return [list(of_row) for of_row in zip(*cells, strict=True)]
 
     def _count(self, cells: int, effective: Sequence[float]) -> None:
@@ -405,22 +410,22 @@ def complete_block(
 
 
 def predicted(
-    column: "ColumnSchema", found: "Conditional", lines: Sequence[int], interval: float
+    column: "ColumnSchema", found: "Conditional", rows: "Sequence[PartialRow]", interval: float
 ) -> Iterator[PredictedCell]:
     """Yield the prediction of a column in each row."""
     more = (found.draws, found.effective.tolist())
     if column.kind == "categorical":
-        yield from _categories(column, found, lines, *more)
+        yield from _categories(column, found, rows, *more)
         return
     tail = (1 - interval) / 2
     numbers = [found.mean, found.mode, *(found.quantile(level) for level in (0.5, tail, 1 - tail, *_LEVELS))]
     listed = [part.tolist() for part in numbers]
-    for index, (line, missing) in enumerate(zip(lines, found.missing.tolist(), strict=True)):
+    for index, (row, missing) in enumerate(zip(rows, found.missing.tolist(), strict=True)):
         mean, mode, median, low, high, *levels = (number_cell(column, part[index]) for part in listed)
         shares = {f"{level:g}": column.parsed(cell) for level, cell in zip(_LEVELS, levels, strict=True)}
         effective = more[1][index]
         draws = 0 if effective == inf else found.draws
-        yield PredictedCell(line, column, mean, median, mode, low, high, None, missing, shares, draws, effective)
+        yield PredictedCell(row, column, mean, median, mode, low, high, None, missing, shares, draws, effective)
 
 
 def number_cell(column: "ColumnSchema", number: float) -> str:
@@ -429,23 +434,24 @@ def number_cell(column: "ColumnSchema", number: float) -> str:
 
 
 def _categories(
-    column: "ColumnSchema", found: "Conditional", lines: Sequence[int], draws: int, effective: list[float]
+    column: "ColumnSchema", found: "Conditional", rows: "Sequence[PartialRow]", draws: int, effective: list[float]
 ) -> Iterator[PredictedCell]:
     names = column.categories
     shares = category_shares(found, len(names))
-    missing = shares[:, names.index("")].tolist() if "" in names else [0.0] * len(lines)
+    missing = shares[:, names.index("")].tolist() if "" in names else [0.0] * len(rows)
     named = shares.clone()
     for index, name in enumerate(names):
         if name in ("", "<other>"):
             named[:, index] = -1  # a gap is filled with a category that there is
     best = named.argmax(1).tolist()
-    for index, (line, row) in enumerate(zip(lines, shares.tolist(), strict=True)):
+    for index, (row, own_shares) in enumerate(zip(rows, shares.tolist(), strict=True)):
         mode = names[best[index]]
-        order = sorted(range(len(names)), key=lambda code: -row[code])
-        listed = {names[code]: row[code] for code in order if names[code] or row[code] > 0}
+        order = sorted(enumerate(own_shares), key=lambda entry: -entry[1])
+        listed = {names[code]: share for code, share in order if names[code] or share > 0}
         own = 0 if effective[index] == inf else draws
+        share = own_shares[best[index]]
         yield PredictedCell(
-            line, column, mode, mode, mode, "", "", row[best[index]], missing[index], listed, own, effective[index]
+            row, column, mode, mode, mode, "", "", share, missing[index], listed, own, effective[index]
         )  # fmt: skip
 
 

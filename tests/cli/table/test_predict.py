@@ -204,7 +204,7 @@ def test_python_fills_and_predicts_frames():
     assert filled.null_count().row(0) == (0, 0)
     assert filled["count"][[0, 2]].to_list() == [1, 3]
     found = run.predict(gaps, seed=0)
-    assert found["column"] == ["count", "colour", "count"]
+    assert list(zip(found["index"], found["column"], strict=True)) == [(1, "count"), (2, "colour"), (3, "count")]
     assert len(run.predict(gaps, columns=["colour"])) == 4
     assert len(run.fill(gaps, values="draw", n=3)) == 12
     with pytest.raises(ValueError, match=r"^values: expected"):
