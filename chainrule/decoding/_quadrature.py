@@ -38,7 +38,7 @@ def normal_scores(scores: Tensor, logits: Tensor, means: Tensor, log_scales: Ten
         beyond = (weights * (torch.special.ndtr(z) if normal else z.sigmoid())).sum(-1)
         further = (beyond > tail) == (side.squeeze(-1) > 0)  # the quantile is to the right
         low, high = torch.where(further, middle, low), torch.where(further, high, middle)
-        if bool((high - low <= 1e-14 * (high.abs() + scales.amin(-1))).all()):
+        if bool((high - low <= 1e-11 * (high.abs() + scales.amin(-1))).all()):
             break
     return (low + high) / 2
 
