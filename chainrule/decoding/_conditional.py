@@ -1,23 +1,18 @@
 """The distribution of a cell of a table given the others: exact, by enumeration or quadrature, or a mean over draws."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor
 
+from chainrule._base import AutoregressiveModel
 from chainrule._modes import device_of, in_evaluation, wide
 from chainrule._ranges import check_sizes
+from chainrule.decoding._cell_points import CellModel, Points, exact_points
 from chainrule.decoding._completion import draw_particles, resampled
-from chainrule.decoding._quadrature import integrate, normal_scores
-from chainrule.heads._logistic_mixtures import IntegerLogisticMixture
-from chainrule.models import TableMADE
-from chainrule.models._table_candidates import TableCandidates
 
-_ENUMERATED = 512  # integers of a cell that are tried one by one; of a wider range the sum is an integral
-_REACH = 7.0  # normal scores of the range that is enumerated: it leaves out 1e-12 of p(x_j | x_<j) on each side
-_LEFT_OUT = 1e-10  # probability outside the integers that are enumerated after an integral
 _TOGETHER = 256  # rows whose cells are computed at once
 _DRAWN = 2048  # draws of these, where other cells are unknown
 _STEPS = 100  # shares between which the shortest interval is looked for
@@ -103,7 +98,7 @@ class Conditional:
 @in_evaluation
 @torch.no_grad()
 def conditional(
-    model: TableMADE,
+    model: AutoregressiveModel,
     x: Tensor,
     columns: Sequence[int],
     known: Tensor | None = None,
@@ -138,7 +133,7 @@ def conditional(
     the smaller variance (Rao and Blackwell).
 
     Args:
-        model: a table model.
+        model: a table model, such as `chainrule.models.TableMADE`.
         x: (B, D) rows in the layout of the table; unknown cells are not read.
         columns: the columns j to predict, each from all the others that are known.
         known: (B, D) booleans; by default all cells are known. A cell is never known to its own prediction.
@@ -151,11 +146,13 @@ def conditional(
         A distribution for each of the columns.
 
     Raises:
-        ValueError: the shapes do not agree, there is no such column, or known cells are impossible.
+        ValueError: the model is none of tables, the shapes do not agree, there is no such column, or known cells are
+            impossible.
 
     Source: A. Gelfand and A. Smith, Sampling-based approaches to calculating marginal densities, 1990.
 
     >>> from chainrule.heads import Column
+    >>> from chainrule.models import TableMADE
     >>> model = TableMADE([Column("categorical", categories=2), Column("real", scale=10.0)], hidden_size=4)
     >>> x = torch.tensor([[0.0, 3.0], [1.0, 5.0]])
     >>> first, second = conditional(model, x, [0, 1])
@@ -164,6 +161,8 @@ def conditional(
     >>> bool((second.quantile(0.1) < second.mean).all())
     True
     """
+    if not hasattr(model, "candidates") or model.sequence_length is None:
+        raise ValueError(f"model: expected a model of tables, such as TableMADE, got {type(model).__name__}")
     size = model.sequence_length
     known = torch.ones(x.shape, dtype=torch.bool) if known is None else known
     if x.dim() != 2 or known.shape != x.shape or known.dtype != torch.bool or x.shape[1] != size:
@@ -197,9 +196,10 @@ class _Settings:
 class _Block:
     """Rows that are predicted together; the draws of their unknown cells serve all columns."""
 
-    def __init__(self, model: TableMADE, x: Tensor, known: Tensor, settings: _Settings):
+    def __init__(self, model: AutoregressiveModel, x: Tensor, known: Tensor, settings: _Settings):
         self._model, self._x, self._known, self._settings = model, x, known, settings
-        self._visits = torch.tensor(model.order, device=x.device).argsort()
+        self._cells = cast("CellModel", model)
+        self._visits = torch.tensor(self._cells.order, device=x.device).argsort()
         self._drawn_for: tuple[Tensor, Tensor] | None = None  # the rows that were drawn last, and their known cells
 
     def predict(self, columns: Sequence[int]) -> list[Conditional]:
@@ -216,8 +216,8 @@ class _Block:
         exact, drawn = (~unsure).nonzero().squeeze(1), unsure.nonzero().squeeze(1)
         results = []
         if len(exact) or not len(drawn):
-            points = _exact(self._model, self._x[exact], column, known[exact], self._settings.tolerance)
-            results.append(points.normalised())
+            points = exact_points(self._cells, self._x[exact], column, known[exact], self._settings.tolerance)
+            results.append(_normalised(points))
         if len(drawn):
             results.append(self._averaged(column, known, drawn))
         places = torch.cat([exact, drawn])
@@ -232,8 +232,10 @@ class _Block:
         last = torch.where(counted, self._visits, -1).amax(1, keepdim=True)
         counted |= self._visits < last
         counted[:, column] = False
-        points = _exact(self._model, self._draws, column, counted.repeat_interleave(draws, 0), self._settings.tolerance)
-        each = points.normalised()
+        points = exact_points(
+            self._cells, self._draws, column, counted.repeat_interleave(draws, 0), self._settings.tolerance
+        )
+        each = _normalised(points)
         weights = each.weights.unflatten(0, (-1, draws)).flatten(1) / draws
         values, index = each.values.unflatten(0, (-1, draws)).flatten(1).sort(dim=1, stable=True)
         self._draws[:, column] = self._redrawn(column, each)
@@ -253,7 +255,7 @@ class _Block:
         shares = torch.cat([each.weights.clamp_min(0), each.missing.unsqueeze(1)], 1)
         values = torch.nn.functional.pad(each.values, (0, 1), value=torch.nan)
         drawn = values.gather(1, torch.multinomial(shares, 1, generator=self._settings.generator)).squeeze(1)
-        return drawn.round() if self._model.columns[column].kind == "integer" else drawn
+        return drawn.round() if self._cells.columns[column].kind == "integer" else drawn
 
     def _draw(self, rows: Tensor, known: Tensor) -> None:
         """Draw the unknown cells of rows, equally weighted."""
@@ -271,30 +273,21 @@ class _Block:
         self._evidence, self._effective = found.log_evidence, found.effective.clamp(max=settings.draws)
 
 
-@dataclass(frozen=True)
-class _Points:
-    """Points of a column in B rows, and the log-probability of the whole row with each of them, nats."""
-
-    values: Tensor  # (B, N)
-    logs: Tensor  # (B, N), −inf where a row has fewer
-    log_missing: Tensor  # (B,)
-    error: Tensor  # (B,), as a share
-    discrete: Tensor  # (N,) which points are values of their own
-
-    def normalised(self) -> Conditional:
-        logs = torch.cat([self.logs, self.log_missing.unsqueeze(1)], 1)
-        most = logs.amax(1, keepdim=True)
-        if not bool(most.isfinite().all()):
-            row = int((~most.isfinite()).nonzero()[0, 0])
-            raise ValueError(f"x: row {row}: the known cells are impossible with any value: expected possible ones")
-        shares = (logs - most).exp()
-        total = shares.sum(1, keepdim=True)
-        weights = shares / total
-        values, index = self.values.sort(dim=1, stable=True)
-        exact = torch.full_like(self.error, torch.inf)
-        evidence = most.squeeze(1) + total.squeeze(1).log()
-        weights, missing, discrete = weights[:, :-1].gather(1, index), weights[:, -1], self.discrete[index]
-        return Conditional(values, weights, discrete, missing, evidence, self.error, 0, exact)
+def _normalised(points: Points) -> Conditional:
+    """Return the distribution that points make."""
+    logs = torch.cat([points.logs, points.log_missing.unsqueeze(1)], 1)
+    most = logs.amax(1, keepdim=True)
+    if not bool(most.isfinite().all()):
+        row = int((~most.isfinite()).nonzero()[0, 0])
+        raise ValueError(f"x: row {row}: the known cells are impossible with any value: expected possible ones")
+    shares = (logs - most).exp()
+    total = shares.sum(1, keepdim=True)
+    weights = shares / total
+    values, index = points.values.sort(dim=1, stable=True)
+    exact = torch.full_like(points.error, torch.inf)
+    evidence = most.squeeze(1) + total.squeeze(1).log()
+    weights, missing, discrete = weights[:, :-1].gather(1, index), weights[:, -1], points.discrete[index]
+    return Conditional(values, weights, discrete, missing, evidence, points.error, 0, exact)
 
 
 def _stacked(parts: Sequence[Conditional], order: Tensor | None = None) -> Conditional:
@@ -315,151 +308,6 @@ def _stacked(parts: Sequence[Conditional], order: Tensor | None = None) -> Condi
     return Conditional(
         values, weights, discrete, missing, evidence, error, max(part.draws for part in parts), effective
     )
-
-
-def _exact(model: TableMADE, x: Tensor, column: int, counted: Tensor, tolerance: float) -> _Points:
-    """Return the points of a column given every other cell that is counted."""
-    candidates = TableCandidates(model, x, column, counted)
-    about = model.columns[column]
-    rows = torch.arange(len(x), device=x.device)
-    if about.kind == "categorical":
-        codes = torch.arange(about.categories, device=x.device).expand(len(x), -1)
-        values = wide(codes)
-        logs = _symbol_logs(candidates, codes, values)
-        nothing = torch.full_like(logs[:, 0], -torch.inf)
-        return _Points(values, logs, nothing, torch.zeros_like(nothing), _all(values))
-    atoms = torch.tensor(about.atoms, dtype=x.dtype, device=x.device)
-    codes = torch.arange(len(atoms), device=x.device).expand(len(x), -1)
-    values = atoms.expand(len(x), -1)
-    logs = _symbol_logs(candidates, codes, values)
-    log_missing = torch.full_like(candidates.log_before, -torch.inf)
-    if about.missing:
-        gone = torch.full((len(x), 1), about.symbols - 2, device=x.device)
-        log_missing = _symbol_logs(candidates, gone, torch.full_like(gone, torch.nan, dtype=x.dtype)).squeeze(1)
-    if about.kind == "real":
-        points, others, error = _integral(candidates, rows, tolerance)
-        discrete = torch.arange(len(atoms) + points.shape[1], device=x.device) < len(atoms)
-        return _Points(torch.cat([values, points], 1), torch.cat([logs, others], 1), log_missing, error, discrete)
-    listed = _Points(values, logs, log_missing, torch.zeros_like(log_missing), _all(values))
-    return _integers(candidates, listed, tolerance)
-
-
-def _all(values: Tensor) -> Tensor:
-    """(N,) booleans: all of the points (B, N)."""
-    return torch.ones(values.shape[1], dtype=torch.bool, device=values.device)
-
-
-def _symbol_logs(candidates: TableCandidates, symbols: Tensor, values: Tensor) -> Tensor:
-    """Return log p(x), nats (B, N), with the cell at symbols (B, N) of the column, which stand for values."""
-    rows = torch.arange(len(values), device=values.device).repeat_interleave(values.shape[1])
-    if not len(rows):
-        return values.new_zeros(values.shape)
-    own = candidates.own_log_prob(rows, values.flatten())
-    logs = own + candidates.log_later(rows, symbols.flatten(), values.flatten().nan_to_num())
-    return logs.view(values.shape) + candidates.log_before.unsqueeze(1)
-
-
-def _integral(candidates: TableCandidates, rows: Tensor, tolerance: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the nodes (B, N) of numbers that are no atoms, their log-probabilities, and the error of their sum."""
-    own, number = candidates.own, candidates.own.group.symbols - 1
-    mixture = own.mixture
-    parameters = [part[rows] for part in mixture.parameters[:3]]
-    low = mixture.low.expand(len(mixture.logits))[rows] if isinstance(mixture, IntegerLogisticMixture) else None
-    log_other = own.logits.log_softmax(-1)[rows, number] + candidates.log_before[rows]
-
-    def integrand(index: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
-        """Return x(v), and log of φ(v) p(x_<j) π_other L(x(v))."""
-        values = normal_scores(scores, *(part[index] for part in parameters), normal=low is None)
-        if low is not None:
-            values = torch.maximum(values, low[index])
-        later = candidates.log_later(rows[index], torch.full_like(index, number), values)
-        return values, log_other[index] + later - scores.square() / 2 - math.log(2 * math.pi) / 2
-
-    return integrate(integrand, len(rows), rows.device, tolerance)
-
-
-def _integers(candidates: TableCandidates, discrete: _Points, tolerance: float) -> _Points:
-    """Return the points of a column of integers: one by one in a narrow range, else by an integral."""
-    mixture = candidates.own.mixture
-    assert isinstance(mixture, IntegerLogisticMixture)
-    count = len(discrete.values)
-    rows = torch.arange(count, device=discrete.values.device)
-    first, last = (_end(mixture, score).round() for score in (-_REACH, _REACH))
-    wide_rows = rows[last - first >= _ENUMERATED]
-    nodes = None
-    error = discrete.error.clone()
-    if len(wide_rows):
-        points, logs, errors = _integral(candidates, wide_rows, tolerance)
-        shares = (logs - logs.logsumexp(1, keepdim=True)).exp()
-        order = points.argsort(1)
-        below = shares.gather(1, order).cumsum(1)
-        ascending = points.gather(1, order)
-        ends = [
-            (below < share).sum(1, keepdim=True).clamp(max=points.shape[1] - 1) for share in (_LEFT_OUT, 1 - _LEFT_OUT)
-        ]
-        low, high = (ascending.gather(1, end).squeeze(1) for end in ends)
-        narrow = high - low < _ENUMERATED - 2
-        first[wide_rows], last[wide_rows] = low.floor() - 1, high.ceil() + 1
-        still = ~narrow
-        wide_rows, nodes = wide_rows[still], (points[still], logs[still])
-        error[wide_rows] = errors[still]
-    listed = torch.ones(count, dtype=torch.bool, device=rows.device)
-    listed[wide_rows] = False
-    values, logs = _enumerated(candidates, discrete.values, first, last, listed)
-    values, logs = torch.cat([discrete.values, values], 1), torch.cat([discrete.logs, logs], 1)
-    own = _all(values)
-    if nodes is not None and len(wide_rows):
-        more = torch.zeros(count, nodes[0].shape[1], dtype=values.dtype, device=rows.device)
-        more[wide_rows] = nodes[0]
-        more_logs = torch.full_like(more, -torch.inf)
-        more_logs[wide_rows] = _without_atoms(candidates, discrete.values, wide_rows, *nodes)
-        values, logs = torch.cat([values, more], 1), torch.cat([logs, more_logs], 1)
-        own = torch.cat([own, ~_all(more)])
-    return _Points(values, logs, discrete.log_missing, error, own)
-
-
-def _end(mixture: IntegerLogisticMixture, score: float) -> Tensor:
-    """(B,) the integers' normal score; at least the smallest integer."""
-    scores = torch.full_like(mixture.means[:, 0], score)
-    return torch.maximum(normal_scores(scores, *mixture.parameters[:3], normal=False), mixture.low)
-
-
-def _enumerated(
-    candidates: TableCandidates, atoms: Tensor, first: Tensor, last: Tensor, listed: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Return the integers (B, N) from first to last that are no atoms, and log p(x) with each, in the `listed` rows."""
-    length = int((last - first + 1)[listed].amax().clamp(max=_ENUMERATED + 2)) if bool(listed.any()) else 0
-    steps = torch.arange(length, dtype=atoms.dtype, device=atoms.device)
-    values = first.unsqueeze(1) + steps
-    taken = (values.unsqueeze(2) == atoms.unsqueeze(1)).any(2) if atoms.shape[1] else torch.zeros_like(values).bool()
-    used = listed.unsqueeze(1) & (values <= last.unsqueeze(1)) & ~taken
-    rows, _ = used.nonzero(as_tuple=True)
-    numbers = values[used]
-    number = torch.full_like(rows, candidates.own.group.symbols - 1)
-    logs = torch.full_like(values, -torch.inf)
-    logs[used] = (
-        candidates.own_log_prob(rows, numbers)
-        + candidates.log_later(rows, number, numbers)
-        + candidates.log_before[rows]
-    )
-    return values, logs
-
-
-def _without_atoms(candidates: TableCandidates, atoms: Tensor, rows: Tensor, values: Tensor, logs: Tensor) -> Tensor:
-    """Return log-probabilities of nodes (R, N) in some rows without what they count of atoms, which have their own."""
-    count, size = len(rows), atoms.shape[1]
-    if not size:
-        return logs
-    own = candidates.own
-    each, numbers = rows.repeat_interleave(size), atoms[rows].flatten()
-    mixture = own.mixture.with_parameters(*(part[each] for part in own.mixture.parameters))
-    later = candidates.log_later(each, torch.full_like(each, own.group.symbols - 1), numbers)
-    as_others = own.logits.log_softmax(-1)[each, -1] + candidates.log_before[each] + mixture.log_prob(numbers) + later
-    ratio = (as_others.view(count, size).logsumexp(1) - logs.logsumexp(1)).exp().clamp(max=1 - 1e-12)
-    inside = ((values.unsqueeze(2) - atoms[rows].unsqueeze(1)).abs() <= 0.5).any(2)
-    others = logs.masked_fill(inside, -torch.inf)
-    scale = logs.logsumexp(1) + torch.log1p(-ratio) - others.logsumexp(1)
-    return others + torch.where(scale.isfinite(), scale, 0.0).unsqueeze(1)
 
 
 def _merged(values: Tensor, weights: Tensor) -> Tensor:

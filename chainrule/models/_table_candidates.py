@@ -19,11 +19,11 @@ _TOGETHER = 4096  # candidates whose later factors are computed at once
 class TableCandidates:
     r"""Values that a cell of column j may take in B rows, and the factors of the row that depend on it.
 
-    .. math:: \log p(x) = \underbrace{\sum_{d < j} \log p(x_d \mid x_{<d})}_{\text{before}}
-        + \log p(x_j \mid x_{<j}) + \underbrace{\sum_{d > j} \log p(x_d \mid x_{<d})}_{\text{later}}
+    .. math:: \log p(x) = \sum_{d < j} \log p(x_d \mid x_{<d}) + \log p(x_j \mid x_{<j})
+        + \sum_{d > j} \log p(x_d \mid x_{<d})
 
-    in the order of the model. Units that read no column from j on are computed once for a row, all others for each
-    candidate.
+    in the order of the model: the factors before, its own, and the later ones. Units that read no column from j on are
+    computed once for a row, all others for each candidate.
 
     Args:
         model: a `TableMADE` in evaluation mode.

@@ -21,6 +21,7 @@ from chainrule.layers._image_encoder import gated_layers
 from chainrule.layers._masked_linear import MaskedLinear, made_degrees
 from chainrule.layers._pointwise import Linear
 from chainrule.models._column_model import ColumnModel, checked_order
+from chainrule.models._table_candidates import TableCandidates
 from chainrule.state import State
 
 
@@ -288,6 +289,10 @@ class TableMADE(ColumnModel):
         outputs = self._outputs(x)
         column = self.order[t]
         return self.layout.column(column, outputs[:, self.layout.outputs[column]]), columns
+
+    def candidates(self, x: Tensor, column: int, counted: Tensor) -> TableCandidates:
+        """Return what changes of rows (B, D) as the cell of a column does; see `TableCandidates`."""
+        return TableCandidates(self, x, column, counted)
 
     def exclude(self, symbols: Sequence[int | None]) -> None:
         """Give one symbol of each column probability 0 from now on, whatever is known; see `TableLayout.exclude`."""

@@ -19,7 +19,7 @@ from chainrule_app.run import Run
 from chainrule_app.tasks.forecast.prediction import draw_paths
 from chainrule_app.tasks.forecast.task import ForecastTask
 from chainrule_app.tasks.output import channels_last
-from chainrule_app.tasks.table.prediction import complete_block
+from chainrule_app.tasks.table.gaps import complete_block
 from chainrule_app.tasks.table.task import TableTask
 from chainrule_app.tasks.table.verbs import nats_of
 from chainrule_app.tasks.translate.prediction import translator_of

@@ -8,7 +8,7 @@ import torch
 from chainrule.decoding import conditional
 from chainrule.decoding._quadrature import integrate, normal_scores
 from chainrule.heads import Column
-from chainrule.models import TableMADE
+from chainrule.models import MADE, TableMADE
 
 COLUMNS = [
     Column("categorical", categories=3),
@@ -96,11 +96,11 @@ def test_a_number_is_known_from_all_others_as_a_fine_grid_says(mixed, column):
 def test_a_wide_range_of_integers_is_summed_like_a_narrow_one(mixed, monkeypatch):
     """An integral stands for the sum; where it finds few integers probable, these are tried one by one."""
     model, x = mixed
-    monkeypatch.setattr("chainrule.decoding._conditional._ENUMERATED", 100_000)
+    monkeypatch.setattr("chainrule.decoding._cell_points._ENUMERATED", 100_000)
     expected = conditional(model, x[:2], [5])[0]
     assert expected.discrete.all()
     for most in (2000, 400):
-        monkeypatch.setattr("chainrule.decoding._conditional._ENUMERATED", most)
+        monkeypatch.setattr("chainrule.decoding._cell_points._ENUMERATED", most)
         found = conditional(model, x[:2], [5])[0]
         torch.testing.assert_close(found.log_evidence, expected.log_evidence, rtol=0, atol=1e-4)
         torch.testing.assert_close(found.mean, expected.mean, rtol=0, atol=0.1)
@@ -212,6 +212,11 @@ def test_what_cannot_be_predicted_is_refused(change, message):
     arguments = {"x": torch.zeros(1, 4), "columns": [0]} | change
     with pytest.raises(ValueError, match=message):
         conditional(table(DISCRETE, None), **arguments)
+
+
+def test_a_model_of_other_data_is_refused():
+    with pytest.raises(ValueError, match="expected a model of tables, such as TableMADE, got MADE"):
+        conditional(MADE(4, []), torch.zeros(1, 4), [0])
 
 
 def test_no_rows_are_predicted_as_none():

@@ -1,9 +1,8 @@
-"""Predict any cells of a table from the others, and fill in the gaps of a table."""
+"""Predict any cells of a table from the others."""
 
 import csv
 import sys
 from collections.abc import Iterator, Sequence
-from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 from math import inf
@@ -19,12 +18,12 @@ from chainrule_app.heavy import modes, torch
 from chainrule_app.results import Column, Result
 from chainrule_app.tasks.config import MOST_SEED, CheckedOptions, within
 from chainrule_app.tasks.display import Switch, counted, progress_bars
+from chainrule_app.tasks.table.gaps import complete_block, empty_columns, restricted
 
 if TYPE_CHECKING:
-    from torch import Generator, Tensor
+    from torch import Tensor
 
     from chainrule.decoding import Conditional
-    from chainrule.models import TableMADE
     from chainrule_app.readers.tables.column_schema import ColumnSchema
     from chainrule_app.readers.tables.prepare import PartialRow, TableSchema
     from chainrule_app.tasks.table.task import TableTask
@@ -70,25 +69,6 @@ class TablePrediction(CellOptions):
     """Columns to predict in every row, NAME,..., from those that are not named; by default every empty cell."""
     interval: float = within(0.8, 0.01, 0.999)
     """Probability of the interval between low and high."""
-
-
-@dataclass(frozen=True)
-class TableFilling(CellOptions):
-    """Fill in the gaps of a table: every empty cell and missing column, given the other cells of its row.
-
-    Known cells are written as they are. Each gap gets its own mean, most probable value or median given all known
-    cells; `--with draw` draws the gaps of a row together, for multiple imputation.
-
-    Args:
-        file: A table with empty cells.
-        out: A CSV file (.csv.gz compresses it) or a Parquet file; standard output by default.
-    """
-
-    values: Annotated[Kind, Parameter(name="--with")] = "mean"
-    """What a gap gets: the mean (of a number; the median of a date), the most probable value (mode), the median, or a
-    draw. Categories get the most probable one, except with draw."""
-    n: Annotated[int, Parameter(name=["-n", "--number"])] = within(1, 1, 1 << 20)
-    """Copies of each row; with --with draw."""
 
 
 @dataclass(frozen=True)
@@ -161,34 +141,6 @@ def _row(cell: PredictedCell, actual: Sequence[str | None]) -> list[Any]:
         mean, median, mode, cell.missing, cell.shares, cell.draws, effective,
         cell.row.place,
     ]  # fmt: skip
-
-
-def fill_table(run: "TableTask", file: str, options: TableFilling, *, device: str) -> Result:
-    refuse_code(run)
-    if options.n > 1 and options.values != "draw":
-        raise ValueError("-n requires --with draw: the others give equal copies")
-    columns, _ = run.schema.partial(file)
-    named = [Column(column.name, parse=column.parsed) for column in columns]
-    predictor = Predictor(run, options, device, 0.8)
-    filled: list[PredictedCell] = []
-    rows = (
-        predictor.drawn(file, options.n) if options.values == "draw" else predictor.filled(file, options.values, filled)
-    )
-
-    def cells() -> Result:
-        names = [Column(name) for name in ("line", "column", "value", "low", "high", "probability")]
-        others = [Column(name) for name in ("missing", "shares", "how")]
-        listed = (
-            [one.row.line, one.column.name, one.chosen(options.values), one.low, one.high, one.probability, one.missing,
-             one.shares, one.how]
-            for one in filled
-        )  # fmt: skip
-        return Result([*names, *others], listed)
-
-    form: Literal["csv", "cells"] = "csv" if run.schema.header else "cells"
-    about = {"seed": predictor.seed} if options.values == "draw" else {}
-    views = {} if options.values == "draw" else {"cell": cells}
-    return Result(named, rows, about=about, notes=predictor.notes, form=form, framed=True, views=views)
 
 
 def refuse_code(run: "TableTask") -> None:
@@ -349,64 +301,6 @@ def row_count(file: str) -> int | None:
         return None
     with path.open("rb") as lines:
         return sum(part.count(b"\n") for part in iter(partial(lines.read, 1 << 20), b""))
-
-
-def empty_columns(schema: "TableSchema") -> set[int]:
-    """Return the columns of which training had no value."""
-    return {
-        index
-        for index, column in enumerate(schema.kept)
-        if column.kind == "categorical" and not {*column.categories} - {"", "<other>"}
-    }
-
-
-def restricted(
-    trained: "TableMADE", schema: "TableSchema", gaps: Sequence[bool], *, missing: bool, other: bool
-) -> "TableMADE":
-    """Return a copy of a model in which the gaps hold nothing that training lacked.
-
-    Args:
-        trained: the model.
-        schema: its columns.
-        gaps: (D,) columns of gaps; the others keep their distributions.
-        missing: whether a gap may hold a missing value.
-        other: whether a gap may hold any rare category, `<other>`.
-    """
-    model = deepcopy(trained)
-    lists = [schema.unseen()]
-    if not missing:
-        lists.append([column.missing_symbol() for column in schema.kept])
-    if not other:
-        lists.append([column.other_symbol() for column in schema.kept])
-    empty = empty_columns(schema)
-    for symbols in lists:
-        possible = zip(symbols, gaps, range(len(symbols)), strict=True)
-        model.exclude([symbol if gap and index not in empty else None for symbol, gap, index in possible])
-    return model
-
-
-def complete_block(
-    trained: "TableMADE",
-    schema: "TableSchema",
-    block: "Sequence[PartialRow]",
-    particles: int,
-    generator: "Generator",
-    *,
-    missing: bool,
-    other: bool,
-) -> tuple[list[list[str]], list[float] | None]:
-    """Draw the gaps of rows that know the same columns; also return each row's effective draws, None if exact."""
-    from chainrule.decoding import complete
-
-    known = block[0].known
-    model = restricted(trained, schema, [not is_known for is_known in known], missing=missing, other=other)
-    x = model.to_sequence(torch.tensor([row.numbers for row in block], dtype=torch.float64))
-    places = model.to_sequence(torch.tensor([row.known for row in block]))
-    exact = bool((places == places.cummin(1).values).all())  # everything known comes first
-    completion = complete(model, x, places, particles=1 if exact else particles, generator=generator)
-    drawn = schema.decode(model.from_sequence(completion.x).cpu().numpy())
-    cells = [row.filled(own) for row, own in zip(block, drawn, strict=True)]
-    return cells, None if exact else completion.effective_particles.tolist()
 
 
 def predicted(

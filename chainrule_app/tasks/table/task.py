@@ -34,7 +34,7 @@ from chainrule_app.tasks.likelihood_record import Basis
 from chainrule_app.tasks.model import Model, check_memory
 from chainrule_app.tasks.run_directory import DATA
 from chainrule_app.tasks.size_schedule import describe_passes, limit_passes
-from chainrule_app.tasks.table import prediction, verbs
+from chainrule_app.tasks.table import filling, prediction, verbs
 from chainrule_app.tasks.table.inspection import TableInspection, inspect_table
 from chainrule_app.tasks.task import Shard, Source
 
@@ -113,7 +113,7 @@ class TableTask(CodedTask["TableMADE"]):
     Sampling, sample = verbs.TableSampling, verbs.sample_rows
     Inspection, inspect = TableInspection, inspect_table
     Prediction, predict = prediction.TablePrediction, prediction.predict_cells
-    Filling, fill = prediction.TableFilling, prediction.fill_table
+    Filling, fill = filling.TableFilling, filling.fill_table
     Embedding, embed = verbs.TableEmbedding, verbs.embed_rows
 
     @classmethod

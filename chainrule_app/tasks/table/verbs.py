@@ -15,7 +15,7 @@ from chainrule_app.tasks.codes import MOST_SAMPLES, BoundMeter, refuse_samples
 from chainrule_app.tasks.config import CheckedOptions, within
 from chainrule_app.tasks.likelihood_record import Tally
 from chainrule_app.tasks.table.cells import score_cells
-from chainrule_app.tasks.table.prediction import complete_block
+from chainrule_app.tasks.table.gaps import complete_block
 
 if TYPE_CHECKING:
     from torch import Tensor
