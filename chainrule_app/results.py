@@ -68,7 +68,8 @@ class Result:
             texts with a heading above each of several, or files of images, sounds or music.
         framed: whether the rows are data like the fitted ones, returned as the same kind of frame.
         hints: how to write files: "file", their default name; "columns" of a grid of images; "index",
-            the column that is the index of a pandas frame; "item", the column with the index of the item of each row.
+            the column that is the index of a pandas frame; "item", the column with the index of the item of each row;
+            "rows", how many rows there will be, if that is known.
         likelihood: the likelihood of all rows together, with its unit; called after the last row.
         figure: a function that draws the rows as a matplotlib figure.
         views: by their name, functions that make the results of `per`: rows of other parts of the same data.

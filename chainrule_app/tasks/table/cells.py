@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from chainrule._blocks import in_blocks
 from chainrule_app.heavy import modes, torch
 from chainrule_app.results import Column, Result
-from chainrule_app.tasks.display import progress_bars
 from chainrule_app.tasks.likelihood_record import Tally
 from chainrule_app.tasks.table.prediction import TOLERANCE, category_shares, number_cell, row_count
 
@@ -39,31 +38,28 @@ def score_cells(run: "TableTask", file: str, *, given_all: bool, device: str, em
     ]
     basis = replace(run.basis, given="all other cells of the row") if given_all else run.basis
     rows = _cells(run, file, given_all, device, total)
-    return total.result(columns, rows, basis=basis, unit="cell", empty=empty, rank="rank")
+    count = row_count(file)
+    hints = {"rows": None if count is None else count * len(run.schema.kept)}
+    return total.result(columns, rows, basis=basis, unit="cell", empty=empty, rank="rank", hints=hints)
 
 
 def _cells(run: "TableTask", file: str, given_all: bool, device: str, total: Tally) -> Iterator[Sequence[Any]]:
     model, columns = run.model(device), run.schema.kept
     typical = _measured(model, _typical_rows(run, model), given_all)[0].median(0).values.tolist()
-    with progress_bars() as begin:
-        advance = begin(row_count(file), "rows")
-        for block in in_blocks(run.schema.encoded(file), _BLOCK):
-            x = torch.tensor([numbers for _, _, numbers in block], dtype=torch.float64)
-            nats, found = _measured(model, x, given_all)
-            expected = (
-                [list(_expected(column, one)) for column, one in zip(columns, found, strict=True)] if found else []
-            )
-            for row, (line, cells, _) in enumerate(block):
-                for index, (column, cell, own) in enumerate(zip(columns, cells, nats[row].tolist(), strict=True)):
-                    total.add(own, 1)
-                    excess, unseen = own - typical[index], not column.seen(cell)
-                    said = [expected[index][row][0]] if found else []
-                    hidden = expected[index][row][1:] if found else ()
-                    yield (
-                        line, column.name, column.parsed(cell), own, excess, *said, "yes" if unseen else "", *hidden,
-                        excess + _FIRST * unseen,
-                    )  # fmt: skip
-            advance(len(block))
+    for block in in_blocks(run.schema.encoded(file), _BLOCK):
+        x = torch.tensor([numbers for _, _, numbers in block], dtype=torch.float64)
+        nats, found = _measured(model, x, given_all)
+        expected = [list(_expected(column, one)) for column, one in zip(columns, found, strict=True)] if found else []
+        for row, (line, cells, _) in enumerate(block):
+            for index, (column, cell, own) in enumerate(zip(columns, cells, nats[row].tolist(), strict=True)):
+                total.add(own, 1)
+                excess, unseen = own - typical[index], not column.seen(cell)
+                said = [expected[index][row][0]] if found else []
+                hidden = expected[index][row][1:] if found else ()
+                yield (
+                    line, column.name, column.parsed(cell), own, excess, *said, "yes" if unseen else "", *hidden,
+                    excess + _FIRST * unseen,
+                )  # fmt: skip
 
 
 def _typical_rows(run: "TableTask", model: "TableMADE") -> "Tensor":

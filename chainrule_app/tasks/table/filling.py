@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from chainrule_app.results import Column, Result
 from chainrule_app.tasks.config import within
-from chainrule_app.tasks.table.prediction import CellOptions, Kind, PredictedCell, Predictor, refuse_code
+from chainrule_app.tasks.table.prediction import CellOptions, Kind, PredictedCell, Predictor, refuse_code, row_count
 
 if TYPE_CHECKING:
     from chainrule_app.tasks.table.task import TableTask
@@ -56,5 +56,7 @@ def fill_table(run: "TableTask", file: str, options: TableFilling, *, device: st
 
     form: Literal["csv", "cells"] = "csv" if run.schema.header else "cells"
     about = {"seed": predictor.seed} if options.values == "draw" else {}
+    count = row_count(file)
+    hints = {"rows": None if count is None else count * options.n}
     views = {} if options.values == "draw" else {"cell": cells}
-    return Result(named, rows, about=about, notes=predictor.notes, form=form, framed=True, views=views)
+    return Result(named, rows, about=about, notes=predictor.notes, form=form, framed=True, hints=hints, views=views)

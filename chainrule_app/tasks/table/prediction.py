@@ -17,7 +17,7 @@ from chainrule._blocks import in_blocks
 from chainrule_app.heavy import modes, torch
 from chainrule_app.results import Column, Result
 from chainrule_app.tasks.config import MOST_SEED, CheckedOptions, within
-from chainrule_app.tasks.display import Switch, counted, progress_bars
+from chainrule_app.tasks.display import Switch, counted
 from chainrule_app.tasks.table.gaps import complete_block, empty_columns, restricted
 
 if TYPE_CHECKING:
@@ -127,7 +127,8 @@ def predict_cells(run: "TableTask", data: list[str], options: TablePrediction, *
     ]
     rows = (_row(cell, [actual] if names else []) for cell, actual in predictor.predict(data[0], names))
     about = {"seed": predictor.seed, "interval": options.interval}
-    hints = {"item": "place"}
+    count = row_count(data[0]) if names else None
+    hints = {"item": "place", "rows": None if count is None else count * len(names)}
     return Result(columns, rows, notes=predictor.notes, main="value", about=about, hints=hints)
 
 
@@ -180,14 +181,14 @@ class Predictor:
         """Yield the predictions of the gaps of a file, or of some columns, each with the cell as it is in the file."""
         columns, rows = self._schema.partial(file)
         places = {column.name: place for place, column in enumerate(columns)}
-        for block in self._blocks(file, rows):
+        for block in in_blocks(rows, _ROWS):
             for row, cells in zip(block, self._of_block(block, names), strict=True):
                 yield from ((cell, row.cells[places[cell.column.name]]) for cell in cells)
 
     def filled(self, file: str, kind: Kind, filled: list[PredictedCell]) -> Iterator[list[str]]:
         """Yield the rows of a file with their gaps filled; adds the predictions to `filled`."""
         _, rows = self._schema.partial(file)
-        for block in self._blocks(file, rows):
+        for block in in_blocks(rows, _ROWS):
             for row, cells in zip(block, self._of_block(block, []), strict=True):
                 filled += cells
                 texts = {cell.column.name: cell.chosen(kind) for cell in cells}
@@ -197,7 +198,7 @@ class Predictor:
         """Yield the rows of a file n times each, with their gaps drawn together."""
         _, rows = self._schema.partial(file)
         together = max(1, _TOGETHER // self._options.particles)
-        for block in self._blocks(file, rows):
+        for block in in_blocks(rows, _ROWS):
             repeated = [row for row in block for _ in range(n)]
             found: dict[int, list[str]] = {}
             for known, places in _by_gaps(repeated).items():
@@ -227,13 +228,6 @@ class Predictor:
             )
         for name, number in self._left.items():
             yield f"column {name}: no value in training, {counted(number, 'cell')} stay empty"
-
-    def _blocks(self, file: str, rows: "Iterator[PartialRow]") -> "Iterator[list[PartialRow]]":
-        with progress_bars() as begin:
-            advance = begin(row_count(file), "rows")
-            for block in in_blocks(rows, _ROWS):
-                yield block
-                advance(len(block))
 
     def _of_block(self, block: "Sequence[PartialRow]", names: Sequence[int]) -> list[list[PredictedCell]]:
         found: list[list[PredictedCell]] = [[] for _ in block]
