@@ -7,7 +7,7 @@ import torch
 
 from chainrule.decoding import conditional
 from chainrule.decoding._quadrature import integrate, normal_scores
-from chainrule.heads import Column
+from chainrule.heads import Column, GaussianMixture
 from chainrule.models import MADE, TableMADE
 
 COLUMNS = [
@@ -197,6 +197,15 @@ def test_scores_of_one_component_are_its_quantiles(normal):
     found = normal_scores(scores, one, one + 2.0, one + 0.5, normal=normal)
     odds = torch.special.log_ndtr(scores) - torch.special.log_ndtr(-scores)
     torch.testing.assert_close(found, 2.0 + torch.tensor(0.5).exp() * (scores if normal else odds), check_dtype=False)
+
+
+def test_scores_of_a_mixture_are_its_quantiles():
+    draws = torch.Generator().manual_seed(0)
+    logits, means, log_scales = torch.randn(3, 200, 4, dtype=torch.float64, generator=draws)
+    scores = torch.linspace(-5, 5, 200, dtype=torch.float64)
+    found = normal_scores(scores, logits, 3 * means, log_scales, normal=True)
+    expected = GaussianMixture(logits, 3 * means, log_scales).icdf(torch.special.ndtr(scores))
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-7)  # icdf counts the upper tail from below
 
 
 @pytest.mark.parametrize(

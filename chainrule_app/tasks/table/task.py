@@ -108,7 +108,11 @@ class TableTask(CodedTask["TableMADE"]):
     BUDGET = "1m"
     PREPARED = f"{DATA}/table.json"
     verb = "predict"
-    NEXT = ("chainrule sample {run} -n 16 --out sampled.csv", "chainrule score {run} {source} --sort")
+    NEXT = (
+        "chainrule sample {run} -n 16 --out sampled.csv",
+        "chainrule score {run} {source} --sort",
+        "chainrule fill {run} {source} --out filled.csv",
+    )
     Scoring, score = verbs.TableScoring, verbs.score_table
     Sampling, sample = verbs.TableSampling, verbs.sample_rows
     Inspection, inspect = TableInspection, inspect_table
