@@ -224,8 +224,6 @@ class Predictor:
                 cells = zip(columns, row.cells, strict=True)
                 unseen = (f"{own.name}={cell}" for own, cell in cells if cell and not is_seen(own, cell))
                 self._rare.update(dict.fromkeys(unseen))
-                    (f"{own.name}={cell}", None) for own, cell in cells if cell and not is_seen(own, cell)
-                )
                 yield row
 
         return columns, noted()
