@@ -22,5 +22,5 @@ else:
 
     modes, np, torch = map(_Later, ("chainrule._modes", "numpy", "torch"))
     caption_data, music_data, pair_data = (
-        _Later(f"chainrule.data.{name}") for name in ("_captions", "_music", "_pairs")
+        _Later(f"chainrule_app.readers.{name}") for name in ("captions", "music", "pairs")
     )
