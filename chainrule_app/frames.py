@@ -1,26 +1,24 @@
-"""Frames of pandas, polars and Arrow, and arrays: cells of text, and frames of them with the dtypes that they had.
+"""Frames of pandas, polars and Arrow, and arrays: what kinds they were, and frames of those kinds made of cells.
 
-A frame is described by the name of its library and the dtype of each column. The description is JSON, kept in a run's
+A frame is described by the name of its library and the type of each column. The description is JSON, kept in a run's
 directory, so that a run that was fitted on a pandas frame samples pandas frames, also in a later session.
 """
 
-import csv
 import json
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from datetime import UTC, date, datetime, time, timedelta
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from math import isnan
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from chainrule_app.heavy import np
 from chainrule_app.readers import tables as table_reader
 
-_TRUE = "True"
-_TICK = timedelta(microseconds=1)
-_UNITS = {"days": 86_400_000_000, "hours": 3_600_000_000, "minutes": 60_000_000, "seconds": 1_000_000,
-          "milliseconds": 1_000, "microseconds": 1}  # fmt: skip
+if TYPE_CHECKING:
+    from chainrule_app.readers.tables.frame_table import FrameTable
+
+_LIBRARIES = ("pandas", "polars", "pyarrow", "modin", "cudf", "narwhals")
 
 
 def is_frame(data: Any) -> bool:
@@ -29,14 +27,18 @@ def is_frame(data: Any) -> bool:
     >>> is_frame([1, 2]), is_frame("rows.csv")
     (False, False)
     """
-    if type(data).__module__.partition(".")[0] not in ("pandas", "polars", "pyarrow", "modin", "cudf", "narwhals"):
+    if type(data).__module__.partition(".")[0] not in _LIBRARIES:
         return False
+    if _is_pandas(data) and getattr(data, "ndim", 0) == 2:
+        _check_names(data)
     import narwhals as nw
 
-    if type(data).__module__.partition(".")[0] == "pandas" and getattr(data, "ndim", 0) == 2:
-        _check_names(data)
     native = nw.from_native(data, allow_series=True, pass_through=True)
     return isinstance(native, nw.DataFrame | nw.LazyFrame | nw.Series)
+
+
+def _is_pandas(data: Any) -> bool:
+    return type(data).__module__.partition(".")[0] == "pandas"
 
 
 def _check_names(data: Any) -> None:
@@ -47,235 +49,365 @@ def _check_names(data: Any) -> None:
 
 
 def as_frame(data: Any) -> Any:
-    """Convert a frame or series to a narwhals DataFrame; a date or named index becomes the first column."""
+    """Convert a frame or series to a frame of pandas, polars or Arrow; a date or named index becomes first columns."""
     import narwhals as nw
 
-    if type(data).__module__.partition(".")[0] == "pandas":
-        if data.ndim == 1:
-            data = data.to_frame(data.name if data.name is not None else "value")
-        if str(data.index.dtype).startswith("period"):
-            data = data.set_axis(data.index.to_timestamp())
-        names = [" ".join(map(str, name)) if isinstance(name, tuple) else str(name) for name in data.columns]
-        data = data.set_axis(names, axis=1)
-        if str(data.index.dtype).startswith("datetime"):
-            data = data.rename_axis(index=data.index.name or "time").reset_index()
-        elif any(name is not None for name in data.index.names):
-            data = data.reset_index()
-        _check_names(data)
     frame = nw.from_native(data, allow_series=True)
-    if isinstance(frame, nw.Series):
-        return frame.alias(frame.name or "value").to_frame()
-    return frame.collect() if isinstance(frame, nw.LazyFrame) else frame
+    frame = frame.collect() if isinstance(frame, nw.LazyFrame) else frame
+    library = frame.implementation.value
+    if library in ("pandas", "modin", "cudf"):
+        return _with_index(frame.to_pandas())
+    frame = frame.alias(frame.name or "value").to_frame() if isinstance(frame, nw.Series) else frame
+    return frame.to_native() if library in ("polars", "pyarrow") else frame.to_arrow()
 
 
-def write_csv(
-    frame: Any, path: Path, description: Mapping[str, Any], *, local: bool = True, header: bool = True
-) -> None:
-    """Write a narwhals DataFrame as described; times are in UTC, or `local` with the name of their zone."""
-    units = {name: dtype.get("unit", "microseconds") for name, dtype in description["columns"].items()}
-    columns = [_cells(frame[name].to_list(), name, local, units.get(name, "microseconds")) for name in frame.columns]
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        if header:
-            writer.writerow(frame.columns)
-        if len(columns) == 1:  # a row of one empty cell would be an empty line, which readers pass over
-            columns = [[cell or "NA" for cell in columns[0]]]
-        writer.writerows(zip(*columns, strict=True))
+def _with_index(data: Any) -> Any:
+    """Return a frame of pandas in which an index of dates, with names or of several levels is made columns."""
+    data = data.to_frame("value" if data.name is None else data.name) if data.ndim == 1 else data
+    index = data.index
+    if index.nlevels == 1 and index.name is None:
+        first = index[0] if len(index) and index.dtype == "object" else None
+        dated = str(index.dtype).startswith(("datetime", "period")) or isinstance(first, date)
+        return data.rename_axis(index="time").reset_index() if dated else data
+    there = {str(name) for name in data.columns}
+    twice = [
+        level for level, name in enumerate(index.names) if str(name) in there
+    ]  # as set_index(drop=False) leaves it
+    return data.reset_index(level=[level for level in range(index.nlevels) if level not in twice])
 
 
-def _cells(values: Sequence[Any], name: str, local: bool, unit: str) -> list[str]:
-    check_cells(name, values)
-    fine = any(getattr(value, "microsecond", 0) for value in values)  # all times are written alike
-    precision = "microseconds" if fine else "seconds"
-    return ["" if _is_missing(value) else _cell(value, name, precision, local, unit) for value in values]
+def cells_of(values: Mapping[Any, Any], description: Mapping[str, Any] | None) -> dict[str, str]:
+    """Return values of described columns as cells of a file."""
+    from chainrule_app.readers.origin import Origin
+    from chainrule_app.typed_columns import records_table
+
+    ((_, cells),) = records_table([values], Origin("where", "index"), description).rows()
+    return {str(name): cell or "" for name, cell in zip(values, cells, strict=True)}
 
 
-def check_cells(name: str, values: Iterable[Any]) -> None:
-    """Refuse values that are no cells of a table, such as lists and arrays."""
-    for value in values:
-        if isinstance(value, list | dict | tuple | set | bytes) or getattr(value, "ndim", None):
-            kind = type(value).__name__
-            raise ValueError(f"{name}: expected numbers, texts, booleans or dates, got {kind}: leave it out")
-
-
-def _cell(value: Any, name: str, precision: str, local: bool, unit: str) -> str:
-    if isinstance(value, datetime):
-        zone = str(value.tzinfo)
-        if local and value.tzinfo is not None and table_reader.named_zone(zone) is not None:
-            return f"{value.isoformat(' ', precision)}[{zone}]"
-        value = value if local or value.tzinfo is None else value.astimezone(UTC)
-        return value.isoformat(" ", precision)
-    if isinstance(value, timedelta):
-        number, rest = divmod(value // _TICK, _UNITS[unit])
-        if rest:
-            raise ValueError(f"{name}: expected whole {unit}, as in training, got {value}: round it")
-        return str(number)
-    return str(value)
-
-
-def cells_of(values: Mapping[str, Any], description: Mapping[str, Any] | None) -> dict[str, str]:
-    """Return the cells of values of described columns."""
-    columns = {} if description is None else description["columns"]
-    units = {name: columns.get(name, {}).get("unit", "microseconds") for name in map(str, values)}
-    return {
-        name: _cells([value], name, False, units[name])[0] for name, value in zip(units, values.values(), strict=True)
-    }
-
-
-def _is_missing(value: Any) -> bool:
-    return value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and isnan(value))
-
-
-def describe(frame: Any) -> dict[str, Any]:
-    """Describe the library of a narwhals DataFrame and its dtypes, as JSON."""
-    description: dict[str, Any] = {
-        "library": frame.implementation.value,
-        "columns": {name: _dtype(frame[name]) for name in frame.columns},
-    }
-    if description["library"] == "pyarrow":  # kinds of strings, digits of decimals: narwhals does not tell them apart
-        schema = frame.to_native().schema.remove_metadata()
-        description["schema"] = b64encode(schema.serialize().to_pybytes()).decode("ascii")
+def describe(frame: Any, table: "FrameTable") -> dict[str, Any]:
+    """Describe the library of a frame, as `as_frame` returns it, and the types of its columns, as JSON."""
+    library = type(frame).__module__.partition(".")[0]
+    columns = {}
+    for index, column in enumerate(table.columns):
+        kind = column.take(slice(0, 0)).dtype
+        own: dict[str, Any] = {"kind": "Decimal" if column.spelt else str(kind.base_type())}
+        if column.unit:
+            own["unit"] = column.unit
+        if library == "pandas":
+            own |= _pandas_type(frame.iloc[:, index])
+        elif library == "polars":
+            own |= _polars_type(frame.dtypes[index])
+        columns[column.name] = own
+    description: dict[str, Any] = {"library": library, "columns": columns}
+    if library == "pandas" and not all(isinstance(name, str) for name in frame.columns):
+        description["names"] = [
+            name if isinstance(name, int | float | str) else None for name in map(_plain, frame.columns)
+        ]
+    if library == "pyarrow":
+        description["schema"] = _packed(frame.schema.remove_metadata())
     return description
 
 
-_OBJECTS = {Decimal: "Decimal", date: "Date", time: "Time", bool: "Boolean", int: "Int64", float: "Float64"}
+def _plain(value: Any) -> Any:
+    return value.item() if hasattr(value, "item") else value
 
 
-def _dtype(series: Any) -> dict[str, Any]:
+def _packed(schema: Any) -> str:
+    return b64encode(schema.serialize().to_pybytes()).decode("ascii")
+
+
+def _polars_type(kind: Any) -> dict[str, Any]:
+    own: dict[str, Any] = {"polars": str(kind.base_type())}
+    names = ("time_unit", "time_zone", "precision", "scale")
+    own |= {name: getattr(kind, name) for name in names if getattr(kind, name, None) is not None}
+    return own | ({"categories": kind.categories.to_list()} if own["polars"] == "Enum" else {})
+
+
+def _pandas_type(series: Any) -> dict[str, Any]:
+    from chainrule_app.typed_columns import kind_of_objects
+
     kind = series.dtype
-    description: dict[str, Any] = {"kind": type(kind).__name__ if not isinstance(kind, type) else kind.__name__}
-    if description["kind"] == "Object":  # pandas has no dtype for decimals and dates
-        kinds = {type(value) for value in series.to_list() if not _is_missing(value)}
-        description["kind"] = _OBJECTS.get(kinds.pop(), "String") if len(kinds) == 1 else "String"
-    for name in ("time_unit", "time_zone"):
-        if getattr(kind, name, None) is not None:
-            description[name] = str(getattr(kind, name))
-    if description["kind"] == "Duration":
-        ticks = [value // _TICK for value in series.drop_nulls().to_list()]
-        description["unit"] = next(name for name, unit in _UNITS.items() if all(tick % unit == 0 for tick in ticks))
-    if description["kind"] == "Enum":
-        description["categories"] = list(kind.categories)
-    if series.implementation.value == "pandas":
-        description["pandas"] = str(series.to_native().dtype)
-        if description["pandas"] == "category":
-            categories = series.to_native().cat
-            kinds = {type(name) for name in categories.categories.tolist()}
-            description["of"] = _OBJECTS.get(kinds.pop(), "String") if len(kinds) == 1 else "String"
-            description |= {
-                "categories": [str(name) for name in categories.categories],
-                "ordered": bool(categories.ordered),
-            }
-    return description
+    own: dict[str, Any] = {"pandas": str(kind)}
+    if hasattr(kind, "pyarrow_dtype"):
+        import pyarrow
+
+        own["arrow"] = _packed(pyarrow.schema([pyarrow.field("", kind.pyarrow_dtype)]))
+    elif own["pandas"] == "category":
+        own |= {"ordered": bool(kind.ordered), "categories": _pandas_index(kind.categories)}
+    elif own["pandas"] == "object":
+        own["of"] = kind_of_objects(series)
+        own["stamps"] = any(hasattr(value, "to_pydatetime") or hasattr(value, "to_pytimedelta") for value in series)
+    elif hasattr(kind, "storage"):
+        own["storage"] = kind.storage
+    return own
 
 
-def text_columns(description: Mapping[str, Any], frame: Any) -> list[str]:
-    """List the text and category columns whose values look like numbers."""
-    kinds = {name: dtype["kind"] for name, dtype in description["columns"].items()}
-    texts = [name for name, kind in kinds.items() if kind in ("String", "Enum", "Categorical")]
-    return [name for name in texts if all(map(_spells_number, frame[name].drop_nulls().unique().to_list()))]
+def _pandas_index(index: Any) -> dict[str, Any]:
+    """Describe the categories of pandas: intervals by both of their ends."""
+    if str(index.dtype).startswith("interval"):
+        ends = {"left": _pandas_index(index.left), "right": _pandas_index(index.right)}
+        return {"closed": index.closed, **ends}
+    values = [_plain(value) if isinstance(_plain(value), bool | int | float | str) else str(value) for value in index]
+    kind = type(index[0]).__name__ if len(index) and str(index.dtype) == "object" else ""
+    return {"values": values, "dtype": str(index.dtype), "of": kind}
 
 
-def _spells_number(text: Any) -> bool:
-    with suppress(ValueError, TypeError):  # of other texts; of categories that are no texts
-        float(text)
-        return True
-    return False
+def check_restorable(frame: Any, table: "FrameTable", description: Mapping[str, Any]) -> None:
+    """Refuse a frame with a column whose type does not come back from its cells."""
+    from chainrule_app.readers.tables.frame_table import refused
+
+    cells: dict[str, list[str | None]] = {}
+    for column in table.columns:
+        values = column.cells(slice(0, _CHECKED), str(table.origin)).texts()
+        present = [value for value in values if value is not None][:2]
+        cells[column.name] = present * 2 if len(present) == 1 else present
+    for index, name in enumerate(table.names):
+        own = (
+            frame.iloc[:, index].dtype
+            if _is_pandas(frame)
+            else frame.schema[index]
+            if "schema" in description
+            else frame.dtypes[index]
+        )
+        try:
+            again = restore({**description, "names": None}, {name: cells[name]})
+            again = (
+                again.dtypes.iloc[0]
+                if _is_pandas(frame)
+                else again.schema[0]
+                if "schema" in description
+                else again.dtypes[0]
+            )
+        except Exception:  # whatever a library raises for a type that it cannot make
+            again = None
+        if again != own and not (own == "object" and not cells[name]):
+            raise refused(
+                str(table.origin), name, str(getattr(own, "type", own)) if "schema" in description else str(own)
+            )
+
+
+_CHECKED = 1000  # rows
 
 
 def restore(description: Mapping[str, Any], columns: Mapping[str, Sequence[str | None]]) -> Any:
-    """Restore a native frame of the described library and dtypes from text cells."""
+    """Restore a native frame of the described library and types from text cells; None is a missing one."""
     if description["library"] == "numpy":
-        import numpy as np
-
-        dtype = np.dtype(description["dtype"])
-        parse, missing = (float, np.nan) if dtype.kind == "f" else (_whole, 0)
-        rows = zip(*columns.values(), strict=True)
-        return np.array([[parse(cell) if cell else missing for cell in row] for row in rows], dtype)
-    dtypes = description["columns"]
-    values = {name: _parsed(cells, dtypes.get(name, {"kind": "String"})) for name, cells in columns.items()}
+        return _array(np.dtype(description["dtype"]), columns)
+    types = description["columns"]
     if description["library"] == "pandas":
         import pandas
 
-        return pandas.DataFrame({name: _pandas_series(column, dtypes.get(name, {})) for name, column in values.items()})
+        made = {name: _pandas_series(cells, types.get(name, _TEXTS)) for name, cells in columns.items()}
+        frame = pandas.DataFrame(made)
+        names = dict(zip(types, description.get("names") or types, strict=True))
+        return frame.set_axis([names.get(name) if names.get(name) is not None else name for name in made], axis=1)
     if "schema" in description:
-        return _arrow_table(description["schema"], values)
-    import narwhals as nw
+        import pyarrow
 
-    series = [
-        nw.new_series(name, column, _narwhals_dtype(dtypes.get(name, {})), backend=description["library"])
-        for name, column in values.items()
-    ]
-    return nw.to_native(nw.concat([one.to_frame() for one in series], how="horizontal"))
+        schema = _unpacked(description["schema"])
+        fields = [schema.field(name) for name in columns]
+        return pyarrow.table(
+            [
+                _arrow_array(cells, field.type, types[name])
+                for (name, cells), field in zip(columns.items(), fields, strict=True)
+            ],
+            schema=pyarrow.schema(fields),
+        )
+    import polars
 
-
-_PARSERS: dict[str, Callable[[str], Any]] = {
-    "Boolean": lambda cell: cell == _TRUE,
-    "Decimal": Decimal,
-    "Date": date.fromisoformat,
-    "Datetime": datetime.fromisoformat,
-    "Time": time.fromisoformat,
-    "Float32": float,
-    "Float64": float,
-}
+    return polars.DataFrame([_polars_series(name, cells, types.get(name, _TEXTS)) for name, cells in columns.items()])
 
 
-def _parsed(cells: Sequence[str | None], dtype: Mapping[str, Any]) -> list[Any]:
-    parse = _parser(dtype)
-    rare = table_reader.OTHER if parse is not str else None  # it stands for rare values, which have no names
-    return [None if not cell or cell == rare else parse(cell) for cell in cells]
+_TEXTS: dict[str, Any] = {"kind": "String"}
+_TEXT_KINDS = ("String", "Categorical", "Enum")
 
 
-def _parser(dtype: Mapping[str, Any]) -> Callable[[str], Any]:
-    kind = dtype["kind"]
-    if kind == "Duration":
-        unit = _UNITS[dtype["unit"]] * _TICK
-        return lambda cell: _whole(cell) * unit
-    return _PARSERS.get(kind, _whole if kind.startswith(("Int", "UInt")) else str)
-
-
-def _arrow_table(schema: str, values: Mapping[str, list[Any]]) -> Any:
-    import pyarrow
-
-    fields = pyarrow.ipc.read_schema(pyarrow.py_buffer(b64decode(schema)))
-    arrow_fields = [fields.field(name) for name in values]
-    return pyarrow.table(
-        [pyarrow.array(values[field.name], field.type) for field in arrow_fields], schema=pyarrow.schema(arrow_fields)
-    )
+def _array(dtype: Any, columns: Mapping[str, Sequence[str | None]]) -> Any:
+    parse, missing = (float, np.nan) if dtype.kind == "f" else (_whole, 0)
+    rows = zip(*columns.values(), strict=True)
+    return np.array([[parse(cell) if cell else missing for cell in row] for row in rows], dtype)
 
 
 def _whole(cell: str) -> int:
     return int(cell.removesuffix(".0"))
 
 
-def _pandas_series(values: list[Any], dtype: Mapping[str, Any]) -> Any:
+_PARSERS: dict[str, Callable[[str], Any]] = {
+    "Boolean": lambda cell: cell == "True",
+    "Decimal": Decimal,
+    "Date": date.fromisoformat,
+    "Time": time.fromisoformat,
+    "Float32": float,
+    "Float64": float,
+}
+
+
+def _parsed(cells: Sequence[str | None], kind: Mapping[str, Any]) -> list[Any]:
+    """Return the values that cells spell; a rare value without a name is missing where it is no text."""
+    name = kind["kind"]
+    if name in _TEXT_KINDS:
+        return list(cells)
+    parse = _PARSERS.get(name, _whole if name.startswith(("Int", "UInt", "Duration")) else str)
+    return [None if not cell or cell == table_reader.OTHER else parse(cell) for cell in cells]
+
+
+def _typed(cells: Sequence[str | None], kind: Mapping[str, Any]) -> Any:
+    """Return cells as a series of polars: moments and durations in nanoseconds, where their type has these."""
+    import polars
+
+    from chainrule_app.readers.tables.frame_table import UNITS
+
+    values = _parsed(cells, kind)
+    if kind["kind"] == "Datetime":
+        plain = [None if value is None else value.removesuffix("+00:00") for value in values]
+        texts = polars.Series(
+            [text if text is None or "." in text else f"{text}.0" for text in plain], dtype=polars.String
+        )
+        return texts.str.to_datetime("%Y-%m-%d %H:%M:%S%.f", time_unit="ns" if _is_fine(plain) else "us")
+    if kind["kind"] == "Duration":
+        size = UNITS[kind["unit"]]
+        unit = "ns" if size == 1 else "us"
+        ticks = [None if value is None else value * size // (1 if unit == "ns" else 1000) for value in values]
+        return polars.Series(ticks, dtype=polars.Int64).cast(polars.Duration(unit))
+    dtype = polars.String if kind["kind"] in _TEXT_KINDS else getattr(polars, kind["kind"], polars.String)
+    return polars.Series(values) if kind["kind"] == "Decimal" else polars.Series(values, dtype=dtype)
+
+
+def _is_fine(texts: Sequence[str | None]) -> bool:
+    """Tell if some of the moments have nanoseconds."""
+    return any(text is not None and len(text.partition(".")[2]) > 6 for text in texts)
+
+
+def _polars_series(name: str, cells: Sequence[str | None], kind: Mapping[str, Any]) -> Any:
+    import polars
+
+    native, typed = kind.get("polars", "String"), _typed(cells, kind)
+    if native == "Enum":
+        return polars.Series(
+            name, [cell if cell in kind["categories"] else None for cell in cells], polars.Enum(kind["categories"])
+        )
+    if native == "Datetime":
+        typed = typed.cast(polars.Datetime(kind["time_unit"]))
+        if "time_zone" in kind:
+            typed = typed.dt.replace_time_zone("UTC").dt.convert_time_zone(kind["time_zone"])
+        return typed.alias(name)
+    if native == "Duration":
+        return typed.cast(polars.Duration(kind["time_unit"])).alias(name)
+    if native == "Decimal":
+        return typed.cast(polars.Decimal(kind["precision"], kind["scale"])).alias(name)
+    return typed.cast(getattr(polars, native)).alias(name)
+
+
+def _unpacked(schema: str) -> Any:
+    import pyarrow
+
+    return pyarrow.ipc.read_schema(pyarrow.py_buffer(b64decode(schema)))
+
+
+def _arrow_array(cells: Sequence[str | None], native: Any, kind: Mapping[str, Any]) -> Any:
+    import pyarrow
+    from pyarrow import compute, types
+
+    if types.is_dictionary(native):
+        return _arrow_array(cells, native.value_type, kind).dictionary_encode().cast(native)
+    if types.is_run_end_encoded(native):
+        return compute.run_end_encode(_arrow_array(cells, native.value_type, kind), native.run_end_type)
+    if types.is_decimal(native):
+        return pyarrow.array(_parsed(cells, kind), native)
+    if types.is_float16(native):
+        return pyarrow.array([None if value is None else np.float16(value) for value in _parsed(cells, kind)], native)
+    typed = _typed(cells, kind)
+    if types.is_timestamp(native) and native.tz is not None:
+        plain = typed.to_arrow().cast(pyarrow.timestamp(native.unit))
+        return plain.cast(pyarrow.timestamp(native.unit, "UTC")).cast(native)
+    return typed.to_arrow().cast(native)
+
+
+def _pandas_series(cells: Sequence[str | None], kind: Mapping[str, Any]) -> Any:
     import pandas
 
-    native = dtype.get("pandas", "object")
+    native = kind.get("pandas", "object")
+    if "arrow" in kind:
+        array = _arrow_array(cells, _unpacked(kind["arrow"]).field(0).type, kind)
+        return pandas.Series(pandas.array(array, dtype=pandas.ArrowDtype(array.type)))
     if native == "category":
-        of = {"kind": dtype.get("of", "String")}
-        categories, values = _parsed(dtype["categories"], of), _parsed(values, of)
-        typed = categories if all(value is None or value in categories for value in values) else None
-        return pandas.Series(pandas.Categorical(values, categories=typed, ordered=dtype.get("ordered", False)))
+        return pandas.Series(_pandas_categories(cells, kind))
+    if kind["kind"] in ("Datetime", "Duration"):
+        return _pandas_moments(_typed(cells, kind), native, kind)
+    values = _parsed(cells, kind)
+    if native == "object":
+        if kind.get("stamps"):
+            values = [value if value is None else pandas.Timestamp(value) for value in values]
+        return pandas.Series(values, dtype=object)
+    if native.startswith("complex"):
+        return pandas.Series(
+            [complex(value) if value and value != table_reader.OTHER else np.nan for value in values], dtype=native
+        )
     if None in values and native.startswith(("int", "uint")):
         native = native.replace("uint", "UInt").replace("int", "Int")  # the integers of pandas that may be missing
     if None in values and native == "bool":
         native = "boolean"
+    if "storage" in kind and native == "string":
+        return pandas.Series(values, dtype=pandas.StringDtype(kind["storage"]))
     return pandas.Series(values, dtype=native)
 
 
-def _narwhals_dtype(dtype: Mapping[str, Any]) -> Any:
-    import narwhals as nw
+def _pandas_moments(typed: Any, native: str, kind: Mapping[str, Any]) -> Any:
+    import pandas
 
-    kind = dtype.get("kind", "String")
-    if kind == "Enum":
-        return nw.Enum(dtype["categories"])
-    if kind == "Datetime":
-        return nw.Datetime(dtype.get("time_unit", "us"), dtype.get("time_zone"))
-    if kind == "Duration":
-        return nw.Duration(dtype.get("time_unit", "us"))
-    if kind == "Decimal":
-        return None  # its precision is found from the values
-    return getattr(nw, kind, None)
+    if native == "object":
+        zone = kind.get("zone")
+        values = [None if value is None else value for value in typed.to_list()]
+        if kind.get("stamps"):
+            values = [
+                value
+                if value is None
+                else (pandas.Timedelta(value) if isinstance(value, timedelta) else pandas.Timestamp(value))
+                for value in values
+            ]
+        del zone
+        return pandas.Series(values, dtype=object)
+    series = pandas.Series(typed.to_numpy())
+    if native.startswith("datetime64") and "," in native:
+        zone = native.partition(",")[2].strip(" ]")
+        return series.dt.tz_localize("UTC").astype(native) if zone else series
+    return series.dt.to_period(native[7:-1]) if native.startswith("period") else series.astype(native)
+
+
+def _pandas_categories(cells: Sequence[str | None], kind: Mapping[str, Any]) -> Any:
+    import pandas
+
+    index = _restored_index(kind["categories"])
+    texts = list(map(str, index))
+    places = {text: place for place, text in enumerate(texts)}
+    if (
+        table_reader.OTHER in cells
+        and table_reader.OTHER not in places
+        and index.map(type).nunique() <= 1
+        and all(isinstance(value, str) for value in index)
+    ):
+        index = index.append(pandas.Index([table_reader.OTHER]))
+        places[table_reader.OTHER] = len(texts)
+    codes = [places.get(cell, -1) if cell is not None else -1 for cell in cells]
+    return pandas.Categorical.from_codes(codes, categories=index, ordered=kind["ordered"])
+
+
+def _restored_index(content: Mapping[str, Any]) -> Any:
+    import pandas
+
+    if "closed" in content:
+        left, right = _restored_index(content["left"]), _restored_index(content["right"])
+        return pandas.IntervalIndex.from_arrays(left, right, closed=content["closed"])
+    values = content["values"]
+    parse = {
+        "date": date.fromisoformat,
+        "time": time.fromisoformat,
+        "Decimal": Decimal,
+        "datetime": datetime.fromisoformat,
+    }.get(content["of"])
+    values = list(map(parse, values)) if parse is not None else values
+    return pandas.Index(values, dtype=content["dtype"])
 
 
 def load_description(path: Path) -> dict[str, Any] | None:
@@ -286,7 +418,5 @@ def load_description(path: Path) -> dict[str, Any] | None:
         return None
     columns = description.get("columns") if isinstance(description, dict) else None
     if not isinstance(columns, dict) or not all(isinstance(kind, dict) and "kind" in kind for kind in columns.values()):
-        return None
-    if not all(kind["kind"] != "Duration" or kind.get("unit") in _UNITS for kind in columns.values()):
         return None
     return description if description.get("library") in ("pandas", "polars", "pyarrow", "numpy") else None

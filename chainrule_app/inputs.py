@@ -37,6 +37,7 @@ from chainrule_app.items import (
     write_text,
 )
 from chainrule_app.readers.gather import KINDS, RECORDS, gather, must_gather, paths_of, shared_folder
+from chainrule_app.readers.origin import InMemory, Origin
 from chainrule_app.readers.packed import plain_name
 from chainrule_app.readers.text import STDIN
 from chainrule_app.tasks.run_directory import FRAME
@@ -57,12 +58,11 @@ class Inputs:
         *,
         rate: int | None = None,
         text_column: str | None = None,
-        header: bool = True,  # whether the run reads tables with a header
         keep_paths: bool = False,
         answers: bool = True,  # whether texts to classify come with their labels
     ):
         self.task, self._rate, self._text_column, self._keep_paths = task, rate, text_column or "", keep_paths
-        self._header, self._answers = header, answers
+        self._answers = answers
         self.description: dict[str, Any] | None = None
         self.options: dict[str, Any] = {}
         self.items: int | None = None  # rows or strings in memory; each has one row in a result
@@ -94,7 +94,7 @@ class Inputs:
         digits = "".join(takewhile(str.isdecimal, rest))
         if folder and digits:
             return f"{before}{file} index {int(digits)}{rest[len(digits) + len('.wav') :]}"
-        named = file.suffix == ".csv" and (self._header or self.task not in ("table", "forecast"))
+        named = file.suffix == ".csv"
         if not sign or int(digits) <= named:
             return message
         item = self._item_at(file, int(digits)) - named + first
@@ -118,31 +118,35 @@ class Inputs:
     def written(self) -> bool:
         return any(Path(self._folder.name).iterdir())
 
-    def path(self, data: Any, name: str = "data", *, labels: Any = None, rate: int | None = None) -> str:
-        """Return the path of data: as passed, or of the file that holds them."""
+    def path(self, data: Any, name: str = "data", *, labels: Any = None, rate: int | None = None) -> Any:
+        """Return the path of data as passed, or of the file that holds them; or a table in memory."""
         written = self._path(data, name, labels, rate)
         if labels is not None and isinstance(data, str | os.PathLike):
             raise ValueError("labels: expected images in an array with them, got a path: files have their own")
-        if labels is not None and not written.endswith(".npz"):
+        if labels is not None and not str(written).endswith(".npz"):
             raise ValueError("labels: expected images in an array with them; of texts pass list(zip(texts, labels))")
         return written
 
-    def _path(self, data: Any, name: str, labels: Any, rate: int | None) -> str:
+    def _path(self, data: Any, name: str, labels: Any, rate: int | None) -> Any:
         if isinstance(data, str | os.PathLike):
             return self.plain(existing(os.fspath(data), name), name, streams=self.task == "text" or name == "file")
         file = Path(self._folder.name) / name
         if frames.is_frame(data) or is_dataset(data):
             frame = frames.as_frame(frame_of(data) if is_dataset(data) else data)
             is_series = getattr(data, "ndim", 2) == 1 or not (hasattr(data, "columns") or is_dataset(data))
-            return str(self._write_frame(frame, file, rate, is_series=is_series))
+            return self._named(self._write_frame(frame, file, rate, is_series=is_series))
         if hasattr(data, "ndim") and hasattr(data, "dtype"):
             data = as_array(data)
             if data.dtype.kind not in "OUT" or not data.ndim:
-                return str(self._write_array(data, file, labels, rate))
+                return self._named(self._write_array(data, file, labels, rate))
             data = data.tolist()
         items = items_of(data, name)
         first = next(items)
-        return str(self._write_rows(first, chain((first,), items), file, labels, rate))
+        return self._named(self._write_rows(first, chain((first,), items), file, labels, rate))
+
+    @staticmethod
+    def _named(written: "Path | InMemory") -> "str | InMemory":
+        return str(written) if isinstance(written, Path) else written
 
     def plain(self, source: str, name: str, *, streams: bool = False) -> str:
         """Return the path of a source as one plain file or folder; see `chainrule_app.readers.gather.must_gather`."""
@@ -190,35 +194,35 @@ class Inputs:
         self.items = len(images)
         return images
 
-    def _write_frame(self, frame: Any, file: Path, rate: int | None, *, is_series: bool) -> Path:
-        if not frame.columns or not len(frame):
-            raise ValueError(f"{file.name}: expected at least one row, got none")
-        texts = [name for name in frame.columns if str(frame[name].dtype) in ("String", "Categorical", "Enum")]
+    def _write_frame(self, native: Any, file: Path, rate: int | None, *, is_series: bool) -> "Path | InMemory":
+        from chainrule_app.typed_columns import frame_table
+
+        frame = frame_table(native, Origin(file.name, "index"), self.description)
+        texts = [name for name in frame.names if name in frame.texts]
         of_texts = self.task in _OF_TEXTS or (is_series and self.task in ("", "classify"))
-        if texts == frame.columns[-1:] and of_texts:
-            rows = frame[texts[0]]
-            rows = rows.drop_nulls() if self.task in ("", "text") else rows.fill_null("")
-            return self._write_rows("", iter(rows.to_list()), file, None, rate)
-        if self.task == "translate" and len(texts) == len(frame.columns) == 2:
-            return self._write_rows(("", ""), iter(frame.rows()), file, None, rate)
+        if texts == frame.names[-1:] and of_texts:
+            cells = frame.columns[-1].cells(slice(None), file.name).texts()
+            rows = [cell or "" for cell in cells if cell is not None or self.task not in ("", "text")]
+            return self._write_rows("", iter(rows), file, None, rate)
+        if self.task == "translate" and len(texts) == len(frame.names) == 2:
+            return self._write_rows(("", ""), (tuple(cells) for _, cells in frame.rows()), file, None, rate)
         if self.task in (*_OF_TEXTS, *_OF_FILES):
             raise ValueError(
                 f"{file.name}: a frame holds no data of the task {self.task}: pass a list of one of its columns"
             )
         self.task = self.task or ("forecast" if is_series else "table")
-        file = file.with_suffix(".csv")
-        if self.description is None:
-            self.description = frames.describe(frame)
-            if self.task == "table" and (spelt := frames.text_columns(self.description, frame)):
-                self.options["types"] = dict.fromkeys(spelt, "categorical")
-        if self.task == "classify":
-            self.options |= labelled_columns(frame, texts, self._text_column)
-        self._name_columns()
-        frames.write_csv(frame, file, self.description, local=self.task != "table", header=self._header)
+        if self.description is None and self.task in ("table", "forecast"):
+            self.description = frames.describe(native, frame)
+            if self.task == "table":
+                frames.check_restorable(native, frame, self.description)
         self.items = len(frame)
-        return file
+        if self.task != "classify":
+            return frame
+        self.options |= labelled_columns(frame, texts, self._text_column)
+        rows = ([cell or "" for cell in cells] for _, cells in frame.rows())
+        return write_csv(file.with_suffix(".csv"), frame.names, rows)
 
-    def _write_array(self, array: Any, file: Path, labels: Any, rate: int | None) -> Path:
+    def _write_array(self, array: Any, file: Path, labels: Any, rate: int | None) -> "Path | InMemory":
         if array.dtype.kind not in "uifb" or array.ndim == 0:
             raise ValueError(f"{file.name}: expected an array of numbers, got {array.dtype} of shape {array.shape}")
         if not array.size:
@@ -248,14 +252,14 @@ class Inputs:
             return self._write_rolls(array if array.ndim > 2 else [array], file)
         if array.ndim > 2 or self.task not in ("table", "forecast"):
             raise ValueError(f"{file.name}: an array of shape {array.shape} holds no data of the task {self.task}")
-        rows = array[:, None] if array.ndim == 1 else array
-        self.description = self.description or {"library": "numpy", "dtype": str(array.dtype), "columns": {}}
-        names = ["value"] if array.ndim == 1 else [f"column{number}" for number in range(1, rows.shape[1] + 1)]
-        rows = rows.astype(int) if array.dtype.kind == "b" else rows
-        self._name_columns()
-        return write_csv(file.with_suffix(".csv"), names if self._header else None, rows.tolist())
+        from chainrule_app.typed_columns import array_table
 
-    def _write_rows(self, first: Any, rows: Iterator[Any], file: Path, labels: Any, rate: int | None) -> Path:
+        self.description = self.description or {"library": "numpy", "dtype": str(array.dtype), "columns": {}}
+        return array_table(array, Origin(file.name, "index"))
+
+    def _write_rows(
+        self, first: Any, rows: Iterator[Any], file: Path, labels: Any, rate: int | None
+    ) -> "Path | InMemory":
         if isinstance(first, str):
             return self._write_lines(self._counted(all_of(str, rows, file.name)), file)
         if isinstance(first, Real):
@@ -321,33 +325,32 @@ class Inputs:
             self.options.setdefault("reading", "stream" if broken else "lines")
         return path
 
-    def _write_records(self, first: Mapping[str, Any], rows: Iterator[Any], file: Path) -> Path:
+    def _write_records(self, first: Mapping[str, Any], rows: Iterator[Any], file: Path) -> "Path | InMemory":
         self.task = self.task or "table"
         if self.task in (*_OF_FILES, "tag"):
             remedy = "of sentences, each of pairs of a word and a tag"
             remedy = remedy if self.task == "tag" else f"as [row[{next(iter(first), 'image')!r}] for row in data]"
             raise ValueError(f"{file.name}: dictionaries hold no data of the task {self.task}: pass a list {remedy}")
+        from chainrule_app.typed_columns import records_table
 
-        for name, value in first.items():
-            frames.check_cells(f"{file.name} index 0: {name!r}", [value])
-
-        def cells() -> Iterator[list[Any]]:
-            for number, row in enumerate(rows):
-                if row.keys() != first.keys():
-                    raise ValueError(f"{file.name} index {number}: expected the keys {', '.join(map(str, first))}")
-                yield ["" if row[name] is None else row[name] for name in first]
-
-        self._name_columns()
+        records = list(rows)
+        self.items = len(records)
+        table = records_table(records, Origin(file.name, "index"), self.description)
+        if self.task in ("table", "forecast"):
+            return table
+        cells = ([cell or "" for cell in cells] for _, cells in table.rows())
         if self.task == "translate":
-            return self._write_rows(("", ""), map(tuple, cells()), file, None, None)
-        return write_csv(file.with_suffix(".csv"), list(first) if self._header else None, cells())
+            return self._write_rows(("", ""), map(tuple, cells), file, None, None)
+        return write_csv(file.with_suffix(".csv"), table.names, cells)
 
     def _name_columns(self) -> None:
         """Say that the columns are named where numbers may name them."""
         if self.task in ("table", "forecast"):
             self.options["header"] = "yes"
 
-    def _write_arrays(self, first: Any, rows: Iterator[Any], file: Path, labels: Any, rate: int | None) -> Path:
+    def _write_arrays(
+        self, first: Any, rows: Iterator[Any], file: Path, labels: Any, rate: int | None
+    ) -> "Path | InMemory":
         if first.ndim == 1 and self.task in ("", "sound"):
             self.task = "sound"
             return self._write_sounds(map(as_array, rows), file, rate)
@@ -391,8 +394,7 @@ class Inputs:
 def inputs_of(run: "Task[Any]", *, answers: bool = True) -> Inputs:
     """Return the `Inputs` for the verbs and methods of a run."""
     column = getattr(run.data, "text_column", None)
-    header = getattr(getattr(run, "schema", None), "header", True)
-    inputs = Inputs(run.name, rate=getattr(run, "rate", None), text_column=column, header=header, answers=answers)
+    inputs = Inputs(run.name, rate=getattr(run, "rate", None), text_column=column, answers=answers)
     if (run.path / FRAME).is_file():
         inputs.description = frames.load_description(run.path / FRAME)
     run.source_names = inputs.names

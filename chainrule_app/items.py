@@ -171,12 +171,13 @@ def labelled_columns(frame: Any, texts: Sequence[str], text_column: str) -> dict
     from chainrule_app.readers.labelled.labelled_file import LABEL_NAMES, TEXT_NAMES
 
     def usual(names: Sequence[str]) -> list[str]:
-        return [name for name in frame.columns if name.lower() in names]
+        return [name for name in frame.names if name.lower() in names]
 
-    named = [text_column] if text_column in frame.columns else usual(TEXT_NAMES)
-    named = named or sorted(texts, key=lambda name: -frame[name].n_unique())
+    taken = {column.name: column.take for column in frame.columns}
+    named = [text_column] if text_column in frame.names else usual(TEXT_NAMES)
+    named = named or sorted(texts, key=lambda name: -taken[name](slice(None)).n_unique())
     if not named:
         return {}
-    rest = [name for name in frame.columns if name != named[0]]
+    rest = [name for name in frame.names if name != named[0]]
     labels = [name for name in usual(LABEL_NAMES) if name in rest] or (rest if len(rest) == 1 else [])
     return {"text_column": named[0]} | ({"label_column": labels[0]} if labels else {})

@@ -19,6 +19,7 @@ from chainrule._printing import printable
 from chainrule_app.inputs import Inputs
 from chainrule_app.readers.gather import paths_of
 from chainrule_app.readers.kinds import check_path
+from chainrule_app.readers.origin import is_path
 from chainrule_app.tasks.config import ChosenComputation, Duration, Fingerprint, InitialWeights, RunConfig, facts_of
 from chainrule_app.tasks.display import counted, flag
 from chainrule_app.tasks.run_directory import (
@@ -67,7 +68,7 @@ def train_run(
     _check_packages(task, request if before is None or "--track" in explicit_flags else before)
     if before is None:
         refuse_taken(out, overwrite=overwrite)
-        for source in filter(None, request.sources.values()):
+        for source in filter(is_path, request.sources.values()):
             for path in paths_of(source):
                 check_path(path)
     _announce(out if before is not None else request.sources["source"])
@@ -128,11 +129,11 @@ def _check_packages(task: type[Task[Any]], config: RunConfig) -> None:
         check_tracker(config.training.track)
 
 
-def _announce(source: Path | str | None) -> None:
+def _announce(source: Any) -> None:
     """Announce the data at once: importing torch takes a second or more."""
     if os.environ.get("RANK", "0") == "0":  # of several processes, the first
         name = "the text built into Python" if source is None else printable(str(source))
-        if source is not None and Path(source).is_relative_to(gettempdir()):
+        if is_path(source) and Path(source).is_relative_to(gettempdir()):
             name = Path(name).name  # of data in memory, which were written to a file
         print(f"reading {name} …", file=sys.stderr, flush=True)
 
@@ -321,7 +322,7 @@ def readable(task: "type[Task[Any]]", config: RunConfig) -> Iterator[RunConfig]:
     """Unpack compressed, piped or several sources to plain files during the block; errors name the sources."""
     with Inputs(task.name, text_column=getattr(config.data, "text_column", None)) as inputs:
         plain: dict[str, str | None] = {
-            name: inputs.plain(path, name) for name, path in config.sources.items() if path is not None
+            name: inputs.plain(path, name) for name, path in config.sources.items() if is_path(path)
         }
         data = replace(config.data, **inputs.options) if inputs.options else config.data
         yield replace(config, sources=config.sources | plain, data=data)

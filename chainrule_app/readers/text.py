@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from chainrule.files import refuse_device
+from chainrule_app.readers.origin import InMemory
 from chainrule_app.readers.packed import open_unpacked
 
 STDIN = "-"  # the path of standard input
@@ -269,9 +270,9 @@ def open_source(path: str | Path | None) -> Source:
     return Source(path.name, str(path), path.stat().st_size, lambda: open(path, "rb"))
 
 
-def fingerprint(path: str | Path | None) -> dict[str, Any]:
-    """`name`, `bytes` and `sha256` of a file (`None`: of the built-in text), to tell later whether it is the same."""
-    return open_source(path).fingerprint()
+def fingerprint(source: str | Path | InMemory | None) -> dict[str, Any]:
+    """`name`, `bytes` and `sha256` of a source (`None`: of the built-in text), to tell later whether it is the same."""
+    return source.fingerprint() if isinstance(source, InMemory) else open_source(source).fingerprint()
 
 
 @dataclass(frozen=True)

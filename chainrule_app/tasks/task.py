@@ -134,9 +134,9 @@ class Task(Recipe, Checks, ABC, Generic[M]):
     # The data.
 
     @property
-    def source(self) -> str:
-        """Return the data to train on, as the user named them."""
-        return str(self.config.sources["source"])
+    def source(self) -> Any:
+        """Return the data to train on: a path as the user named it, or data in memory."""
+        return self.config.sources["source"]
 
     @classmethod
     def run_name(cls, request: RunConfig) -> str:
@@ -267,7 +267,7 @@ class Task(Recipe, Checks, ABC, Generic[M]):
 
     def next_steps(self) -> Sequence[str]:
         """List commands to try after training, the best first."""
-        return [command.format(run=quoted(self.path), source=quote(self.source)) for command in self.NEXT]
+        return [command.format(run=quoted(self.path), source=quote(str(self.source))) for command in self.NEXT]
 
     def on_validation(self) -> "OnValidation | None":
         """Return a function that shows samples at each validation."""

@@ -246,7 +246,7 @@ class SoundTask(Task["WaveNet"]):
         path, label = quoted(self.path), f" --label {quote(self.labels[0])}" if self.labels else ""
         return [
             f"chainrule sample {path} -n 3 --out new.wav{label}",
-            f"chainrule score {path} {quote(self.source)} --sort",
+            f"chainrule score {path} {quote(str(self.source))} --sort",
         ]
 
     def more_facts(self) -> dict[str, Any]:

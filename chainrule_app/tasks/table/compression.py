@@ -174,7 +174,7 @@ def _fits(value: float, digits: Digits) -> bool:
 def _text(column: "ColumnSchema", value: float, digits: Digits) -> str:
     """Format the cell of a number, also outside the training range."""
     if column.numbers is None:
-        return column.decode(value)
+        return column.decode(value) or ""
     if column.dates is not None:
         return "" if math.isnan(value) else column.dates.text(int(value))
     return _number(value, digits or column.decimals)

@@ -115,7 +115,7 @@ def inspect_codes(run: "TableTask", file: str | None, options: TableInspection, 
     }
     read = f"{len(x):,} held-out rows"
     if file is not None:
-        read = f"{counted(len(x), 'row')} of {run.source_names.get(file, file)}"
+        read = f"{counted(len(x), 'row')} of {run.source_names.get(str(file), file)}"
     return code_report(
         run,
         model,

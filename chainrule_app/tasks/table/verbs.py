@@ -99,10 +99,11 @@ def _known_row(run: "TableTask", where: str) -> "PartialRow":
         numbers = [column.encode(values[column.name]) if column.name in values else 0.0 for column in run.schema.kept]
     except ValueError as error:
         raise ValueError(f"--where: {error}") from None
-    return PartialRow([values.get(name) for name in names], numbers, [name in values for name in names])
+    known = [name in values for name in names]
+    return PartialRow([values.get(name) for name in names], [not own for own in known], numbers, known)
 
 
-def _drawn(run: "TableTask", n: int, seed: int, device: str) -> Iterator[list[str]]:
+def _drawn(run: "TableTask", n: int, seed: int, device: str) -> Iterator[list[str | None]]:
     model = run.model(device)
     model.exclude(run.schema.unseen())
     generator = torch.Generator(modes.device_of(model)).manual_seed(seed)
@@ -118,7 +119,7 @@ def _drawn(run: "TableTask", n: int, seed: int, device: str) -> Iterator[list[st
 
 def _completed(
     run: "TableTask", partial: "Iterator[PartialRow]", n: int, particles: int, seed: int, device: str
-) -> Iterator[list[str]]:
+) -> Iterator[list[str | None]]:
     model = run.model(device)
     generator = torch.Generator(modes.device_of(model)).manual_seed(seed)
     uncertain = 0
@@ -137,7 +138,7 @@ def _completed(
 
 def complete_block(
     trained: "TableMADE", schema: "TableSchema", block: "Sequence[PartialRow]", particles: int, generator: "Generator"
-) -> tuple[list[list[str]], list[float] | None]:
+) -> tuple[list[list[str | None]], list[float] | None]:
     """Draw the missing cells of rows; also return each row's effective draws, None if every draw is exact."""
     from chainrule.decoding import complete
 
@@ -240,10 +241,14 @@ def _scored(run: "TableTask", file: str, device: str, total: Tally) -> Iterator[
         nats = nats_of(model, torch.tensor([numbers for _, _, numbers in block], dtype=torch.float64))
         excess = nats - means
         most = torch.where(excess.amax(1) > _NOTABLE, excess.argmax(1), nats.argmax(1)).tolist()
-        for (line, cells, _), row, index in zip(block, nats.tolist(), most, strict=True):
+        for (line, cells, numbers), row, index in zip(block, nats.tolist(), most, strict=True):
             total.add(sum(row), len(row))
             values = [column.parsed(cell) for column, cell in zip(columns, cells, strict=True)]
-            unseen = [column.name for column, cell in zip(columns, cells, strict=True) if not column.seen(cell)]
+            unseen = [
+                column.name
+                for column, cell, number in zip(columns, cells, numbers, strict=True)
+                if not column.seen(cell, number)
+            ]
             by_column = dict(zip(names, row, strict=True))
             yield (
                 line, sum(row), names[index], values[index], row[index], ", ".join(unseen), by_column,
