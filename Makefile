@@ -14,7 +14,7 @@ SUM := /^ *Downloading .*\([0-9.]+ [kMG]?B(ytes)?\)/ { gsub(/[()]/, ""); size = 
 AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-images test test-all test-avx2 test-plain check docs bench bench-all nightly clean
+.PHONY: help setup demo demo-images test test-all test-avx2 test-plain test-library check docs bench bench-all nightly clean
 
 help: ## list what make can do
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -56,12 +56,20 @@ test-avx2: setup ## tests of layers and training as on a processor that has AVX2
 
 KERNELLESS := decoding/test_beam_search decoding/test_best_first decoding/test_greedy decoding/test_stopping \
   layers/test_adaptive_softmax layers/test_gated_pyramid layers/test_gated_stacks layers/test_image_encoder layers/test_kneser_ney \
-  layers/test_log_mel layers/test_masked_conv2d layers/test_ngram_embedding layers/test_ngram_scores layers/test_pooling \
+  layers/test_masked_conv2d layers/test_ngram_embedding layers/test_ngram_scores layers/test_pooling \
   layers/test_shifted_conv2d models/test_linear_forecaster models/test_logits_model models/rare/test_multi_scale_pixel_cnn \
   models/test_ngram_lm
 test-plain: setup ## tests of layers, models and decoding with all kernels off, but for those that never ask for one
 	CHAINRULE_KERNELS=off OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not (slow or kernel)" \
 	  $(KERNELLESS:%=--ignore=tests/%.py) tests/layers tests/models tests/decoding
+
+# Its own environment, with the three dependencies of the library and nothing else.
+LIBRARY := $(VENV)/library
+test-library: setup ## the library alone: PyTorch, NumPy and safetensors, without the application's packages
+	@$(PYTHON) -m venv --clear $(LIBRARY)
+	@$(PIP:$(BIN)/%=$(LIBRARY)/bin/%) hatchling editables >$(LIBRARY)/pip.log
+	@$(PIP:$(BIN)/%=$(LIBRARY)/bin/%) --no-build-isolation . >>$(LIBRARY)/pip.log
+	$(LIBRARY)/bin/python tests/library_alone.py
 
 check: setup ## format, lint, types
 	$(BIN)/ruff format --check .

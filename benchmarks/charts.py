@@ -1,4 +1,4 @@
-"""Charts of the README and the manual, from benchmarks/results: quality by minutes, compressed sizes, gains by counts.
+"""Charts of the README and the manual, from benchmarks/results: quality by minutes, gains by counts.
 
 python benchmarks/charts.py
 """
@@ -43,7 +43,6 @@ def main() -> None:
             path = ROOT / "docs" / "_static" / f"minutes_{name}.svg"
             minutes(scheme).savefig(path, metadata={"Date": None}, transparent=True)
             path.write_text(re.sub(r"[ \t]+\n", "\n", path.read_text()))  # matplotlib ends lines with blanks
-        sizes(SCHEMES["light"]).savefig(ROOT / "docs" / "_static" / "compression.png", dpi=130)
         ngrams(SCHEMES["light"]).savefig(ROOT / "docs" / "_static" / "ngrams.png", dpi=130)
 
 
@@ -94,24 +93,6 @@ def minutes(scheme: Scheme) -> Figure:
     axes.yaxis.label.set_color(scheme.ink)
     for spine in axes.spines.values():
         spine.set_color(scheme.ink)
-    return figure
-
-
-def sizes(scheme: Scheme) -> Figure:
-    """Bars of the bytes that each program makes of the text built into Python."""
-    rows = result("compression")["rows"]
-    rows = sorted((row for row in rows if row["file"] == rows[0]["file"]), key=lambda row: -row["bytes"])
-    figure = Figure(figsize=(7.6, 2.5), layout="constrained")
-    axes = figure.subplots()
-    colours = [scheme.ours if row["way"].startswith("chainrule") else scheme.published for row in rows]
-    bars = axes.barh([row["way"].partition(",")[0] for row in rows], [row["bytes"] / 1000 for row in rows],
-                     color=colours, height=0.62)  # fmt: skip
-    words = [f"{row['bytes'] / 1000:.1f} kB, {row['bits a byte']:.2f} bits a byte" for row in rows]
-    axes.bar_label(bars, words, padding=4)
-    axes.set_xlim(0, 1.35 * rows[0]["bytes"] / 1000)
-    axes.set_xticks([])
-    axes.spines[["top", "right", "bottom"]].set_visible(False)
-    axes.tick_params(axis="y", length=0)
     return figure
 
 

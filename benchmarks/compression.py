@@ -1,9 +1,8 @@
 """Lossless compression: does every file come back, how small is it, how fast; beside xz, bzip2, brotli, zstd and PPMd.
 
-    python benchmarks/compression.py [--run RUN] [--file FILE] [--files 1000] [--seed 0] [--only roundtrip|sizes]
+    python benchmarks/compression.py --run RUN [--file FILE] [--files 1000] [--seed 0] [--only roundtrip|sizes]
 
-Round trips are of random and adversarial files, 100 MB of zeros among them, with the run where one is given (shorter
-ones: a model takes a thousand times as long) and without. Sizes and speeds are of
+Round trips are of random and adversarial files, 100 MB of zeros among them. Sizes and speeds are of
 FILE, the text built into Python if none is given: whole, as one user would compress it, each program at its strongest
 setting. The others come from their packages (`pip install brotli zstandard pyppmd`); one that is missing is left out,
 with a line that says so. The size with a run is that of the file alone: the run has to be shipped beside it.
@@ -22,43 +21,43 @@ from typing import Any
 
 from side_by_side import claim, publish
 
-from chainrule.coding._container import read_container
 from chainrule_app import builtin_text, open_run
 from chainrule_app.tasks.compression import compress_data, decompress_data
+from chainrule_app.tasks.container import read_container
 
-LONGEST, LONGEST_WITH_RUN = 14, 11  # binary digits of the length of random files
+LONGEST = 11  # binary digits of the length of random files
 Pair = tuple[Callable[[bytes], bytes], Callable[[bytes], bytes]]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--run", type=Path)
+    parser.add_argument("--run", type=Path, required=True)
     parser.add_argument("--file", type=Path)
     parser.add_argument("--files", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", choices=("roundtrip", "sizes"))
     options = parser.parse_args()
-    run = None if options.run is None else open_run(options.run)
+    run = open_run(options.run)
     if options.only != "sizes":
-        found = [round_trips(options.files, options.seed, each) for each in ([None] if run is None else [None, run])]
-        publish("compression_round_trips", [row for row, _ in found], [each for _, each in found])
+        row, reached = round_trips(options.files, options.seed, run)
+        publish("compression_round_trips", [row], [reached])
     if options.only != "roundtrip":
         data = builtin_text().encode() if options.file is None else options.file.read_bytes()
         name = "the text built into Python" if options.file is None else options.file.name
-        publish("compression" if run is None else "compression_with_run", *sizes(data, name, run))
+        publish("compression_with_run", *sizes(data, name, run))
 
 
 def round_trips(count: int, seed: int, run: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """How many of the files come back byte for byte."""
     whole, size, code, methods = 0, 0, 0, Counter[str]()
     began = time.process_time()
-    for number, content in enumerate(files(count, seed, LONGEST if run is None else LONGEST_WITH_RUN)):
-        made = compress_data(content, {"files": [["file", len(content)]]}, run, verify=False)
+    for number, content in enumerate(files(count, seed, LONGEST)):
+        made = compress_data(content, "file", run, verify=False)
         whole += back(made.data, run) == content
         size, code, methods[made.method] = size + len(content), code + len(made.data), methods[made.method] + 1
         if number % 100 == 99:
             print(f"{number + 1} files, {whole} came back, {time.process_time() - began:.0f} core s", flush=True)
-    how = "without a run" if run is None else f"with a run of {run.config.model}"
+    how = f"with a run of {run.config.model}"
     row = {"files": count, "how": how, "came back": whole, "bytes": size, "coded": code, **dict(methods)}
     row["core minutes"] = (time.process_time() - began) / 60
     return row, claim(f"{count} random and adversarial files that come back, {how}", whole / count, ">=", 1)
@@ -119,28 +118,14 @@ def sizes(data: bytes, name: str, run: Any) -> tuple[list[dict[str, Any]], list[
             {key: f"{value:.4g}" if isinstance(value, float) else value for key, value in rows[-1].items()}, flush=True
         )
     ours = {row["way"]: row for row in rows}
-    others = min((row for row in rows if not row["way"].startswith("chainrule")), key=lambda row: row["bytes"])
-    claims = [
-        claim(
-            f"{name}, nothing shipped: bytes ÷ best competitor ({others['way']})",
-            ours["chainrule, adaptive"]["bytes"] / others["bytes"],
-            "<=",
-            1,
-        )
-    ]
-    if run is not None:
-        mine = ours["chainrule, with a run"]
-        claims += [
-            claim(f"{name}, with a run: kB/s {verb}", mine[f"{verb} kB/s"], ">=", 20) for verb in ("write", "read")
-        ]
+    mine = ours["chainrule, with a run"]
+    claims = [claim(f"{name}, with a run: kB/s {verb}", mine[f"{verb} kB/s"], ">=", 20) for verb in ("write", "read")]
     return rows, claims
 
 
 def ways(run: Any, data: bytes) -> dict[str, Pair]:
     """Ours, and those of the others that are installed, at their best for the data."""
-    found: dict[str, Pair] = {"chainrule, adaptive": (compress, back)}
-    if run is not None:
-        found["chainrule, with a run"] = (lambda data: compress(data, run), lambda code: back(code, run))
+    found: dict[str, Pair] = {"chainrule, with a run": (lambda data: compress(data, run), lambda code: back(code, run))}
     found["xz -9e"] = (lambda data: lzma.compress(data, preset=9 | lzma.PRESET_EXTREME), lzma.decompress)
     found["bzip2 -9"] = (bz2.compress, bz2.decompress)
     for package, way, make in (
@@ -191,12 +176,12 @@ def ppmd(pyppmd: Any, data: bytes) -> Pair:
     return min(sizes, key=sizes.__getitem__)
 
 
-def compress(data: bytes, run: Any = None) -> bytes:
-    return compress_data(data, {"files": [["file", len(data)]]}, run, verify=False).data
+def compress(data: bytes, run: Any) -> bytes:
+    return compress_data(data, "file", run, verify=False).data
 
 
-def back(code: bytes, run: Any = None) -> bytes:
-    return decompress_data(read_container(code), "file", run).data
+def back(code: bytes, run: Any) -> bytes:
+    return decompress_data(read_container(code), "file", run)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import copy
 import math
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,6 @@ from torch import Tensor
 
 from chainrule.layers import raster_orders
 from chainrule.models import MADE
-from chainrule.models.rare import MADEEnsemble
 from chainrule.training import learning_rate, make_optimiser
 
 UCI = "uci_binary/{}.npz"
@@ -87,6 +87,22 @@ NAMED_ONLY = {"mnist"}
 LOOKS = {"adult": " (second look at the test rows)"}
 
 
+class Members:
+    """One MADE under K sets of masks: log p = logsumexp_k log p_k − log K."""
+
+    def __init__(self, made: MADE, count: int, generator: torch.Generator, orders: Sequence[Tensor]):
+        self.made = made
+        self.each = [made.resampled(generator, orders[number % len(orders)]) for number in range(count)]
+
+    def train(self, mode: bool = True) -> None:
+        for model in (self.made, *self.each):
+            model.train(mode)
+
+    def log_prob(self, x: Tensor) -> Tensor:
+        """(N,) log-likelihoods, nats."""
+        return torch.stack([member.log_prob(x) for member in self.each]).logsumexp(0) - math.log(len(self.each))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=JOBS, action="append")
@@ -121,7 +137,7 @@ def measure(name: str, parts: dict[str, Tensor], seed: int) -> dict[str, Any]:
         count = len(parts["train"])
         made.output.bias.copy_(((parts["train"].sum(0) + 0.5) / (count + 1)).logit())
     orders = raster_orders(28, 28)[: job["raster_orders"]] if job["raster_orders"] else [made.order]
-    ensemble = MADEEnsemble(made, job["num_masks"], generator=generator, orders=orders)
+    ensemble = Members(made, job["num_masks"], generator, orders)
     began = time.process_time()
     epoch = fit(ensemble, parts["train"], parts["valid"], job, generator)
     minutes = (time.process_time() - began) / 60
@@ -146,12 +162,13 @@ def measure(name: str, parts: dict[str, Tensor], seed: int) -> dict[str, Any]:
     }
 
 
-def fit(ensemble: MADEEnsemble, train: Tensor, valid: Tensor, job: dict[str, Any], generator: torch.Generator) -> int:
+def fit(ensemble: Members, train: Tensor, valid: Tensor, job: dict[str, Any], generator: torch.Generator) -> int:
     """Train the shared weights, a batch under each member by turns; ends with those of the best epoch, its number."""
-    optimiser = make_optimiser(ensemble, job["learning_rate"], job["weight_decay"])
+    optimiser = make_optimiser(ensemble.made, job["learning_rate"], job["weight_decay"])
     began, best, kept, best_epoch = time.process_time(), math.inf, {}, 0
     step, spent, steps = 0, 0.0, job["epochs"] * math.ceil(len(train) / job["batch_size"])
-    members = [ensemble.member(index).train() for index in range(ensemble.num_masks)]
+    ensemble.train()
+    members = ensemble.each
     for epoch in range(1, job["epochs"] + 1):
         for rows in torch.randperm(len(train), generator=generator).split(job["batch_size"]):
             spent = max((step + 1) / steps, (time.process_time() - began) / 60 / job["core_minutes"])
@@ -171,11 +188,11 @@ def fit(ensemble: MADEEnsemble, train: Tensor, valid: Tensor, job: dict[str, Any
             step += 1
         nats = -float(log_probs(ensemble, valid).mean())
         if nats < best:
-            best, best_epoch, kept = nats, epoch, copy.deepcopy(ensemble.state_dict())
+            best, best_epoch, kept = nats, epoch, copy.deepcopy(ensemble.made.state_dict())
         print(f"epoch {epoch}: valid {nats:.4f} nats, best {best:.4f}, {time.process_time() - began:.0f} s", flush=True)
         if spent >= 1:
             break
-    ensemble.load_state_dict(kept)
+    ensemble.made.load_state_dict(kept)
     return best_epoch
 
 
@@ -195,17 +212,17 @@ def moved(x: Tensor, count: int, generator: torch.Generator) -> Tensor:
 
 
 @torch.no_grad()
-def soften(ensemble: MADEEnsemble, threshold: float) -> None:
+def soften(ensemble: Members, threshold: float) -> None:
     """The proximal step of an L1 penalty: weights move towards 0 by the threshold and stay there."""
-    for parameter in ensemble.parameters():
+    for parameter in ensemble.made.parameters():
         if parameter.dim() > 1:
             parameter.copy_(torch.nn.functional.softshrink(parameter, threshold))
 
 
 @torch.no_grad()
-def log_probs(ensemble: MADEEnsemble, rows: Tensor) -> Tensor:
+def log_probs(ensemble: Members, rows: Tensor) -> Tensor:
     """(N,) log-likelihoods, nats."""
-    ensemble.eval()
+    ensemble.train(False)
     terms = torch.cat([ensemble.log_prob(part) for part in rows.split(1000)])
     ensemble.train()
     return terms

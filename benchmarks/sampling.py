@@ -19,8 +19,7 @@ import torch
 from side_by_side import claim, interleaved, median_ratio, operations, publish
 
 from chainrule import AutoregressiveModel
-from chainrule.models import MADE, GatedPixelCNN, PixelCNN, PixelCNNPP, PixelRNN
-from chainrule.models.rare import MultiScalePixelCNN
+from chainrule.models import MADE, GatedPixelCNN, MultiScalePixelCNN, PixelCNN, PixelCNNPP, PixelRNN
 
 
 @dataclass(frozen=True)

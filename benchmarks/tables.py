@@ -27,7 +27,6 @@ HEADLINES = {
     "quality_wide_avx2": (1, "On 2.5 million words the default has {} times the perplexity of Kneser-Ney 3-grams."),
     "quality_images_mnist": (0, "A PixelCNN reaches {} nats per image on binarized MNIST; the paper reports 81.30."),
     "peers_translate_10m": (0, "The translator scores {} BLEU more than a plain attention script after ten minutes."),
-    "compression": (0, "The adaptive compressor needs {} times the bytes of the best competitor, PPMd."),
     "sampling": (9, "A gated PixelCNN draws 64 images in {} times the time that it takes to score them."),
 }  # fmt: skip
 # Pages of the manual that have all claims of the benchmarks whose names begin so.
@@ -121,7 +120,6 @@ def quotations(rows: dict[str, list[dict[str, Any]]]) -> dict[str, list[tuple[An
     captioner, shuffled, prior = rows["quality_captions"]
     histogram, linear, wavenet = rows["quality_sound"]
     beam = {(row["search"], row["threads"]): row for row in rows["speed_beam_search"] if row["products"] == "bfloat16"}
-    packed = {row["way"].partition(",")[0]: row["bits a byte"] for row in rows["compression"]}
     streams = rows["speed_streaming"]
     bleu = [f"BLEU-{n}" for n in range(1, 5)]
 
@@ -138,11 +136,6 @@ def quotations(rows: dict[str, list[dict[str, Any]]]) -> dict[str, list[tuple[An
         "README.md": [
             ("chainrule reaches {} nats per character in three minutes (AVX-512; {} with AVX2)",
              f"{ours('peers_text_3m', 'nats/char'):.2f}", f"{ours('peers_text_3m_avx2', 'nats/char'):.2f}"),
-        ],
-        "docs/adaptive.md": [
-            ("bytes | **{}** | {} | {} | {} | {} | {} |\n\n",
-             *(f"{packed[way]:.3f}" for way in ("chainrule", "PPMd", "bzip2 -9", "brotli -q 11 -w 24", "xz -9e",
-                                                "zstd --ultra -22"))),
         ],
         "docs/captioning.md": [
             ("| captioner | {} | {} | {} | **{}** |", *(f"{captioner[n]:.1f}" for n in bleu)),
@@ -242,7 +235,7 @@ def few_pictures(result: Result) -> str:
         f"{table(['training pictures', *(f'`{model}`' for model in models)], lines)}\n\n"
         f"Test accuracy, the mean of {seeds} seeds, {rows[0]['minutes']:g} min a run. `{result['command']}`, "
         f"{result['date']}, {machine(result)}.\n\n"
-        "![Test accuracy of four classifiers by the number of pictures they were trained on](_static/few_pictures.png)"
+        "![Test accuracy of three classifiers by the number of pictures they were trained on](_static/few_pictures.png)"
     )
 
 

@@ -17,6 +17,7 @@ from chainrule_app.readers import tables as table_reader
 
 if TYPE_CHECKING:
     from chainrule_app.readers.tables.frame_table import FrameTable
+    from chainrule_app.results import Result
 
 _LIBRARIES = ("pandas", "polars", "pyarrow", "modin", "cudf", "narwhals")
 
@@ -217,6 +218,43 @@ def restore(description: Mapping[str, Any], columns: Mapping[str, Sequence[str |
     import polars
 
     return polars.DataFrame([_polars_series(name, cells, types.get(name, _TEXTS)) for name, cells in columns.items()])
+
+
+_NUMBERS = {"int": ("Int64", "int64"), "float": ("Float64", "float64")}
+
+
+def like(data: Any, result: "Result") -> Any:
+    """Return a result as the same kind of frame as `data`, with its types; the result itself if `data` are no frame.
+
+    A column that the frame lacks, or that is empty there, gets the type of its values.
+    """
+    if not is_frame(data):
+        return result
+    from chainrule_app.readers.origin import Origin
+    from chainrule_app.typed_columns import frame_table, kind_of_objects
+
+    frame, cells = as_frame(data), result.cells()
+    table = frame_table(frame, Origin("complete", "index"))
+    description = describe(frame, table)
+    empty = {column.name for column in table.columns if (own := column.take(slice(None))).null_count() == len(own)}
+    for name in cells.keys() - (set(table.names) - empty):
+        kind, native = _NUMBERS.get(kind_of_objects(result[name]), ("String", "object"))
+        description["columns"][name] = {"kind": kind, "pandas": native, "polars": kind}
+        if "schema" in description:
+            description["schema"] = _with_field(description["schema"], name, native)
+    return restore({**description, "names": None}, cells)
+
+
+def _with_field(schema: str, name: str, native: str) -> str:
+    """Return a schema of Arrow with one more field, or another type of one."""
+    import pyarrow
+
+    fields, known = (
+        pyarrow.field(name, {"object": "string", "float64": "double"}.get(native, native)),
+        _unpacked(schema),
+    )
+    index = known.get_field_index(name)
+    return _packed(known.append(fields) if index < 0 else known.set(index, fields))
 
 
 _TEXTS: dict[str, Any] = {"kind": "String"}

@@ -2,16 +2,19 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chainrule._printing import one_line
 from chainrule_app.results import Column, Result
 from chainrule_app.tasks.run_directory import CHECKPOINT, CONFIG, WEIGHTS, count_parameters, is_locked, sealed_record
+from chainrule_app.tasks.train_command import train_command
 
 if TYPE_CHECKING:
     from chainrule_app.tasks.task import Task
 
+_DATED = (CONFIG, CHECKPOINT, WEIGHTS)  # files that training writes
 _DEPTH = 3  # folders below the one named
 _COLUMNS = (
     Column("run"),
@@ -23,6 +26,8 @@ _COLUMNS = (
     Column("best", 4),
     Column("unit"),
     Column("state"),
+    Column("date"),
+    Column("command", shown=False),
 )
 
 
@@ -34,8 +39,9 @@ def runs(folder: str | Path = "runs") -> Result:
 
     Returns:
         A row for each run, sorted by task, data and best figure: its number of parameters, the minutes it trained, the
-        best figure of its validations with the unit, and its state: finished, interrupted, running or untrained. The
-        state of a run that cannot be opened is the reason.
+        best figure of its validations with the unit, its state (finished, interrupted, running or untrained), the local
+        time at which it was last trained, and the command that trains it again. The state of a run that cannot be
+        opened is the reason.
 
     Raises:
         FileNotFoundError: there is no such folder.
@@ -67,13 +73,16 @@ def _row(path: Path) -> tuple[Any, ...]:
         weights = path / WEIGHTS
         size = count_parameters(weights) if weights.is_file() else None
         seconds, (best, unit) = run.seconds_trained(), _best(run)
-        state = _state(run)
+        state, command = _state(run), train_command(run)
     except (OSError, ValueError) as error:
-        return (str(path), *[None] * (len(_COLUMNS) - 2), f"broken: {one_line(str(error).removeprefix(f'{path}/'))}")
+        state = f"broken: {one_line(str(error).removeprefix(f'{path}/'))}"
+        return (str(path), *(state if column.name == "state" else None for column in _COLUMNS[1:]))
+    newest = max((path / name).stat().st_mtime for name in _DATED if (path / name).exists())
+    date = datetime.fromtimestamp(int(newest))
     source = run.config.sources.get("source")
     data = run.facts.source.name if source is None and run.facts is not None else Path(source or "").name
     minutes = None if seconds is None else seconds / 60
-    return str(path), run.name, run.config.model, data, size, minutes, best, unit, state
+    return str(path), run.name, run.config.model, data, size, minutes, best, unit, state, date, command
 
 
 def _best(run: "Task[Any]") -> tuple[float | None, str | None]:
@@ -109,7 +118,7 @@ def _state(run: "Task[Any]") -> str:
 
 def _order(row: Sequence[Any]) -> tuple[Any, ...]:
     """Sort by task and data, the better figure first; broken runs last."""
-    path, task, _, data, _, _, best, unit, _ = row
+    path, task, _, data, _, _, best, unit, *_ = row
     rank = math.inf if best is None else best if unit.startswith(("nats", "error")) else -best
     return (task is None, task or "", data or "", unit or "", rank, path)
 

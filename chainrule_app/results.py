@@ -8,7 +8,7 @@ import html
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice
 from math import inf
@@ -43,7 +43,7 @@ class Column:
     digits: int | None = None
     shown: bool = True
     heading: str = ""
-    parse: Callable[[str], Any] | None = None
+    parse: Callable[[str], Any] | None = field(default=None, repr=False)  # it may hold a whole schema
 
     def value(self, cell: Any) -> Any:
         return cell if self.parse is None or cell is None else self.parse(cell)
@@ -67,7 +67,8 @@ class Result:
             figures of `per("file")` alone, CSV with or without (cells) a header, the main column a line each, whole
             texts with a heading above each of several, or files of images, sounds or music.
         framed: whether the rows are data like the fitted ones, returned as the same kind of frame.
-        hints: how to write files: "file", their default name; "columns" of a grid of images; "index",
+        hints: how to write files: "file", their default name; "columns" of a grid of images; "one_line", whether
+            each text is a line, which needs no heading; "index",
             the column that is the index of a pandas frame.
         likelihood: the likelihood of all rows together, with its unit; called after the last row.
         figure: a function that draws the rows as a matplotlib figure.
@@ -325,7 +326,12 @@ def table_lines(
             cell.rjust(size) if number else cell.ljust(size)
             for cell, size, number in zip(row, sizes, numbers, strict=True)
         ).rstrip()
-        yield line if line_width is None or len(line) <= line_width else line[: line_width - 1] + "…"
+        yield fitted(line, line_width)
+
+
+def fitted(line: str, width: int | None) -> str:
+    """Cut a line of a table to the width of a terminal; None cuts nothing."""
+    return line if width is None or len(line) <= width else line[: width - 1] + "…"
 
 
 def cell_text(value: Any, digits: int | None = None, width: int | None = _SHOWN_WIDTH) -> str:

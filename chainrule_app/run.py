@@ -94,13 +94,14 @@ class Run:
 
         Returns:
             Strings for a text; an array of images, (n, H, W) or (n, H, W, 3), of sounds, or of piano rolls (n, T, 88),
-            a list where lengths differ; for a table a frame of the kind that the run was fitted on, else a `Result`.
+            a list where lengths differ; for a table a frame like the fitted data, or `complete`, else a `Result`.
         """
         run = self._able("sample")
         n = run.DEFAULT_NUMBER if n is None else whole_number(n, "n", 1, _MOST)
         seed, device = seed_of(seed), device_name(device)
         with keyword_errors(), inputs_of(self._task) as inputs:
-            return self._native(run.sample(n, chosen_options(run.Sampling, options, inputs), seed=seed, device=device))
+            chosen = chosen_options(run.Sampling, options, inputs)
+            return self._native(run.sample(n, chosen, seed=seed, device=device), options.get("complete"))
 
     def stream(self, *, seed: int | None = None, device: str = "cpu", **options: Any) -> Iterator[str]:
         """Draw one text, piece by piece. Takes the arguments of `sample`."""
@@ -218,32 +219,29 @@ class Run:
             chosen = chosen_options(run.Interpolation, options, inputs)
             return self._native(run.interpolate(ends, chosen, seed=seed, device=device))
 
-    def compress(self, data: bytes, *, verify: bool = True, portable: bool = False) -> bytes:
-        """Write bytes in about −log₂ p bits under the model, as `chainrule compress --run` does: a .chain file.
+    def compress(self, data: bytes, *, verify: bool = True) -> bytes:
+        """Write bytes in about −log₂ p bits under the model, as `chainrule compress` does: a .chain file.
 
         Args:
-            data: of a file.
-            verify: read everything back, and compare.
-            portable: compute what any processor computes; slower.
+            data: content of a file.
+            verify: decode the result and compare.
         """
         from chainrule_app.tasks.compression import compress_data
 
         self._able("compress")
-        data = bytes_of(data)
-        described = {"files": [["data", len(data)]]}
-        return compress_data(data, described, self._task, verify=verify, portable=portable).data
+        return compress_data(bytes_of(data), "data", self._task, verify=verify).data
 
     def decompress(self, data: bytes) -> bytes:
-        """Read what `compress` or `chainrule compress --run` wrote; a folder's files one after the other.
+        """Read what `compress` or `chainrule compress` wrote.
 
         Raises:
             ValueError: the content is damaged, or another run wrote it.
         """
-        from chainrule.coding._container import read_container
         from chainrule_app.tasks.compression import decompress_data
+        from chainrule_app.tasks.container import read_container
 
         self._able("decompress")
-        return decompress_data(read_container(bytes_of(data), "data"), "data", self._task).data
+        return decompress_data(read_container(bytes_of(data), "data"), "data", self._task)
 
     def inspect(self, data: Any = None, *, seed: int = 0, **options: Any) -> Report:
         """Look inside the model: gradients, memory, gates, attention, latent codes, as far as it has them.
@@ -382,12 +380,14 @@ class Run:
 
     def _settled(self, result: Any, inputs: Inputs, *, at_once: bool = False) -> Any:
         """Compute a result now if requested, or if its data or run may disappear."""
-        if isinstance(result, Result) and (at_once or inputs.written or self._folder is not None):
+        if isinstance(result, Result) and (
+            at_once or inputs.written or inputs.items is not None or self._folder is not None
+        ):
             len(result)
             return result if inputs.items is None else result.of_items(inputs.items)
         return result
 
-    def _native(self, result: Result) -> Any:
+    def _native(self, result: Result, completed: Any = None) -> Any:
         """Return samples in the kind of the data that `fit` received."""
         if result.form in ("images", "sounds", "music"):
             arrays = result.values
@@ -396,4 +396,4 @@ class Run:
             return result.values
         description = frames.load_description(self.path / FRAME)
         len(result)  # a temporary run may be gone later
-        return result if description is None else frames.restore(description, result.cells())
+        return frames.restore(description, result.cells()) if description else frames.like(completed, result)

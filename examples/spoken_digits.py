@@ -18,11 +18,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from log_mel import LogMel
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from chainrule.data import Batch
-from chainrule.layers import LogMel
 from chainrule.models import SequenceClassifier
 from chainrule.training import MetricValue, TrainingOptions, ValidationMetric, train
 

@@ -19,16 +19,11 @@ from chainrule.diagnostics import (
     receptive_field,
 )
 from chainrule.models import MADE, Autoencoder, CalibratedMixture, RecurrentLM
-from chainrule.models.rare import MADEEnsemble
 from chainrule.state import map_state
 
 MODELS = {
     **EVERY,
     "Autoencoder": lambda: (Autoencoder((1, 4, 4), 3, 2, hidden_size=8), (torch.randint(2, (2, 1, 4, 4)),)),
-    "MADEEnsemble": lambda: (
-        MADEEnsemble(MADE(3, [4]), 2, generator=torch.Generator().manual_seed(0)),
-        (torch.randint(2, (2, 3)).float(),),
-    ),
 }
 
 SEARCHED = ("RecurrentLM", "NgramLM", "Seq2Seq", "TransformerLM", "TransformerSeq2Seq", "WaveNet", "CalibratedMixture")
@@ -60,8 +55,6 @@ def uses(model, x, context=None, lengths=None, *, device="cpu"):
             objective.sum().backward()
         return objective.detach()
 
-    if isinstance(model, MADEEnsemble):
-        return {"log_prob": lambda: model.log_prob(x), "sample": lambda: model.sample(3, generator=generator())}
     found = {"held_out_objective": lambda: model.held_out_objective(x, context, lengths), "train": train}
     if lengths is not None and not isinstance(model, LatentModel):
         found["log_prob, lengths on the processor"] = lambda: model.log_prob(x, context, lengths.cpu())

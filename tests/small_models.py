@@ -6,7 +6,6 @@ from chainrule import from_logits, models
 from chainrule.heads import Column
 from chainrule.layers import ImageEncoder
 from chainrule.layers._word_forms import TemplateScores
-from chainrule.models import rare
 from chainrule.models._series_window import SeriesScaling
 
 
@@ -74,7 +73,7 @@ SEQUENCES = {
     ),
     "MADE": lambda: (models.MADE(6, [12]), (pixels(3, 6).float(),)),
     "MultiScalePixelCNN": lambda: (
-        rare.MultiScalePixelCNN((1, 4, 4), 4, channels=8, layers=1, components=2),
+        models.MultiScalePixelCNN((1, 4, 4), 4, channels=8, layers=1, components=2),
         (pixels(3, 1, 4, 4, levels=4),),
     ),
     "NgramLM": lambda: (
@@ -141,9 +140,6 @@ def templates():
 
 
 LABELLERS = {
-    "CompactTransformer": lambda: labelled(
-        models.CompactTransformer((1, 4, 4), 3, 4, convolutions=1, model_size=8, num_layers=1, num_heads=2)
-    ),
     "ConvNet": lambda: labelled(models.ConvNet((1, 4, 4), 3, 4, channels=4, stages=2)),
     "SwinTransformer": lambda: labelled(
         models.SwinTransformer((1, 8, 8), 3, 4, window=2, model_size=8, num_heads=2, stages=1)

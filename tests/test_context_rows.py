@@ -5,7 +5,6 @@ import torch
 from small_models import EVERY, SEQUENCES
 
 from chainrule import models
-from chainrule.models import rare
 from chainrule.state import expand, map_state
 
 
@@ -23,7 +22,7 @@ LABELLED = {
         (torch.randint(2, (3, 1, 4, 4)), torch.tensor([2, 0, 1])),
     ),
     "MADE": lambda: (models.MADE(6, [12], context_size=3), (torch.randint(2, (3, 6)).float(), torch.tensor([2, 0, 1]))),
-    "MultiScalePixelCNN": with_labels(rare.MultiScalePixelCNN, 4, components=2),
+    "MultiScalePixelCNN": with_labels(models.MultiScalePixelCNN, 4, components=2),
     "PixelCNN": with_labels(models.PixelCNN, 2),
     "PixelCNNPP": with_labels(models.PixelCNNPP, 4, components=2),
     "PixelRNN": with_labels(models.PixelRNN, 2),

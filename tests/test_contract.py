@@ -11,11 +11,10 @@ from chainrule._base import AutoregressiveModel, LikelihoodModel
 from chainrule._checks import length_mask
 from chainrule._latent import LatentModel
 from chainrule.coding import decode, encode
-from chainrule.models import rare
 from chainrule.state import map_state
 from chainrule.testing import check_codec, check_model
 
-EXPORTED = {name: getattr(room, name) for room in (models, rare) for name in room.__all__}
+EXPORTED = {name: getattr(models, name) for name in models.__all__}
 
 
 def exported(kind):
@@ -32,7 +31,7 @@ def test_every_exported_model_has_a_factory():
     assert exported(LikelihoodModel) - sequences == LABELLERS.keys()
     assert exported(LatentModel) == LATENT.keys()
     others = exported(torch.nn.Module) - exported(LikelihoodModel) - exported(LatentModel)
-    assert others == {"Autoencoder", "MADEEnsemble"}  # in tests/models/test_vae.py and rare/test_made_ensemble.py
+    assert others == {"Autoencoder"}  # in tests/models/test_vae.py
 
 
 def kept(factories, name):
@@ -58,7 +57,7 @@ def test_every_exported_model_of_discrete_sequences_encodes_and_decodes_them(nam
     assert result.applies == (name not in ("Forecaster", "LinearForecaster")), result  # whose values are real numbers
     if result.applies:
         context = map_state(lambda leaf: leaf[:1], others[0] if others else None)
-        data = encode(model, x[:1], context, portable=True)
+        data = encode(model, x[:1], context)
         assert torch.equal(decode(model, data, context), x[:1])
 
 

@@ -12,8 +12,7 @@ from small_models import EVERY, LATENT, SEQUENCES
 from chainrule._modes import evaluating, seed_torch
 from chainrule.coding import decode, encode
 from chainrule.decoding import beam_search, complete, greedy, sample_paths
-from chainrule.models import MADE, RecurrentLM, TransformerLM
-from chainrule.models.rare import MADEEnsemble
+from chainrule.models import RecurrentLM, TransformerLM
 from chainrule.state import map_state
 
 
@@ -134,13 +133,6 @@ def test_an_interrupt_while_the_mode_is_set_restores_it():
     with pytest.raises(KeyboardInterrupt), evaluating(model):
         pass
     assert modes(model) == [True, True, True]
-
-
-def test_an_ensemble_of_masks_draws_without_dropout():
-    ensemble = MADEEnsemble(MADE(4, [16], dropout=0.5), 3, generator=generator()).train()
-    found = ensemble.sample(20, generator=generator())
-    assert ensemble.training
-    assert torch.equal(found, ensemble.eval().sample(20, generator=generator()))
 
 
 def test_step_has_the_dropout_of_training_mode():

@@ -11,7 +11,7 @@ from test_contract import log_prob
 
 from chainrule import models
 from chainrule.heads import LinearChainCRF, TagConstraints
-from chainrule.layers import KneserNey, LogMel, MaskedConv2d
+from chainrule.layers import KneserNey, MaskedConv2d
 from chainrule.layers._masked_linear import MaskedLinear
 from chainrule.layers._multi_head_attention import WindowAttention
 from chainrule.layers._word_forms import TemplateScores
@@ -84,7 +84,6 @@ MASK = torch.ones(4, 3).tril() > 0
 LAYERS = {
     "KneserNey": lambda: KneserNey.from_tables(NGRAMS.tables()),
     "LinearChainCRF": lambda: LinearChainCRF(2, CONSTRAINTS),
-    "LogMel": lambda: LogMel(8000, 20),
     "MaskedConv2d": lambda: MaskedConv2d(3, 6, 3, "A", 3),
     "MaskedLinear": lambda: MaskedLinear(MASK),
     "TemplateScores": lambda: TemplateScores("aAb", 3),

@@ -5,8 +5,7 @@ import torch
 
 from chainrule.decoding import beam_search
 from chainrule.heads import Column
-from chainrule.models import PixelCNNPP, RecurrentLM, TableMADE, WaveNet
-from chainrule.models.rare import MultiScalePixelCNN
+from chainrule.models import MultiScalePixelCNN, PixelCNNPP, RecurrentLM, TableMADE, WaveNet
 
 SIZES = {"channels": 4, "layers_per_block": 2, "skip_channels": 4}
 MODELS = {

@@ -1,4 +1,4 @@
-"""Coding of many rows in batches of equal size, with a few range coders."""
+"""Coding of many rows in batches of equal size."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from torch import Tensor
 from chainrule._base import AutoregressiveModel, Context
 from chainrule._executor import Step
 from chainrule._modes import evaluating, in_evaluation
-from chainrule.coding._range_coder import RangeCoder, RangeDecoder, RangeEncoder, Rows
+from chainrule.coding._range_coder import RangeCoder, RangeDecoder, RangeEncoder
 from chainrule.heads._adapter import head_of
 
 Progress = Callable[[int], None]
@@ -38,16 +38,11 @@ class RowLayout:
     rows: int  # number of rows B in every batch
     length: int  # maximum number of elements T in a row
     batches: Sequence[CodedBatch]  # batches of rows
-    coders: int = 1  # number of range coders that share the rows: if the part of one is lost, so are its rows
     eos: int | None = None  # symbol that ends its row
 
-    def groups(self) -> list[Rows]:
-        """Return the row indices of each range coder."""
-        return np.array_split(np.arange(self.rows), self.coders)
 
-
-def layout_rows(count: int, length: int, x: Tensor | None = None, *, most: int, share: int = 1 << 16) -> RowLayout:
-    """Arrange `count` rows of `length` elements, such as images, in batches; about `share` elements per range coder."""
+def layout_rows(count: int, length: int, x: Tensor | None = None, *, most: int) -> RowLayout:
+    """Arrange `count` rows of `length` elements, such as images, in batches of at most `most` rows."""
     rows = min(count, most)
     batches = []
     for start in range(0, count, rows):
@@ -56,21 +51,21 @@ def layout_rows(count: int, length: int, x: Tensor | None = None, *, most: int, 
         if part is not None and present < rows:
             part = torch.cat([part, part[:1].expand(rows - present, *part.shape[1:])])
         batches.append(CodedBatch(part, np.where(np.arange(rows) < present, length, 0)))
-    return RowLayout(rows, length, batches, coders=min(max(count * length // share, 1), rows))
+    return RowLayout(rows, length, batches)
 
 
-def write_batches(model: AutoregressiveModel, layout: RowLayout, progress: Progress = nothing) -> list[bytes]:
-    """Encode the rows, and return a part for each range coder."""
-    writer = RangeEncoder(layout.groups())
+def write_batches(model: AutoregressiveModel, layout: RowLayout, progress: Progress = nothing) -> bytes:
+    """Encode the rows."""
+    writer = RangeEncoder()
     _code(model, writer, layout, progress)
     return writer.finish()
 
 
 def read_batches(
-    model: AutoregressiveModel, layout: RowLayout, parts: Sequence[bytes | None], progress: Progress = nothing
+    model: AutoregressiveModel, layout: RowLayout, data: bytes, progress: Progress = nothing
 ) -> list[Tensor]:
-    """Decode the elements of each batch in the layout of `x`; rows of a part that is `None` get symbol 0."""
-    return _code(model, RangeDecoder(layout.groups(), parts), layout, progress)
+    """Decode the elements of each batch in the layout of `x`."""
+    return _code(model, RangeDecoder(data), layout, progress)
 
 
 def _code(model: AutoregressiveModel, coder: RangeCoder, layout: RowLayout, progress: Progress) -> list[Tensor]:

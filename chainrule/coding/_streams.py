@@ -1,54 +1,39 @@
 """Lossless coding of sequences with any model of discrete elements."""
 
 import struct
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
 from zlib import crc32
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from chainrule._base import AutoregressiveModel, Context
 from chainrule._modes import device_of
 from chainrule.coding._batches import code_rows
-from chainrule.coding._container import (
-    MOST_THREADS,
-    arithmetic_digest,
-    machine,
-    model_digest,
-    portable_form,
-    reproducible,
-)
 from chainrule.coding._range_coder import DamagedError, RangeDecoder, RangeEncoder
+from chainrule.coding._reproducible import MOST_THREADS, arithmetic_digest, machine, model_digest, reproducible
 from chainrule.state import expand, map_state
 
 _HEAD = struct.Struct("<I8s4sHII")  # CRC of the rest, model, arithmetic, threads, B, T
-_PORTABLE = 0  # number of threads that marks portable arithmetic
 
 
-def encode(model: AutoregressiveModel, x: Tensor, context: Context = None, *, portable: bool = False) -> bytes:
+def encode(model: AutoregressiveModel, x: Tensor, context: Context = None) -> bytes:
     r"""Encode x in :math:`-\log_2 p(x \mid c)` bits, and about 30 bytes.
 
     A range coder (Martin 1979) codes the rows of x side by side, with the probabilities of the model's `step`. `decode`
     must compute the same probabilities, bit for bit: it needs the same weights, version of torch and processor
-    instructions, and rejects others. The number of threads is stored and restored. Any processor can decode the
-    portable form, which is several times slower.
+    instructions, and rejects others. The number of threads is stored and restored.
 
     Args:
         model: a model of discrete elements.
         x: (B, T, ...), or in the layout of the model's `forward`.
         context: context of the rows, batch first; it is not stored, and `decode` needs it.
-        portable: true to allow other processors, versions of torch and numbers of threads.
 
     Returns:
         The coded rows, with a checksum.
 
     Raises:
         NotDiscreteError: the elements are real numbers, which have a density and no probability.
-        ValueError: x has no elements, or one outside the model's support; the model has no portable form; or
-            constriction is not installed.
+        ValueError: x has no elements, or one outside the model's support; or constriction is not installed.
 
     Source: G. N. N. Martin, Range encoding: an algorithm for removing redundancy from a digitised message, 1979.
 
@@ -65,16 +50,16 @@ def encode(model: AutoregressiveModel, x: Tensor, context: Context = None, *, po
         raise ValueError(f"x: expected (B, T, ...) with B, T >= 1, got {tuple(x.shape)}")
     rows, length = sequence.shape[:2]
     context = _rows_of(context, rows, device)
-    threads = _PORTABLE if portable else min(torch.get_num_threads(), MOST_THREADS)
-    with _computing(model, context, threads) as (own, conditions):
-        writer = RangeEncoder([np.arange(rows)])
-        written = code_rows(own, writer, rows, length, sequence, conditions)
+    threads = min(torch.get_num_threads(), MOST_THREADS)
+    with reproducible(model, threads):
+        writer = RangeEncoder()
+        written = code_rows(model, writer, rows, length, sequence, context)
         written = written.to(sequence.dtype)
         same = (written == sequence) | (written.isnan() & sequence.isnan())
         if not same.all():
             raise ValueError(f"x: expected elements of the model's support, got {sequence[~same][0].item():g}")
-        arithmetic = _probed(own, rows, length, conditions)
-    body = _HEAD.pack(0, _weights(model), arithmetic, threads, rows, length)[4:] + writer.finish()[0]
+        arithmetic = _probed(model, rows, length, context)
+    body = _HEAD.pack(0, _weights(model), arithmetic, threads, rows, length)[4:] + writer.finish()
     return struct.pack("<I", crc32(body)) + body
 
 
@@ -87,7 +72,7 @@ def decode(model: AutoregressiveModel, data: bytes, context: Context = None) -> 
         context: the context of `encode`.
 
     Returns:
-        x, in the dtype of the model's `sample`; real numbers in portable form are float64.
+        x, in the dtype of the model's `sample`.
 
     Raises:
         DamagedError: the bytes were changed or truncated.
@@ -96,30 +81,19 @@ def decode(model: AutoregressiveModel, data: bytes, context: Context = None) -> 
     if len(data) < _HEAD.size or crc32(data[4:]) != struct.unpack_from("<I", data)[0]:
         raise DamagedError("data: the checksum does not match: the coded bytes were changed or cut")
     _, own, arithmetic, threads, rows, length = _HEAD.unpack_from(data)
-    if threads > MOST_THREADS:
-        raise DamagedError(f"data: expected at most {MOST_THREADS} threads, got {threads}: they were changed")
+    if not 1 <= threads <= MOST_THREADS:
+        raise DamagedError(f"data: expected 1 to {MOST_THREADS} threads, got {threads}: they were changed")
     if _weights(model) != own:  # checked before allocating anything of the size in the header
         raise ValueError("data: written with another model or other weights: decode with the model that encoded")
     context = _rows_of(context, rows, device_of(model))
-    with _computing(model, context, threads) as (ready, conditions):
-        if _probed(ready, rows, length, conditions) != arithmetic:
+    with reproducible(model, threads):
+        if _probed(model, rows, length, context) != arithmetic:
             raise ValueError(
                 "data: the encoder computed other last bits, with another context, torch version or processor; "
                 f"here: {machine(model)}"
             )
-        reader = RangeDecoder([np.arange(rows)], [data[_HEAD.size :]])
-        return model.from_sequence(code_rows(ready, reader, rows, length, context=conditions))
-
-
-@contextmanager
-def _computing(model: AutoregressiveModel, context: Context, threads: int) -> Iterator[tuple[Any, Context]]:
-    """Yield the model and the context in the form for coding."""
-    if threads != _PORTABLE:
-        with reproducible(model, threads):
-            yield model, context
-    else:
-        with portable_form(model) as portable:
-            yield portable, map_state(lambda leaf: leaf.double() if leaf.is_floating_point() else leaf, context)
+        reader = RangeDecoder(data[_HEAD.size :])
+        return model.from_sequence(code_rows(model, reader, rows, length, context=context))
 
 
 def _weights(model: AutoregressiveModel) -> bytes:

@@ -1,7 +1,7 @@
 """Batches of rows, and the order in which training reads them: a pure function of (seed, step)."""
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence, Set
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, TypeVar
@@ -166,21 +166,37 @@ def check_fraction(fraction: float) -> None:
 
 
 def hold_out(count: int, fraction: float, seed: int, labels: Sequence[Set[Hashable]] | None = None) -> Flags:
-    """Draw the rows to hold out, at least one; the last row of each label stays in training.
+    """Draw the rows to hold out, at least one; see `keep_labels`.
 
     >>> hold_out(4, 0.5, seed=0).tolist(), hold_out(4, 0.5, seed=0, labels=[{"a"}, {"a"}, {"b"}, {"c"}]).tolist()
     ([True, False, True, False], [True, False, False, False])
     """
     chosen = np.zeros(count, dtype=np.bool_)
-    wanted, order = max(1, round(count * fraction)), np.random.default_rng(seed).permutation(count)
+    order = np.random.default_rng(seed).permutation(count)
+    chosen[order[: max(1, round(count * fraction))]] = True
     if labels is None:
-        chosen[order[:wanted]] = True
         return chosen
-    left = Counter(label for own in labels for label in own)
-    for row in order.tolist():
-        if wanted and all(left[label] > 1 for label in labels[row]):
-            chosen[row], wanted = True, wanted - 1
-            left.subtract(labels[row])
+    chosen = keep_labels(chosen, labels, order.tolist())
+    if not chosen.any():  # of few rows: the first whose labels others have
+        counts = Counter(label for own in labels for label in own)
+        chosen[[row for row in order.tolist() if all(counts[label] > 1 for label in labels[row])][:1]] = True
+    return chosen
+
+
+def keep_labels(held_out: Flags, labels: Sequence[Set[Hashable]], order: Iterable[int] | None = None) -> Flags:
+    """Return which rows are held out if the first with a label that training lacks stays in training, in some order.
+
+    Other labels of a row that stays held out change nothing: the training rows do not depend on them.
+
+    >>> keep_labels(np.array([False, True, True, True]), [{"a"}, {"a"}, {"b"}, {"b"}]).tolist()
+    [False, True, False, True]
+    """
+    chosen, rows = held_out.copy(), range(len(held_out)) if order is None else order
+    seen = {label for row, own in enumerate(labels) if not held_out[row] for label in own}
+    for row in rows:
+        if chosen[row] and not seen >= labels[row]:
+            chosen[row] = False
+            seen |= labels[row]
     return chosen
 
 

@@ -5,7 +5,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from itertools import accumulate, product
 from pathlib import Path
@@ -34,19 +34,40 @@ _FOLLOWING = ("", "a", "0", ".", " ")
 _LINE_UNIT = r"\n|[^\S\n\x1c-\x1f]*[\S\x1c-\x1f]+|[^\S\n\x1c-\x1f]+"
 
 
+@dataclass(frozen=True)
+class AddedToken:
+    """A text that is one symbol wherever it occurs, such as ``<|endoftext|>``; see `tokenizers.AddedToken`."""
+
+    content: str
+    single_word: bool = False  # only between characters that belong to no word
+    normalized: bool = False  # found after the others
+
+    def __post_init__(self) -> None:
+        if not self.content:
+            raise ValueError("added: expected a text, got an empty one")
+        first, *others = re.findall(_UNIT, self.content)
+        # A text is cut, and encoded in units, before white space: a token must be inside one unit.
+        if others or (self.single_word and first.lstrip() != first):
+            raise ValueError(
+                f"added: expected a text without white space after its first word, got {self.content!r:.80}"
+            )
+
+
 class BPEVocabulary(Vocabulary):
-    r"""The 256 bytes, then one symbol for each merge of two symbols, in order, then `<eos>` where lines are read.
+    r"""The 256 bytes, then one symbol for each merge of two symbols, in order, then added ones, then `<eos>` of lines.
 
     Byte-pair encoding (Sennrich et al. 2016) over the bytes of UTF-8 (Radford et al. 2019): nothing is unknown,
     nothing is normalised, `decode(encode(text)) == text`. Merges stay inside words, numbers, or runs of punctuation
-    or white space. Needs ``pip install tokenizers``.
+    or white space. Added tokens, such as those of a tokenizer.json, are found in the text before. Needs
+    ``pip install tokenizers``.
 
     Args:
         merges: the pairs of symbols merged, in order, in the printable form of bytes that `tokenizers` uses.
         eos: whether the newline ends a sequence (it is then `<eos>`, and in no other symbol).
+        added: texts that are one symbol each, in order.
 
     Attributes:
-        pieces: the symbols except `<eos>`, in the same form.
+        pieces: the symbols except `<eos>`, in the same form; an added token is its text.
 
     Example:
         >>> vocabulary = BPEVocabulary([("t", "h"), ("th", "e")])
@@ -55,12 +76,14 @@ class BPEVocabulary(Vocabulary):
     """
 
     level: ClassVar[str] = "bpe"
-    _FIELDS: ClassVar[dict[str, Any]] = {"merges": list[str], "eos": bool}
+    _FIELDS: ClassVar[dict[str, Any]] = {"merges": list[str], "eos": bool, "added": list[AddedToken]}
     cuts_at_spaces: ClassVar[bool] = True
     unknown: None = None
 
-    def __init__(self, merges: Iterable[tuple[str, str]], *, eos: bool = False) -> None:
-        self.merges = [(left, right) for left, right in merges]
+    def __init__(
+        self, merges: Iterable[tuple[str, str]], *, eos: bool = False, added: Iterable[AddedToken] = ()
+    ) -> None:
+        self.merges, self.added = [(left, right) for left, right in merges], list(added)
         ids = {character: byte for byte, character in enumerate(_byte_characters())}
         for left, right in self.merges:
             if left not in ids or right not in ids:
@@ -68,8 +91,17 @@ class BPEVocabulary(Vocabulary):
             ids.setdefault(left + right, len(ids))
         byte_of = dict(zip(_byte_characters(), range(256), strict=True))
         self._bytes = [bytes(map(byte_of.__getitem__, piece)) for piece in ids]
+        for token in self.added:
+            text = token.content.encode()
+            if eos and b"\n" in text:
+                raise ValueError(f"added: {token.content!r:.80} holds a line end, which ends a sequence: read a stream")
+            if token.content not in ids:
+                ids[token.content] = len(ids)
+                self._bytes.append(text)
+            elif self._bytes[ids[token.content]] != text:
+                raise ValueError(f"added: {token.content!r:.80} is also the printable form of other bytes")
         self.pieces = list(ids)
-        self._tokenizer = _tokenizer(ids, self.merges)
+        self._tokenizer = _tokenizer(ids, self.merges, self.added)
         self.eos = len(ids) if eos else None
         if eos:
             self._bytes.append(b"\n")
@@ -98,7 +130,7 @@ class BPEVocabulary(Vocabulary):
             initial_alphabet=list(_byte_characters()),
             show_progress=False,
         )
-        tokenizer = _tokenizer(dict(zip(_byte_characters(), range(256), strict=True)), [])
+        tokenizer = _tokenizer(dict(zip(_byte_characters(), range(256), strict=True)), [], [])
         texts = (_scalars([text])[0] for text in _beginning(cut_before_space(_slices(chunks))))
         tokenizer.train_from_iterator((text.split("\n") for text in texts) if eos else texts, trainer)
         merges = json.loads(tokenizer.to_str())["model"]["merges"]
@@ -172,7 +204,12 @@ class BPEVocabulary(Vocabulary):
 
     def to_json(self) -> dict[str, Any]:
         merges = [f"{left} {right}" for left, right in self.merges]
-        return {"format": 1, "level": self.level, "merges": merges, "eos": self.eos is not None}
+        record = {"format": 1, "level": self.level, "merges": merges, "eos": self.eos is not None}
+        return record | ({"added": [asdict(token) for token in self.added]} if self.added else {})
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> Self:
+        return super().from_json({"added": []} | content)
 
     @classmethod
     def _from_fields(cls, *, level: str, **fields: Any) -> Self:
@@ -182,7 +219,7 @@ class BPEVocabulary(Vocabulary):
             if not (left and right):
                 raise ValueError(f"merges: expected two symbols, got {merge!r:.80}")
             merges.append((left, right))
-        return cls(merges, eos=fields["eos"])
+        return cls(merges, eos=fields["eos"], added=fields["added"])
 
 
 def _tokenizers() -> Any:
@@ -196,11 +233,17 @@ def _tokenizers() -> Any:
     return tokenizers
 
 
-def _tokenizer(pieces: dict[str, int], merges: list[tuple[str, str]]) -> "Tokenizer":
+def _tokenizer(pieces: dict[str, int], merges: list[tuple[str, str]], added: list[AddedToken]) -> "Tokenizer":
     tokenizers = _tokenizers()
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE(vocab=pieces, merges=merges))
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.add_tokens(library_tokens(added))
     return tokenizer
+
+
+def library_tokens(added: list[AddedToken]) -> list[Any]:
+    """Return added tokens of the `tokenizers` library, which finds them in a text."""
+    return [_tokenizers().AddedToken(**asdict(token), special=False) for token in added]
 
 
 @cache
@@ -253,13 +296,16 @@ def _completed(piece: bytes) -> set[str]:
 class TokenizerFile:
     """Subwords of a tokenizer.json."""
 
-    vocabulary: BPEVocabulary  # its merges
-    numbers: list[int]  # the number that the file gives each symbol of the vocabulary
-    special: dict[str, int]  # the numbers of its special symbols by name, such as <|endoftext|>
+    vocabulary: BPEVocabulary  # its merges and added tokens
+    numbers: list[int]  # the number that the file gives each piece of the vocabulary
 
 
 def read_tokenizer(path: str | Path, *, eos: bool = False) -> TokenizerFile:
-    """Read byte-level BPE as in GPT-2 (Radford et al. 2019), its merges alone; nothing in the file is executed."""
+    """Read byte-level BPE as in GPT-2 (Radford et al. 2019): merges and added tokens; nothing in the file is executed.
+
+    Texts are encoded as the `tokenizers` library encodes them without special tokens around them; a special token in a
+    text is one symbol, too. Tokenizers that normalise a text, or lose some of it in another way, are refused.
+    """
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file: expected a tokenizer.json")
@@ -272,20 +318,37 @@ def read_tokenizer(path: str | Path, *, eos: bool = False) -> TokenizerFile:
     if not isinstance(numbers, dict) or not all(type(number) is int and number >= 0 for number in numbers.values()):
         raise ValueError(f"{path}: vocab: expected a number for each symbol")
     merges = [_pair(path, pair) for pair in pairs] if isinstance(pairs, list) else []
+    added = _added_tokens(path, content.get("added_tokens"))
     try:
-        vocabulary = BPEVocabulary(merges, eos=eos)
+        vocabulary = BPEVocabulary(merges, eos=eos, added=[AddedToken(**fields) for fields, _ in added])
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
-    pieces = vocabulary.pieces
-    if missing := [piece for piece in pieces if piece not in numbers]:
+    numbers = numbers | {fields["content"]: number for fields, number in added if fields["content"] not in numbers}
+    if missing := [piece for piece in vocabulary.pieces if piece not in numbers]:
         raise ValueError(f"{path}: vocab: expected every byte and every merge, {missing[0]!r:.80} is missing")
-    added = content.get("added_tokens")
-    special = {
-        token["content"]: token["id"]
-        for token in (added if isinstance(added, list) else [])
-        if isinstance(token, dict) and isinstance(token.get("content"), str) and type(token.get("id")) is int
-    }
-    return TokenizerFile(vocabulary, [numbers[piece] for piece in pieces], special)
+    if other := [fields["content"] for fields, number in added if numbers[fields["content"]] != number]:
+        raise ValueError(f"{path}: added_tokens: {other[0]!r:.80} has another number in vocab")
+    return TokenizerFile(vocabulary, [numbers[piece] for piece in vocabulary.pieces])
+
+
+_FLAGS = ("single_word", "normalized", "lstrip", "rstrip")
+
+
+def _added_tokens(path: Path, entries: Any) -> list[tuple[dict[str, Any], int]]:
+    """Return the fields and the number of each added token."""
+    added = []
+    for entry in entries if isinstance(entries, list) else []:
+        flags = {flag: entry.get(flag, False) for flag in _FLAGS} if isinstance(entry, dict) else {}
+        known = bool(flags) and isinstance(entry.get("content"), str) and type(entry.get("id")) is int
+        if not known or entry["id"] < 0 or not all(type(flag) is bool for flag in flags.values()):
+            raise ValueError(f"{path}: added_tokens: expected a content and an id, got {entry!r:.80}")
+        if flags.pop("lstrip") | flags.pop("rstrip"):
+            raise ValueError(
+                f"{path}: added_tokens: {entry['content']!r:.80} takes the white space beside it (lstrip or rstrip), "
+                "which loses text: set both to false, or fit --level bpe"
+            )
+        added.append(({"content": entry["content"], **flags}, entry["id"]))
+    return added
 
 
 def _pair(path: Path, pair: Any) -> tuple[str, str]:
@@ -307,9 +370,11 @@ def _check_kind(path: Path, content: dict[str, Any], model: dict[str, Any]) -> N
         "a normalizer": content.get("normalizer") is not None,
         "ignore_merges": bool(model.get("ignore_merges")),
         "byte_fallback": bool(model.get("byte_fallback")),
+        "dropout": bool(model.get("dropout")),
         "a suffix of words": bool(model.get("end_of_word_suffix") or model.get("continuing_subword_prefix")),
     }
     if misfits := [name for name, is_wrong in wrong.items() if is_wrong]:
         raise ValueError(
-            f"{path}: expected byte-level BPE as in GPT-2, got a tokenizer with {misfits[0]}: fit --level bpe"
+            f"{path}: expected byte-level BPE as in GPT-2, which keeps every text, got a tokenizer with {misfits[0]}: "
+            "fit symbols of your own with --level bpe"
         )

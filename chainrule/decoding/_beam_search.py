@@ -233,19 +233,19 @@ def _hypotheses(
 
 
 def _permitted(
-    sequences: Tensor, eos: int | None, min_length: int, no_repeat_ngram: int | None, log_probs: Tensor, rows: slice
+    sequences: Tensor, eos: int | None, min_length: int, no_repeat_ngram: int | None, scores: Tensor, rows: slice
 ) -> Tensor:
-    """log p of each symbol after the prefixes of some rows, (N', V), -inf where it is not permitted."""
-    if eos is not None and eos >= log_probs.shape[1]:
-        raise ValueError(f"eos: expected a symbol of the model, in [0, {log_probs.shape[1]}), got {eos}")
+    """Scores of each symbol after the prefixes of some rows, (N', V), -inf where it is not permitted."""
+    if eos is not None and eos >= scores.shape[1]:
+        raise ValueError(f"eos: expected a symbol of the model, in [0, {scores.shape[1]}), got {eos}")
     if no_repeat_ngram is not None:
-        repeated = repeats_ngram(sequences[rows], no_repeat_ngram, log_probs.shape[1])
+        repeated = repeats_ngram(sequences[rows], no_repeat_ngram, scores.shape[1])
         if eos is not None:
             repeated[:, eos] = False
-        log_probs = log_probs.masked_fill(repeated, -torch.inf)
+        scores = scores.masked_fill(repeated, -torch.inf)
     if eos is not None and sequences.shape[1] < min_length:
-        log_probs = log_probs.index_fill(1, torch.tensor(eos, device=log_probs.device), -torch.inf)
-    return log_probs
+        scores = scores.index_fill(1, torch.tensor(eos, device=scores.device), -torch.inf)
+    return scores
 
 
 def _rows(context: Context, prefix: Tensor | None, device: torch.device) -> tuple[int, Context, Tensor | None]:

@@ -12,6 +12,7 @@ from chainrule._base import AutoregressiveModel, Context
 from chainrule._modes import wide, widest
 from chainrule.heads import Categorical
 from chainrule.heads._adapter import head_of
+from chainrule.heads._head import at_least_float32
 
 
 @dataclass(frozen=True)
@@ -203,8 +204,9 @@ def best_symbols(
     """log p of the k most probable symbols of each row, and which they are, (N, min(k, V)), best first.
 
     A processor normalises and looks through a few rows at a time: a whole table (N, V) would go through memory for each
-    of the half dozen passes over it. `permitted` puts -inf where a symbol is not permitted, given log p of all symbols
-    of some rows, and which rows.
+    of the half dozen passes over it. `permitted` puts -inf where a symbol is not permitted, given the scores of all
+    symbols of some rows, and which rows. Ranks are those of the scores, as in `Categorical.filtered`: of two that
+    differ in the last bit the same one is best here and in a sample of temperature 0.
     """
     table = symbol_table(conditional)
     [scores] = table.parameters  # unnormalised: `logits` would normalise all rows
@@ -212,7 +214,10 @@ def best_symbols(
     parts = []
     for first in range(0, max(len(scores), 1), max(size, 1)):
         rows = slice(first, first + size)
-        parts.append(best_first(permitted(Categorical(scores[rows]).logits, rows), k))
+        own = at_least_float32(scores[rows])
+        best, symbols = best_first(permitted(own, rows), k)
+        log_p = Categorical(own).logits.gather(1, symbols)
+        parts.append((torch.where(best == -torch.inf, log_p - torch.inf, log_p), symbols))  # NaN stays
     values, symbols = zip(*parts, strict=True)
     return torch.cat(values), torch.cat(symbols)
 

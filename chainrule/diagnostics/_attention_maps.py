@@ -133,11 +133,11 @@ def saliency_method(model: ImageClassifier) -> str:
 def saliency_maps(model: ImageClassifier, images: Tensor, labels: Tensor) -> Tensor:
     r"""Compute the saliency map of each image, (B, rows, columns): shares that sum to 1, or are all 0.
 
-    For `VisionTransformer` and `CompactTransformer` this is attention rollout,
+    For `VisionTransformer` this is attention rollout,
 
     .. math:: r\, \tilde A_L \cdots \tilde A_1, \qquad \tilde A_l = \tfrac{1}{2} (I + \operatorname{mean}_h A_{lh})
 
-    with r the pooling weights: the class token, all patches evenly, or the weights of sequence pooling. It does not
+    with r the pooling weights: the class token, or all patches evenly. It does not
     depend on the label. For `ConvNet` and `SwinTransformer` this is Grad-CAM of the last feature map F,
 
     .. math:: \mathrm{relu}\Bigl(\sum_d \bar g_d F_d\Bigr), \qquad

@@ -125,25 +125,28 @@ class Categorical(TensorHead, distributions.Categorical):
         """Apply temperature, then keep the most probable symbols and renormalise: the distribution to sample from.
 
         Args:
-            temperature: divides the log-probabilities; 0 keeps only the most probable symbol (the first one of ties).
+            temperature: divides the log-probabilities; 0 keeps only the most probable symbol.
             top_k: keep the k most probable symbols.
             top_p: keep the fewest symbols whose probability reaches p (Holtzman et al. 2020), at least one.
+
+        Ties go to the lower symbols, so that `top_k=1` and a tiny `top_p` keep the symbol that `temperature=0` keeps.
         """
         if temperature == 1 and top_k is None and top_p is None:
             return self
         temperature, top_k, top_p = check_filters(temperature, top_k, top_p)
-        logits = self.logits
+        # Ranks are those of the scores: normalising and dividing round, and make equals of what is not equal.
+        scores, logits = self._param, self.logits
         if temperature == 0:
-            best = logits.argmax(-1, keepdim=True)
+            best = scores.argmax(-1, keepdim=True)
             certain = 0 * logits.gather(-1, best)  # keeps NaN, so that `sample` raises
             return Categorical(torch.full_like(logits, -torch.inf).scatter(-1, best, certain))
         logits = logits - logits.amax(-1, keepdim=True)  # the best stays finite however small the temperature
         logits = logits / representable(temperature, logits.dtype)
         if top_k is not None and top_k < self._num_events:
-            top = logits.topk(top_k, -1)  # exactly k, even with ties
-            logits = torch.full_like(logits, -torch.inf).scatter(-1, top.indices, top.values)
+            logits = logits.masked_fill(_below_first(scores, top_k), -torch.inf)
         if top_p is not None and top_p < 1:
-            ordered, order = logits.softmax(-1).sort(stable=True, dim=-1, descending=True)
+            order = scores.sort(stable=True, dim=-1, descending=True).indices
+            ordered = logits.gather(-1, order).softmax(-1)
             unneeded = ordered.cumsum(-1) - ordered >= top_p  # more probable symbols already reach top_p
             unneeded[..., 0] = False  # a tiny top_p still keeps one symbol
             logits = logits.masked_fill(unneeded.scatter(-1, order, unneeded), -torch.inf)
@@ -151,6 +154,14 @@ class Categorical(TensorHead, distributions.Categorical):
 
     def __repr__(self) -> str:
         return f"Categorical(batch_shape={tuple(self._batch_shape)}, V={self._num_events})"
+
+
+def _below_first(scores: Tensor, k: int) -> Tensor:
+    """Return True for all but the k greatest of each row, (..., V); of equals, the first are the greater ones."""
+    least = scores.topk(k, -1).values[..., -1:]
+    below, equal = scores < least, scores == least  # NaN is neither, and stays
+    room = k - (~(below | equal)).sum(-1, keepdim=True)
+    return below | (equal & (equal.cumsum(-1) > room))
 
 
 def log_prob_at(scores: Tensor, symbols: Tensor) -> Tensor:

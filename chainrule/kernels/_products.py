@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from chainrule.kernels._transforms import custom_gradients_work
 
@@ -116,10 +116,11 @@ def amd_family(cpuinfo: Path = Path("/proc/cpuinfo")) -> int:
 @cache
 def _onednn_runs_lstm(dtype: torch.dtype) -> bool:
     """Return whether oneDNN's LSTM runs under autocast to this type, found by trying: without AVX-512 it raises."""
-    cell = nn.LSTM(1, 1, device="cpu", dtype=torch.float32)
+    x, bias = torch.zeros(1, 1, 1, device="cpu", dtype=torch.float32), torch.zeros(4, device="cpu", dtype=torch.float32)
+    weight = bias.view(4, 1)  # not of a module, which draws its weights: training draws dropout from the same generator
     try:
         with torch.no_grad(), torch.autocast("cpu", dtype):
-            cell(torch.zeros(1, 1, 1, device="cpu", dtype=torch.float32))
+            torch.lstm(x, (x, x), (weight, weight, bias, bias), True, 1, 0.0, False, False, True)
     except RuntimeError:
         return False
     return True

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from chainrule.layers._lattice_lstm import skew as skew
     from chainrule.layers._linear_attention import DeltaNet as DeltaNet
     from chainrule.layers._linear_attention import LinearAttention as LinearAttention
-    from chainrule.layers._log_mel import LogMel as LogMel
     from chainrule.layers._masked_conv2d import MaskedConv2d as MaskedConv2d
     from chainrule.layers._masked_conv2d import spatial_mask as spatial_mask
     from chainrule.layers._masked_linear import made_degrees as made_degrees

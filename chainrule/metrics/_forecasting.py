@@ -139,13 +139,68 @@ def seasonal_naive(past: ArrayLike, horizon: int, season: int) -> Floats:
 
 
 def quantiles_of_samples(samples: ArrayLike, quantiles: Sequence[float]) -> Floats:
-    """Compute quantiles (Q, ...) of draws (n, ...), by linear interpolation.
+    r"""Estimate quantiles (Q, ...) of a distribution from draws (n, ...), so that intervals are not too narrow.
 
-    >>> quantiles_of_samples([0.0, 1.0, 2.0, 3.0, 4.0], [0.5, 0.75])
-    array([2., 3.])
+    The next draw is below the k-th smallest of n with probability k/(n + 1), whatever the distribution (Weibull 1939).
+    So the k-th smallest is the quantile p = k/(n + 1). Between and outside the draws, the distribution is taken for a
+    logistic one. Its quantiles are linear in :math:`\log \frac{p}{1 - p}`, and a next draw outside the others is on
+    average 2(n − 1)/n times as far from them as the first two are apart:
+
+    .. math:: q_p = x_{(1)} - \frac{2 (n - 1)}{n} \left(\frac{1}{(n + 1)\, p} - 1\right) (x_{(2)} - x_{(1)}),
+        \qquad (n + 1)\, p < 1
+
+    A single draw is its own quantile at all levels.
+
+    >>> quantiles_of_samples([0.0, 1.0, 2.0, 3.0], [0.2, 0.5, 0.8])
+    array([0. , 1.5, 3. ])
     """
-    result: Floats = np.quantile(np.asarray(samples, np.float64), list(quantiles), axis=0)
+    x = np.sort(np.asarray(samples, np.float64), axis=0)
+    if not len(x):
+        raise ValueError("samples: expected at least one draw, got none")
+    if not all(0 < level < 1 for level in quantiles):
+        raise ValueError(f"quantiles: expected numbers between 0 and 1, got {list(quantiles)}")
+    result: Floats = np.stack([_quantile(x, level) for level in quantiles])
     return result
+
+
+def _quantile(x: Floats, level: float) -> Floats:
+    """Return one quantile (...) of sorted draws (n, ...)."""
+    n, position = len(x), (len(x) + 1) * level
+    if n == 1:
+        return x[0]
+    outside = 2 * (n - 1) / n
+    if position < 1:
+        return x[0] - outside * (1 / position - 1) * (x[1] - x[0])
+    if position > n:
+        return x[-1] + outside * (1 / (n + 1 - position) - 1) * (x[-1] - x[-2])
+    below = min(int(position), n - 1)
+    start, place, stop = (math.log(k / (n + 1 - k)) for k in (below, position, below + 1))
+    return x[below - 1] + (place - start) / (stop - start) * (x[below] - x[below - 1])
+
+
+def coverage_of_samples(samples: ArrayLike, observed: ArrayLike, probability: float) -> float:
+    """Compute the share of values inside the central interval of their draws, by ranks: exact for any number of draws.
+
+    Given r of n draws below it, the value of a perfect forecast lies anywhere between the quantiles r/(n + 1) and
+    (r + 1)/(n + 1). It counts by the share of these that is inside, so that the mean over all ranks is `probability`.
+
+    Args:
+        samples: (n, ...) draws.
+        observed: (...) observed values; among equal draws, all ranks count alike.
+        probability: of the central interval, in (0, 1).
+
+    >>> [coverage_of_samples([0.0, 1.0, 2.0], value, 0.5) for value in (-1.0, 0.5, 1.5, 2.5)]
+    [0.0, 1.0, 1.0, 0.0]
+    """
+    x, y = np.asarray(samples, np.float64), np.asarray(observed, np.float64)
+    if x.ndim != y.ndim + 1 or x.shape[1:] != y.shape or not len(x):
+        raise ValueError(f"samples: expected (n, ...) with ... = {y.shape}, got {x.shape}")
+    if not 0 < probability < 1:
+        raise ValueError(f"probability: expected a number between 0 and 1, got {probability}")
+    first, last = (x < y).sum(0) / (len(x) + 1), ((x <= y).sum(0) + 1) / (len(x) + 1)
+    low, high = (1 - probability) / 2, (1 + probability) / 2
+    inside = np.minimum(last, high) - np.maximum(first, low)
+    return float((inside.clip(0) / (last - first)).mean())
 
 
 def _mean_distance(mean: Floats, scale: Floats) -> Floats:
@@ -179,7 +234,8 @@ class ForecastScores:
         crps: continuous ranked probability score; mean absolute error of a single-valued forecast.
         rmse: RMSE of the mean of the paths.
         mae: MAE of the median of the paths.
-        coverage: share of values inside the central 80% of the paths; None for a single-valued forecast.
+        coverage: share of values inside the central 80% of the paths, see `coverage_of_samples`; None for a
+            single-valued forecast.
         coverage_50: the same for the central 50%.
     """
 
@@ -197,13 +253,13 @@ class ForecastScores:
         0.0
         """
         scale = units[:, None]
-        low, lower, middle, upper, high = quantiles_of_samples(paths, [0.1, 0.25, 0.5, 0.75, 0.9])
+        (middle,) = quantiles_of_samples(paths, [0.5])
         return cls(
             crps=float((crps_of_samples(paths, observed) / scale).mean()),
             rmse=root_mean_squared_error(paths.mean(0) / scale, observed / scale),
             mae=mean_absolute_error(middle / scale, observed / scale),
-            coverage=coverage(low, high, observed),
-            coverage_50=coverage(lower, upper, observed),
+            coverage=coverage_of_samples(paths, observed, 0.8),
+            coverage_50=coverage_of_samples(paths, observed, 0.5),
         )
 
     @classmethod

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from chainrule.models._made import MADE as MADE
     from chainrule.models._model_mean import CalibratedMixture as CalibratedMixture
     from chainrule.models._model_mean import Ensemble as Ensemble
+    from chainrule.models._multi_scale_pixel_cnn import MultiScalePixelCNN as MultiScalePixelCNN
+    from chainrule.models._multi_scale_pixel_cnn import coarse_to_fine as coarse_to_fine
     from chainrule.models._ngram_lm import NgramLM as NgramLM
     from chainrule.models._pixel_cnn import GatedPixelCNN as GatedPixelCNN
     from chainrule.models._pixel_cnn import PixelCNN as PixelCNN
@@ -38,7 +40,6 @@ if TYPE_CHECKING:
     from chainrule.models._vae import VAE as VAE
     from chainrule.models._vae import Autoencoder as Autoencoder
     from chainrule.models._vae import HierarchicalVAE as HierarchicalVAE
-    from chainrule.models._vision_transformer import CompactTransformer as CompactTransformer
     from chainrule.models._vision_transformer import SwinTransformer as SwinTransformer
     from chainrule.models._vision_transformer import VisionTransformer as VisionTransformer
     from chainrule.models._wavenet import WaveNet as WaveNet

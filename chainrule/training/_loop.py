@@ -119,7 +119,7 @@ def train(
         FileNotFoundError: there are trained weights to resume, but no checkpoint.
         ValueError: the directory holds a run and `resume` is false; the checkpoint is damaged; options or data changed.
         NonFiniteLossError: loss, gradient or weights are not finite; the last good checkpoint is kept.
-        Interrupted: Ctrl-C or SIGTERM; the run is saved, unless a second Ctrl-C follows.
+        Interrupted: Ctrl-C, SIGTERM or SIGHUP; the run is saved, unless a second Ctrl-C follows.
         OSError: the disk is full or not writable; the last good checkpoint is kept.
     """
     began, directory = monotonic() if began is None else began, Path(directory)

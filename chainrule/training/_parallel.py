@@ -176,7 +176,7 @@ def seed_step(seed: int, step: int, rank: int, purpose: str = "step") -> None:
 
 
 class Interrupted(KeyboardInterrupt):
-    """Error: Ctrl-C or SIGTERM ended the run; `train(..., resume=True)` on the same directory continues it.
+    """Error: Ctrl-C, SIGTERM or SIGHUP ended the run; `train(..., resume=True)` on the same directory continues it.
 
     Attributes:
         directory: the run directory.
@@ -190,29 +190,41 @@ class Interrupted(KeyboardInterrupt):
 
 
 class Interrupts:
-    """Signal handler that records a request to end the run."""
+    """Signal handler that records a request to end the run.
+
+    Only a second Ctrl-C quits without saving: a terminal that closes sends SIGHUP more than once, and what ends a
+    service or a job sends several signals too.
+    """
 
     def __init__(self, *, patient: bool):
         self.requested = False
         self._patient = patient
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        """Record the first signal as a request; raise KeyboardInterrupt at the second, unless `patient`."""
-        if self.requested and not self._patient:
+        """Record a signal as a request; raise KeyboardInterrupt at a later Ctrl-C, unless `patient`."""
+        if self.requested and number == signal.SIGINT and not self._patient:
             raise KeyboardInterrupt
         self.requested = True
 
 
 @contextmanager
 def deferred_interrupts(*, patient: bool = False) -> Iterator[Interrupts]:
-    """Treat SIGINT and SIGTERM as requests in the block; `patient` ignores repetitions, which torchrun sends."""
+    """Treat Ctrl-C, SIGTERM and SIGHUP as requests in the block; `patient` ignores repetitions, as torchrun sends."""
     interrupts = Interrupts(patient=patient)
     if threading.current_thread() is not threading.main_thread():  # where Python allows no handlers
         yield interrupts
         return
-    before = {number: signal.signal(number, interrupts) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, interrupts) for number in _ending_signals()}
     try:
         yield interrupts
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _ending_signals() -> list[signal.Signals]:
+    """Return the signals that end a run; SIGHUP, of a terminal that closes, unless `nohup` has it ignored."""
+    signals = [signal.SIGINT, signal.SIGTERM]
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signals.append(signal.SIGHUP)
+    return signals

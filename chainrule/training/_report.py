@@ -1,12 +1,16 @@
 """Reports of a run to the guard, the metrics files and the display."""
 
+import errno
 import html
 import sys
 import textwrap
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from time import monotonic
-from typing import Any
+from typing import Any, TextIO, cast
 
 import torch
 from torch import Tensor
@@ -188,6 +192,35 @@ class Report:
         return sum(elements for _, elements, _ in self._recent) / seconds if seconds else 0.0
 
 
+@contextmanager
+def _unless_closed() -> Iterator[None]:
+    """Ignore that the terminal was closed: the run goes on, or is being saved."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+
+
+class _Terminal:
+    """A terminal that may be closed while the run goes on."""
+
+    def __init__(self, stream: TextIO):
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with _unless_closed():
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with _unless_closed():
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
 class Lines(Display):
     """Display of plain lines on standard error, without a terminal: one every ten seconds, and each validation."""
 
@@ -201,7 +234,8 @@ class Lines(Display):
             self.note(f"{progress:4.0%}  {figures}")
 
     def note(self, text: str, style: str = "") -> None:
-        print(text, file=sys.stderr, flush=True)
+        with _unless_closed():
+            print(text, file=sys.stderr, flush=True)
 
 
 class Bar(Display):
@@ -211,7 +245,7 @@ class Bar(Display):
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
-        self._console = Console(stderr=True, highlight=False)
+        self._console = Console(file=cast(TextIO, _Terminal(sys.stderr)), highlight=False)
         self._bar = Progress(
             BarColumn(bar_width=24),
             TaskProgressColumn(),
@@ -233,12 +267,12 @@ class Bar(Display):
 
 
 def make_display(*, enabled: bool) -> Display:
-    """Choose a display: a curve in a notebook, a bar on a terminal, plain lines elsewhere."""
+    """Choose a display: a curve in a notebook, a bar on a terminal where rich is installed, plain lines elsewhere."""
     if not enabled:
         return Display()
     if in_notebook():
         return LiveCurve()
-    return Bar() if sys.stderr.isatty() else Lines()
+    return Bar() if sys.stderr.isatty() and find_spec("rich") is not None else Lines()
 
 
 def _validation_line(step: int, evaluation: Evaluation, verdict: MetricResult | None, best: bool) -> str:

@@ -17,6 +17,9 @@ from chainrule.training._optimiser import Kind, make_optimiser
 from chainrule.training._parallel import Processes, own_randomness
 
 _POOL = 16  # number of batches to compare
+_WARM_UP = 2  # steps
+_FEWEST = 4  # steps to measure, unless they take too long
+_LONGEST = 5.0  # times the seconds to measure
 _UNTIL_LAUNCHED = 3.0  # seconds in which a GPU takes the steps before it launches recorded ones, at most
 
 
@@ -36,26 +39,26 @@ def steps_per_second(
     device: torch.device,
     optimiser: Kind = "adamw",
 ) -> float:
-    """Measure training steps per second on a copy of a model for at most `seconds`, ignoring the slow first step.
+    """Measure training steps per second on a copy of a model, warm, in about `seconds`.
 
-    A GPU's first step starts it and its libraries, and a training takes nearly all others as recorded launches
-    (`Gradients`). So steps before these do not count there, and `seconds` begin after them, or after `_UNTIL_LAUNCHED`.
+    The first two steps do not count: they load and compile kernels, which may take a hundred times as long as a step.
+    Nor do a GPU's steps before it launches recorded ones (`Gradients`), which nearly all steps of a training are. At
+    least `_FEWEST` steps count, unless they take more than `_LONGEST * seconds`, and one in any case.
     """
-    durations: list[float] = []
     with own_randomness(device):
         trial = copy.deepcopy(model).to(device).train()
         gradients = Gradients(Objective(trial, way.dtype), trial, Processes(0, 1, device), 1.0)
         updates = make_optimiser(trial, 0.0, 0.0, optimiser)
         with computing(trial, way):
-            if gradients.may_launch(batch):
+            for _ in range(_WARM_UP):
                 _take_step(updates, batch, gradients)
-                began = monotonic()
-                while gradients.may_launch(batch) and not gradients.launched and monotonic() < began + _UNTIL_LAUNCHED:
-                    _take_step(updates, batch, gradients)
             began = monotonic()
-            while not durations or monotonic() + durations[-1] - began <= seconds:
+            while gradients.may_launch(batch) and not gradients.launched and monotonic() < began + _UNTIL_LAUNCHED:
+                _take_step(updates, batch, gradients)
+            durations = [_take_step(updates, batch, gradients)]
+            while sum(durations) + durations[-1] <= (seconds if len(durations) >= _FEWEST else _LONGEST * seconds):
                 durations.append(_take_step(updates, batch, gradients))
-    return 1 / median(durations[1:] or durations)
+    return 1 / median(durations)
 
 
 def _take_step(optimiser: torch.optim.Optimizer, batch: Batch, gradients: Gradients) -> float:

@@ -17,45 +17,32 @@ from chainrule_app.tasks.task import Task
 
 @verb_for("codec")
 def compress(
-    file: Path,
-    /,
-    *,
-    run: Task[Any] | None = None,
-    out: Path | None = None,
-    verify: bool = True,
-    portable: Switch = False,
-    json: Switch = False,
+    run: Task[Any], file: Path, /, *, out: Path | None = None, verify: bool = True, json: Switch = False
 ) -> None:
-    """Compress a file or a folder without loss, to about −log₂ p bits under a model.
+    """Compress a file without loss, to about −log₂ p bits under a run's model.
 
-    With a run, its model encodes the file. Decompression then needs the same run, on a processor that rounds alike.
-    Without a run, an adaptive model learns while it reads, and decompression needs nothing else. If lzma or plain
-    storage gives a smaller file, chainrule writes that. The result is decoded and compared before it is written.
+    Decompression needs the same run, on a processor that rounds alike. If lzma or plain storage gives a smaller file,
+    chainrule writes that. The result is decoded and compared before it is written.
 
     Args:
-        file: A file of any kind, or a folder.
-        run: Run directory of a model for such files.
+        file: A file of the kind that the run was trained on.
         out: File to write; FILE.chain by default.
         verify: Decode the result and compare before writing it.
-        portable: Compute the run's model in arithmetic that is bit-identical on every processor; several times slower.
-            Without a run the arithmetic is always portable.
         json: Print one JSON object.
     """
-    from chainrule_app.tasks.bundle import named, read_bundle, refuse_taken
-    from chainrule_app.tasks.compression import compress_data
+    from chainrule_app.tasks.compression import compress_data, file_name
 
-    index = out or named(file).with_name(f"{named(file).name}.chain")
-    refuse_taken(index)
-    bundle, began = read_bundle(file), monotonic()
+    name = file_name(file)
+    target = out or file.with_name(f"{name}.chain")
+    refuse_taken(target)
+    data, began = file.read_bytes(), monotonic()
     with progress_bars() as progress:
-        compressed = compress_data(
-            bundle.data, bundle.described, run, progress=progress, verify=verify, portable=portable
-        )
-    write_bytes(index, compressed.data)
-    seconds, size, written = monotonic() - began, len(bundle.data), len(compressed.data)
+        compressed = compress_data(data, name, run, progress=progress, verify=verify)
+    write_bytes(target, compressed.data)
+    seconds, size, written = monotonic() - began, len(data), len(compressed.data)
     values = {
         "file": str(file),
-        "out": str(index),
+        "out": str(target),
         "method": compressed.method,
         "bytes": size,
         "compressed_bytes": written,
@@ -73,64 +60,52 @@ def compress(
     if compressed.unit != "byte" and size:
         rate += f", {8 * written / size:.4f} bits a byte"
     checked = "read back and compared" if verify else "not read back"
-    print(f"{one_line(str(index))}: {size_of(size)} in {size_of(written)}{rate}; {checked}; {seconds:.1f} s")
+    print(f"{one_line(str(target))}: {size_of(size)} in {size_of(written)}{rate}; {checked}; {seconds:.1f} s")
     if compressed.note:
         print(compressed.note)
 
 
 @verb_for("codec")
-def decompress(
-    file: Path,
-    /,
-    *,
-    run: Task[Any] | None = None,
-    out: Path | None = None,
-    salvage: Switch = False,
-    json: Switch = False,
-) -> None:
+def decompress(run: Task[Any], file: Path, /, *, out: Path | None = None, json: Switch = False) -> None:
     """Restore a file that `chainrule compress` wrote: the same bytes, or nothing.
 
     Args:
         file: The .chain file.
-        run: The run that compressed it, if any.
-        out: File or folder to write; its original name in the current folder by default.
-        salvage: Write the undamaged part of a damaged file.
+        out: File to write; its original name in the current folder by default.
         json: Print one JSON object.
     """
-    from chainrule.coding._container import read_container
-    from chainrule_app.tasks.bundle import bundle_name, refuse_taken, write_bundle
-    from chainrule_app.tasks.compression import check_header, decompress_data, describe_damage
+    from chainrule_app.tasks.compression import check_header, decompress_data
+    from chainrule_app.tasks.container import read_container
 
     if file.is_dir():
         raise ValueError(f"{file}: expected a .chain file, got a directory")
     refuse_device(file)
     container, began = read_container(file.read_bytes(), str(file)), monotonic()
-    described = container.header
     check_header(container, str(file))
-    name = bundle_name(described)
-    target = out or Path(name)
+    target = out or Path(container.header["name"])
     refuse_taken(target)
     with progress_bars() as progress:
-        bundle = decompress_data(container, str(file), run, progress=progress, salvage=salvage)
-    write_bundle(target, bundle)
+        data = decompress_data(container, str(file), run, progress=progress)
+    write_bytes(target, data)
     values = {
         "file": str(file),
         "out": str(target),
-        "bytes": len(bundle.data),
-        "method": described["method"],
-        "damaged_parts": container.damaged,
+        "bytes": len(data),
+        "method": container.header["method"],
         "seconds": monotonic() - began,
     }
     if json:
         print(dump_json(values))
         return
-    size = sum(size for _, size in described["files"])
-    checked = (
-        "its SHA-256 is right"
-        if not container.damaged
-        else f"{describe_damage(container)}: what is left of {size_of(size)}"
-    )
-    print(f"{one_line(str(target))}: {size_of(len(bundle.data))}; {checked}; {values['seconds']:.1f} s")
+    print(f"{one_line(str(target))}: {size_of(len(data))}; its SHA-256 is right; {values['seconds']:.1f} s")
+
+
+def refuse_taken(path: Path) -> None:
+    """Raise FileExistsError if `path` exists, FileNotFoundError if its folder does not."""
+    if path.exists() or path.is_symlink():
+        raise FileExistsError(f"{path}: already exists: remove it, or name another file with --out")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"{path.parent}: no such folder")
 
 
 @verb_for()
@@ -167,13 +142,15 @@ def import_(
     out: Path,
     vocabulary: Path | None = None,
     start: str | None = None,
+    embedding: str | None = None,
+    activation: str | None = None,
     overwrite: Switch = False,
     json: Switch = False,
 ) -> None:
     """Make a run of a language model that another program trained: nanogpt, torch-rnn or huggingface.
 
     The run has exactly the conditionals of the imported model; sample, score and the other verbs work as usual.
-    Nothing in a checkpoint is executed.
+    Nothing in a checkpoint is executed. What a checkpoint does not say and is assumed is printed.
 
     Args:
         kind: nanogpt, a checkpoint of nanoGPT; torch-rnn, the state dict of an embedding, nn.LSTM, nn.GRU or nn.RNN,
@@ -183,13 +160,18 @@ def import_(
         vocabulary: The symbols: a tokenizer.json, JSON that lists or numbers the symbols, or a text with every
             character once, in order; required unless the folder has a tokenizer.json.
         start: Symbol before the first one; <|endoftext|> if the vocabulary has it, else the line feed.
+        embedding: Of torch-rnn, the name of the embedding's tensor, or one-hot for a model without an embedding;
+            told by shapes, biases and names by default.
+        activation: Of torch-rnn with an nn.RNN, tanh (default) or relu; of nanogpt, gelu (default), gelu-tanh (before
+            2023) or relu.
         overwrite: Replace the run in --out.
         json: Print one JSON object.
     """
     from chainrule_app.exchange import import_model
     from chainrule_app.tasks.text.task import TextTask
 
-    run = import_model(kind, file, out, vocabulary=vocabulary, start=start, overwrite=overwrite)
+    options = {"embedding": embedding, "activation": activation}
+    run = import_model(kind, file, out, vocabulary=vocabulary, start=start, overwrite=overwrite, **options)
     weights = sum(weight.numel() for weight in run.model.parameters())
     name = run.config["model"]["name"]
     size = len(TextTask.open(out).vocabulary)

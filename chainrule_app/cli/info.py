@@ -6,18 +6,19 @@ from pathlib import Path
 from typing import Any
 
 from chainrule._printing import one_line
-from chainrule_app.cli.render import show, show_report
+from chainrule_app.cli.render import line_width, show, show_report
 from chainrule_app.cli.signature import Seed, verb_for
 from chainrule_app.inputs import inputs_of
 from chainrule_app.listing import runs as list_runs
 from chainrule_app.readers.kinds import is_table
-from chainrule_app.results import Column, Result
+from chainrule_app.results import Column, Result, fitted
 from chainrule_app.tasks import open_run
 from chainrule_app.tasks.display import Switch, counted, dump_json, format_duration, resume_command, size_of
 from chainrule_app.tasks.likelihood_record import LikelihoodRecord, why_not_ranked
 from chainrule_app.tasks.output import checked_page
 from chainrule_app.tasks.run_directory import METRICS, TRAINING_PAGE, WEIGHTS, bytes_on_disk
 from chainrule_app.tasks.task import Task
+from chainrule_app.tasks.train_command import likeness, train_command
 
 
 @verb_for()
@@ -31,7 +32,7 @@ def info(run: Task[Any], /, *, json: Switch = False) -> None:
     if json:
         print(dump_json(facts))
     else:
-        _show(facts, [*run.introduce()], best, next(iter(run.next_steps()), ""))
+        _show(facts, [*run.introduce()], best, next(iter(run.next_steps()), ""), likeness(run.config))
 
 
 def _gather(run: Task[Any]) -> tuple[dict[str, Any], str]:
@@ -57,6 +58,7 @@ def _gather(run: Task[Any]) -> tuple[dict[str, Any], str]:
         "facts": config["facts"],
         "training": config["training"],
         "chosen": run.config.chosen_flags(),
+        "command": train_command(run),
         "step": max((record["step"] for record in metrics if record.get("event") == "step"), default=0),
         "best": best,
         "likelihood": None if held_out is None else held_out.values(),
@@ -85,7 +87,7 @@ def _best(run: Task[Any], record: _Validation) -> tuple[dict[str, Any], str]:
     return figures | record, f"{line}, at step {record['step']:,}"
 
 
-def _show(facts: dict[str, Any], data: list[str], best: str, following: str) -> None:
+def _show(facts: dict[str, Any], data: list[str], best: str, following: str, again: str) -> None:
     """Print the facts of every run, with the first line about its `data` among them and the others below."""
     model, training = facts["model"], facts["training"]
     length = (
@@ -109,6 +111,8 @@ def _show(facts: dict[str, Any], data: list[str], best: str, following: str) -> 
         "data": data[0],
         "training": f"{counted(facts['step'], 'step')}; asked for {length}",
         "chosen": facts["chosen"],
+        "again": facts["command"],
+        "": facts["command"] and f"({again})",
         "best": best,
         "measured": facts["measured"],
         "next": following,
@@ -117,7 +121,8 @@ def _show(facts: dict[str, Any], data: list[str], best: str, following: str) -> 
     for name, value in lines.items():
         if value:
             print(f"{name:<12} {one_line(value)}")
-    print(*data[1:], sep="\n", end="\n" * (len(data) > 1))
+    for line in data[1:]:
+        print(fitted(line, line_width()))
 
 
 @verb_for()

@@ -23,10 +23,11 @@ from cyclopts import (
     UnusedCliTokensError,
 )
 
-from chainrule._printing import printable
+from chainrule._printing import Substitution, printable
+from chainrule.files import write_text
 from chainrule_app.cli.selection import described_verbs, is_verb, owners, select, verbs_of
 from chainrule_app.cli.signature import open_run
-from chainrule_app.tasks.display import SafeOutput, Verb, flag, shortened
+from chainrule_app.tasks.display import SafeOutput, Verb, counted, flag, quoted, shortened
 from chainrule_app.tasks.task import Task
 
 if TYPE_CHECKING:
@@ -45,9 +46,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         bound_spinning(os.environ)
         os.environ.setdefault("PYTORCH_ENABLE_MPS_FALLBACK", "1")  # torch names each operator that mps lacks, once
     verb_flags: set[str] = set()
+    streams = {name: Substitution.of(getattr(sys, name), f"chainrule.{name}") for name in ("stdout", "stderr")}
     try:
-        status = _run(sys.argv[1:] if arguments is None else list(arguments), verb_flags, began)
+        status = _run(sys.argv[1:] if arguments is None else list(arguments), verb_flags, began, streams.values())
         sys.stdout.flush()
+        if lost := streams["stdout"].lost:
+            print(
+                f"standard output is {sys.stdout.encoding}, without {counted(lost, 'character')} of this text: "
+                "printed as ?; PYTHONIOENCODING=utf-8 prints UTF-8, which a file written by --out always is",
+                file=sys.stderr,
+            )
         return status
     except BrokenPipeError:  # the reader, `head` for one, has had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the flush at exit fails again
@@ -60,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _say(_one_line(error, verb_flags), USER_ERROR)
 
 
-def _run(arguments: list[str], verb_flags: set[str], began: float) -> int:
+def _run(arguments: list[str], verb_flags: set[str], began: float, streams: Iterable[Substitution]) -> int:
     """Run a command line that started at `began`; adds the flags of its verb to `verb_flags`."""
     explicit_flags: set[str] = set()
     files: set[str] = set()  # flags of sources, which may be patterns
@@ -112,6 +120,8 @@ def _run(arguments: list[str], verb_flags: set[str], began: float) -> int:
             return command(*bound.args, **bound.kwargs) or 0
         context = {"explicit_flags": frozenset(explicit_flags), "began": began}
         bound.arguments.update({name: context[name] for name in unbound if name in context})
+        for stream in streams:
+            stream.json = "--json" in explicit_flags
         with closing(SafeOutput(sys.stdout)) as out, redirect_stdout(cast(TextIO, out)), ExitStack() as stack:
             assert task is not None
             open_run(task, bound.arguments, stack)
@@ -156,11 +166,31 @@ def _with_flags(message: str, verb_flags: set[str]) -> str:
     )
 
 
+_LOADING = {
+    "bash": "bash-completion loads it in a new shell; without that package, add this line to ~/.bashrc: . {script}",
+    "zsh": "add this line to ~/.zshrc, before compinit: fpath=({folder} $fpath)",
+    "fish": "a new shell loads it",
+    "powershell": "add this line to your profile ($PROFILE): . {script}",
+}
+
+
 def _install_completion(app: App) -> int:
-    """Register all verbs, with the options of the first task that has each, and install their completion."""
+    """Write a completion script for all verbs, with the options of the first task that has each.
+
+    The startup files of the shell belong to the user: a line says what to add to them.
+    """
+    from cyclopts.completion.detect import ShellDetectionError, detect_shell
+    from cyclopts.completion.install import get_default_completion_path
+
+    try:
+        shell = detect_shell()
+    except ShellDetectionError:
+        raise ValueError(f"--install-completion: expected {', '.join(_LOADING)} in the variable SHELL") from None
     for name, _ in described_verbs():
         app.command(select(name, [])[1], name=name)
-    print(f"installed shell completion in {app.install_completion()}; open a new shell to use it")
+    script = get_default_completion_path(shell, "chainrule")
+    write_text(script, app.generate_completion(shell=shell))
+    print(f"wrote {script}; {_LOADING[shell].format(script=quoted(script), folder=quoted(script.parent))}")
     return 0
 
 

@@ -12,9 +12,10 @@ import heapq
 import io
 import json
 import math
+import os
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,7 @@ def show(
         if form in ("csv", "cells"):
             say(figure_lines(result))
         elif form in ("lines", "texts"):
-            say(result.notes())
+            say(chain(total_line(result.summary), result.notes()))
 
 
 def write_plot(result: Result, out: Path) -> None:
@@ -97,11 +98,12 @@ def _lines(result: Result, form: str) -> Iterator[str]:
         yield from (str(row[index]) for row in result.stream())
     elif form == "texts":
         texts = result.values
+        headed = len(texts) > 1 and not result.hints.get("one_line")
         for number, text in enumerate(texts, 1):
-            yield from (f"=== sample {number} of {len(texts)} ===", text) if len(texts) > 1 else (text,)
+            yield from (f"=== sample {number} of {len(texts)} ===", text) if headed else (text,)
     else:
         if result.columns:
-            yield from table_lines(result.columns, result.stream(), cell_width(), line_width=cell_width())
+            yield from table_lines(result.columns, result.stream(), line_width(), line_width=line_width())
         yield from figure_lines(result)
 
 
@@ -185,7 +187,10 @@ def _write(result: Result, form: str, out: Path, *, json: bool) -> None:
     write_bytes(out, gzip.compress(content) if out.name.lower().endswith(".gz") else content)
     say([f"{out}: {counted(rows, 'row')}{_seed(result)}"])
     if not json:
-        say(figure_lines(result) if result.form == "table" and name.endswith(_ROWS) else result.notes())
+        rows_alone = result.form == "table" and name.endswith(_ROWS)
+        samples = result.framed or result.form == "texts"
+        figures = total_line(result.summary) if samples else ()
+        say(figure_lines(result) if rows_alone else chain(figures, result.notes()))
 
 
 def _format_of(out: Path) -> str:
@@ -230,29 +235,47 @@ def say(lines: Iterable[str]) -> None:
         print(line, file=sys.stderr)
 
 
+_INDENT = "  "  # of nested figures
 _ACRONYMS = {word.lower(): word for word in ("BLEU", "CRPS", "ELBO", "F1", "KL", "MAE", "RMSE")}
 
 
-def cell_width() -> int | None:
-    """Return the width limit of a cell: the terminal's, none for a file."""
+def line_width() -> int | None:
+    """Return the width limit of a line: COLUMNS of the environment, else the terminal's, none for a file."""
+    asked = os.environ.get("COLUMNS", "")
+    if asked.isdecimal() and int(asked):
+        return int(asked)
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def figure_lines(result: Result) -> Iterator[str]:
     """Render the figures, facts and notes of a result; nested figures become tables."""
     figures = {name: value for name, value in result.summary.items() if value is not None}
-    plain = {_words(name): _figure(value) for name, value in figures.items() if not isinstance(value, dict | list)}
-    if plain and result.columns:
-        yield ", ".join(f"{name} {value}" for name, value in plain.items())
-    elif plain:
+    plain = _plain_figures(figures)
+    if plain and not result.columns:
         size = max(map(len, plain))
         yield from (f"{name:<{size}}  {value}" for name, value in plain.items())
+    else:
+        yield from total_line(figures)
     for name, value in figures.items():
         if isinstance(value, dict | list) and value:
             yield f"{_words(name)}:"
-            yield from (f"  {line}" for line in _nested(value))
+            yield from (f"{_INDENT}{line}" for line in _nested(value))
     yield from (f"{_words(name)}: {value}" for name, value in result.about.items())
     yield from result.notes()
+
+
+def total_line(figures: Mapping[str, Any]) -> Iterator[str]:
+    """Render the figures of all rows in one line, if there are any."""
+    if plain := _plain_figures(figures):
+        yield ", ".join(f"{name} {value}" for name, value in plain.items())
+
+
+def _plain_figures(figures: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        _words(name): _figure(value)
+        for name, value in figures.items()
+        if value is not None and not isinstance(value, dict | list)
+    }
 
 
 def _nested(value: dict[str, Any] | list[Any]) -> Iterator[str]:
@@ -266,7 +289,9 @@ def _nested(value: dict[str, Any] | list[Any]) -> Iterator[str]:
         headings = [Column("")] * named + [
             Column(name, _digits(cells), heading=name if matrix else _words(name)) for name, cells in columns.items()
         ]
-        yield from table_lines(headings, zip(*[list(value)] * named, *columns.values(), strict=True), cell_width())
+        cells = zip(*[list(value)] * named, *columns.values(), strict=True)
+        width = line_width()
+        yield from table_lines(headings, cells, width, line_width=width and max(width - len(_INDENT), 1))
     elif isinstance(value, dict):
         yield from (f"{name}  {_figure(part)}" for name, part in value.items())
     else:

@@ -1,7 +1,7 @@
 """The verbs of the command line, and the task and model that a line is about, found before the line is parsed.
 
 The run or the data that a line names decide which options it may have, so they are looked for first, without knowing
-any option but a few: words that follow no flag, and the values of `--task`, `--model`, `--out` and `--run`. A word that
+any option but a few: words that follow no flag, and the values of `--task`, `--model` and `--out`. A word that
 follows another flag may be its value or, if the flag is a switch, the run or the data: it counts if it is one of them.
 One parser with the options of that task and model then reads the line, and reports what is wrong with it.
 """
@@ -55,8 +55,7 @@ VERBS: dict[str, Callable[[type[Task[Any]]], Verb | None]] = {
     "import": import_,
 }
 """All verbs except predictions, which are named after their tasks."""
-RUN_BY_FLAG = ("compress", "decompress")  # verbs that also work without a run: --run names it
-_SELECTING = ("--task", "--model", "--out", "--run", "--from")
+_SELECTING = ("--task", "--model", "--out", "--from")
 _AS_TEXT = {"--level", "--reading", "--text-column"}  # given with a table, they say that it is to be read as a text
 
 
@@ -93,7 +92,7 @@ def select(name: str, arguments: Sequence[str]) -> tuple[type[Task[Any]], Verb |
         task = task_class(_task_to_train(line))
         model = line.flags.get("--model") or _run_before(line)[1]
         return task, train_verb(task, model if model in task.MODELS else "")
-    runs = [line.flags.get("--run", "")] if name in RUN_BY_FLAG else [*line.words, *line.unsure]
+    runs = [*line.words, *line.unsure]
     name_of_run = next((name_of_run for run in runs if (name_of_run := task_of(Path(run))) in TASKS), None)
     tasks = map(task_class, TASKS if name_of_run is None else [name_of_run])
     return next(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from chainrule._printing import printable
-from chainrule_app.cli.render import checked_out, say, show, show_report, write_plot
+from chainrule_app.cli.render import checked_out, say, show, show_report, total_line, write_plot
 from chainrule_app.cli.signature import (
     DATA,
     MODEL,
@@ -216,7 +216,7 @@ def sample(
         sys.stdout.write(piece)
         sys.stdout.flush()
     print()
-    say(pieces.notes())
+    say([*total_line(pieces.summary), *pieces.notes()])
 
 
 @verb_for("score")

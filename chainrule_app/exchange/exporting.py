@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 
 from chainrule._printing import one_line
 from chainrule.data import BPEVocabulary, CharVocabulary, Vocabulary, WordVocabulary
+from chainrule.data._subwords import library_tokens
 from chainrule.data._vocabulary import EOS, UNKNOWN
 from chainrule.files import write_json, write_text
 from chainrule.models import TransformerLM
@@ -49,6 +50,7 @@ def tokenizer_of(vocabulary: Vocabulary) -> Any:
         pieces = {piece: number for number, piece in enumerate(vocabulary.pieces)}
         tokenizer = library.Tokenizer(models.BPE(vocab=pieces, merges=vocabulary.merges))
         tokenizer.pre_tokenizer, tokenizer.decoder = byte_level, decoders.ByteLevel()
+        tokenizer.add_tokens(library_tokens(vocabulary.added))
         if vocabulary.eos is not None:
             tokenizer.add_tokens([library.AddedToken("\n", normalized=False)])
     else:

@@ -1,7 +1,9 @@
 """Runs made of models that were trained elsewhere; nothing in a checkpoint is executed."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,6 +13,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from chainrule._printing import printable
+from chainrule.data import BPEVocabulary
 from chainrule.files import read_json
 from chainrule.layers._pointwise import EPSILON
 from chainrule.training import save_weights
@@ -47,6 +51,7 @@ class Checkpoint:
                 content = content[name]
                 break
         self._tensors: dict[str, Tensor] = {}
+        self._taken = set[str]()
         for name, value in content.items():
             if isinstance(name, str) and isinstance(value, Tensor) and value.is_floating_point():
                 plain = name.removeprefix(_COMPILED).removeprefix(_WRAPPED).removeprefix(_COMPILED)
@@ -101,11 +106,22 @@ class Checkpoint:
         actual_shape = self.shape(name)
         if actual_shape != shape:
             raise ValueError(f"{self.path}: {name}: expected shape {shape}, got {actual_shape}")
+        self._taken.add(name)
         return self._tensors[name].detach()
+
+    def refuse_others(self, expected: str, *buffers: str) -> None:
+        """Raise ValueError where a tensor was not taken, unless its name ends like one of the buffers."""
+        others = [name for name in self._tensors if name not in self._taken and not name.endswith(buffers)]
+        if others:
+            raise ValueError(
+                f"{self.path}: {others[0]} {self.shape(others[0])}: expected only {expected}: a model with other parts "
+                "is not imported"
+            )
 
 
 _ACTIVATIONS = {"gelu_new": "gelu-tanh", "gelu_pytorch_tanh": "gelu-tanh", "gelu": "gelu", "relu": "relu"}
 _GATES = {4: "lstm", 3: "gru", 1: "rnn"}
+_OF_RNN = ("tanh", "relu")
 
 
 @dataclass(frozen=True)
@@ -115,15 +131,31 @@ class Foreign:
     model: str
     options: dict[str, Any]
     weights: dict[str, Tensor]
+    assumed: tuple[str, ...] = ()  # what the file does not say, and what was taken for it
 
 
-def nanogpt(file: Checkpoint, symbols: Symbols) -> Foreign:
+def nanogpt(file: Checkpoint, symbols: Symbols, *, activation: str | None) -> Foreign:
     """Read a checkpoint of nanoGPT: `model_args` and the state dict."""
     arguments = file.about.get("model_args")
     heads = arguments.get("n_head") if isinstance(arguments, dict) else None
     if type(heads) is not int:
         raise ValueError(f"{file.path}: expected a checkpoint of nanoGPT with model_args and n_head in it, got none")
-    return _gpt2(file, symbols, heads, "gelu")
+    if activation not in (None, *_ACTIVATIONS.values()):
+        raise ValueError(f"activation: expected gelu, gelu-tanh or relu, got {activation!r:.40}")
+    foreign = _gpt2(file, symbols, heads, activation or "gelu", tied=False)
+    sizes = {"n_layer": "num_layers", "n_embd": "model_size", "block_size": "context_length"}
+    _check_sizes(file.path, "model_args", arguments, {name: foreign.options[option] for name, option in sizes.items()})
+    assumed = _by_default("activation", activation, "gelu", "nanoGPT's since 2023, gelu-tanh before; not in the file")
+    return replace(foreign, assumed=(*assumed, *foreign.assumed))
+
+
+def _check_sizes(path: Path, where: str, stated: Mapping[str, Any], actual: dict[str, int]) -> None:
+    """Raise ValueError where sizes that a file states are not those of its weights."""
+    for name, size in actual.items():
+        if type(stated.get(name)) is int and stated[name] != size:
+            raise ValueError(
+                f"{path}: {where} has {name} {stated[name]}, but the weights have {size}: damaged or mixed up"
+            )
 
 
 def gpt2(file: Checkpoint, symbols: Symbols, config: Mapping[str, Any]) -> Foreign:
@@ -134,6 +166,7 @@ def gpt2(file: Checkpoint, symbols: Symbols, config: Mapping[str, Any]) -> Forei
         )
     activation = config.get("activation_function", "gelu_new")
     epsilon, heads = config.get("layer_norm_epsilon", 1e-5), config.get("n_head", 12)
+    untied = config.get("tie_word_embeddings", True) is False
     wrong = [
         f"activation_function {activation!r:.40}" if activation not in _ACTIVATIONS else "",
         f"layer_norm_epsilon {epsilon!r:.40}" if epsilon != EPSILON else "",
@@ -141,13 +174,18 @@ def gpt2(file: Checkpoint, symbols: Symbols, config: Mapping[str, Any]) -> Forei
         "scale_attn_weights false" if config.get("scale_attn_weights", True) is not True else "",
         "scale_attn_by_inverse_layer_idx" if config.get("scale_attn_by_inverse_layer_idx") else "",
         "add_cross_attention" if config.get("add_cross_attention") else "",
+        "pruned_heads" if config.get("pruned_heads") else "",
+        "no lm_head.weight, though tie_word_embeddings is false" if untied and not file.has("lm_head.weight") else "",
     ]
     if reason := next(filter(None, wrong), ""):
         raise ValueError(f"config.json: {reason}: chainrule has no such model")
-    return _gpt2(file, symbols, heads, _ACTIVATIONS[activation])
+    foreign = _gpt2(file, symbols, heads, _ACTIVATIONS[activation], tied=not untied)
+    sizes = {"n_layer": "num_layers", "n_embd": "model_size", "n_positions": "context_length"}
+    _check_sizes(file.path, "config.json", config, {name: foreign.options[option] for name, option in sizes.items()})
+    return foreign
 
 
-def _gpt2(file: Checkpoint, symbols: Symbols, heads: int, activation: str) -> Foreign:
+def _gpt2(file: Checkpoint, symbols: Symbols, heads: int, activation: str, *, tied: bool) -> Foreign:
     prefix = "transformer." if file.has("transformer.wte.weight") else ""
     vocabulary, size = _matrix(file, f"{prefix}wte.weight")
     positions, _ = _matrix(file, f"{prefix}wpe.weight")
@@ -175,6 +213,11 @@ def _gpt2(file: Checkpoint, symbols: Symbols, heads: int, activation: str) -> Fo
 
     table = file.take(f"{prefix}wte.weight", vocabulary, size)
     head = "lm_head.weight" if file.has("lm_head.weight") else f"{prefix}wte.weight"
+    if tied and not torch.equal(file.take(head, vocabulary, size), table):
+        raise ValueError(
+            f"{file.path}: {head} is not the embedding, though tie_word_embeddings is true in config.json: set it to "
+            "false if the weights differ on purpose"
+        )
     output, shift = symbols.outputs(file.take(head, vocabulary, size), None)
     weights = {
         "embedding.weight": symbols.inputs(table) / size**0.5,
@@ -192,6 +235,7 @@ def _gpt2(file: Checkpoint, symbols: Symbols, heads: int, activation: str) -> Fo
         weights |= {
             f"{here}.feed_forward.linear2.{part}": x for part, x in product(f"{there}.mlp.c_proj", size, hidden)
         }
+    file.refuse_others("the parts of GPT-2", ".attn.bias", ".attn.masked_bias")  # masks of older versions
     options = {
         "model_size": size,
         "num_layers": layers,
@@ -206,7 +250,7 @@ def _gpt2(file: Checkpoint, symbols: Symbols, heads: int, activation: str) -> Fo
     return Foreign("transformer", options, weights)
 
 
-def recurrent(file: Checkpoint, symbols: Symbols) -> Foreign:
+def recurrent(file: Checkpoint, symbols: Symbols, *, embedding: str | None, activation: str | None) -> Foreign:
     """Read a state dict of nn.LSTM, nn.GRU or nn.RNN between an embedding, or one-hot vectors, and a linear layer."""
     matches = [name for name in file.names() if name.endswith("weight_hh_l0")]
     if len(matches) != 1:
@@ -220,30 +264,22 @@ def recurrent(file: Checkpoint, symbols: Symbols) -> Foreign:
     rows, hidden = _matrix(file, matches[0])
     if not hidden or rows % hidden or rows // hidden not in _GATES:
         raise ValueError(f"{file.path}: {matches[0]}: expected 4, 3 or 1 times {hidden} rows, got {rows}")
+    kind = _GATES[rows // hidden]
+    if activation is not None and (kind != "rnn" or activation not in _OF_RNN):
+        expected = " or ".join(_OF_RNN) if kind == "rnn" else f"none, because an {kind} has its own"
+        raise ValueError(f"activation: expected {expected}, got {activation!r:.40}")
     layers = sum(name.startswith(f"{prefix}weight_hh_l") for name in own)
     inputs = _matrix(file, f"{prefix}weight_ih_l0")[1]
-    others = [name for name in file.names() if name not in own and len(file.shape(name)) == 2]
-    output = next((name for name in reversed(others) if file.shape(name)[1] == hidden), "")
-    embedding = next((name for name in others if name != output and file.shape(name)[1] == inputs), "")
-    if not output or len(others) > 2:
-        raise ValueError(
-            f"{file.path}: expected an embedding (V, {inputs}) and a linear layer (V, {hidden}) next to the recurrent "
-            f"layers, got {', '.join(f'{name} {file.shape(name)}' for name in others) or 'no matrix'}"
-        )
-    vocabulary = file.shape(output)[0]
-    if not embedding and inputs != vocabulary:
-        raise ValueError(
-            f"{file.path}: expected an embedding (V, {inputs}), or one-hot vectors ({vocabulary}), got none"
-        )
+    ends = _ends(file, [name for name in file.names() if name not in own], inputs, hidden, embedding)
+    vocabulary = file.shape(ends.output)[0]
     symbols.check(vocabulary, file.path)
-    head = file.take(output, vocabulary, hidden)
+    head = file.take(ends.output, vocabulary, hidden)
     table = (
-        file.take(embedding, vocabulary, inputs)
-        if embedding
+        file.take(ends.embedding, vocabulary, inputs)
+        if ends.embedding
         else head.new_zeros(vocabulary, vocabulary).fill_diagonal_(1)
     )
-    bias = output.removesuffix("weight") + "bias"
-    weight, shift = symbols.outputs(head, file.take(bias, vocabulary) if file.has(bias) else None)
+    weight, shift = symbols.outputs(head, file.take(ends.bias, vocabulary) if ends.bias else None)
     weights = {"embedding.weight": symbols.inputs(table), "weight_ho": weight, "bias_ho": shift}
     for layer in range(layers):
         shapes = {"weight_ih": (rows, inputs if layer == 0 else hidden), "weight_hh": (rows, hidden)}
@@ -251,7 +287,8 @@ def recurrent(file: Checkpoint, symbols: Symbols) -> Foreign:
             there = f"{prefix}{name}_l{layer}"
             absent = name.startswith("bias") and not file.has(there)
             weights[f"recurrent.{name}_l{layer}"] = head.new_zeros(rows) if absent else file.take(there, *shape)
-    options = {
+    file.refuse_others("an embedding, recurrent layers and one linear layer")
+    options: dict[str, Any] = {
         "hidden_size": hidden,
         "num_layers": layers,
         "embedding_size": inputs,
@@ -263,7 +300,105 @@ def recurrent(file: Checkpoint, symbols: Symbols) -> Foreign:
         "adaptive_softmax": False,
         "num_members": 1,
     }
-    return Foreign(_GATES[rows // hidden], options, weights)
+    assumed = [ends.reason]
+    if kind == "rnn":
+        options["nonlinearity"] = activation or _OF_RNN[0]
+        assumed += _by_default("activation", activation, _OF_RNN[0], "nn.RNN's default; a state dict does not say it")
+    return Foreign(kind, options, weights, tuple(assumed))
+
+
+@dataclass(frozen=True)
+class _Ends:
+    """Names of the tensors on both sides of the recurrent layers, empty for one that is absent; how they were told."""
+
+    embedding: str
+    output: str
+    bias: str
+    reason: str
+
+
+_ONE_HOT = "one-hot"
+_OF_EMBEDDINGS = {"emb", "embed", "embedding", "embeddings", "encoder", "encode", "enc", "wte", "lookup", "char", "in"}
+_OF_OUTPUTS = {
+    "decoder", "decode", "dec", "head", "out", "output", "outputs", "fc", "linear", "lin", "proj", "projection",
+    "logits", "classifier", "dense", "softmax", "generator", "ho",
+}  # fmt: skip
+
+
+def _ends(file: Checkpoint, names: list[str], inputs: int, hidden: int, embedding: str | None) -> _Ends:
+    """Tell the embedding from the linear layer: by the option, shapes, a bias or names, never by their order."""
+    matrices = [name for name in names if len(file.shape(name)) == 2]
+    shown = ", ".join(f"{name} {file.shape(name)}" for name in matrices) or "no matrix"
+    if not matrices or len(matrices) > 2:
+        raise ValueError(
+            f"{file.path}: expected an embedding (V, {inputs}) and a linear layer (V, {hidden}) next to the recurrent "
+            f"layers, got {shown}"
+        )
+    if embedding is not None and embedding not in (*matrices, _ONE_HOT):
+        raise ValueError(f"embedding: expected {', '.join(matrices)} or {_ONE_HOT}, got {embedding!r:.80}")
+    tables = [name for name in matrices if file.shape(name)[1] == inputs and embedding in (None, name)]
+    outputs = [name for name in matrices if file.shape(name)[1] == hidden]
+    vectors = [name for name in names if len(file.shape(name)) == 1]
+    biases = {name: name.removesuffix("weight") + "bias" for name in matrices}
+    if len(matrices) == 1:
+        return _single(file, matrices[0], vectors, inputs, hidden, embedding)
+    choices = [(table, output) for table in tables for output in outputs if table != output]
+    if not choices or embedding == _ONE_HOT:
+        raise ValueError(
+            f"{file.path}: expected an embedding (V, {inputs}) and a linear layer (V, {hidden}), got {shown}"
+        )
+    if len(choices) == 1:
+        how = "as the option says" if embedding is not None else "by their shapes"
+    elif torch.equal(
+        file.take(matrices[0], *file.shape(matrices[0])), file.take(matrices[1], *file.shape(matrices[1]))
+    ):
+        choices, how = sorted(choices, key=lambda choice: biases[choice[0]] in vectors), "which are equal"
+    elif len(plain := [choice for choice in choices if biases[choice[0]] not in vectors]) == 1:
+        choices, how = plain, "because only a linear layer has a bias"
+    elif len(named := [choice for choice in choices if _likeness(choice[0]) > _likeness(choice[1])]) == 1:
+        choices, how = named, "by their names"
+    else:
+        raise ValueError(
+            f"{file.path}: {' and '.join(matrices)} have one shape, and neither a bias nor a name tells which is the "
+            f"embedding: name it with embedding={matrices[0]!r} or {matrices[1]!r}"
+        )
+    table, output = choices[0]
+    bias = biases[output] if biases[output] in vectors else ""
+    return _Ends(table, output, bias, f"{table} is the embedding, {output} the linear layer, {how}")
+
+
+def _single(file: Checkpoint, name: str, vectors: list[str], inputs: int, hidden: int, embedding: str | None) -> _Ends:
+    """Return the ends of a model with one matrix: of the linear layer after one-hot vectors, or of both sides."""
+    size, width = file.shape(name)
+    one_hot = inputs == size and embedding in (None, _ONE_HOT)
+    tied = inputs == width and embedding in (None, name)
+    if width != hidden or not (one_hot or tied):
+        raise ValueError(
+            f"{file.path}: expected an embedding (V, {inputs}) and a linear layer (V, {hidden}), or one-hot vectors "
+            f"({size}) and a linear layer, got {name} {file.shape(name)}"
+        )
+    if one_hot and tied:
+        raise ValueError(
+            f"{file.path}: {name} may belong to a linear layer after one-hot vectors, or be the embedding too: "
+            f"choose with embedding={_ONE_HOT!r} or {name!r}"
+        )
+    bias = next((vector for vector in vectors if vector.endswith("bias") and file.shape(vector) == (size,)), "")
+    reason = f"inputs are one-hot vectors, {name} is the linear layer"
+    return (
+        _Ends("", name, bias, reason)
+        if one_hot
+        else _Ends(name, name, bias, f"{name} is both the embedding and the linear layer")
+    )
+
+
+def _likeness(name: str) -> int:
+    """Return 1 for a usual name of an embedding, -1 for one of a linear layer, 0 for any other."""
+    words = set(re.split(r"[._\d]+", name.lower()))
+    return bool(words & _OF_EMBEDDINGS) - bool(words & _OF_OUTPUTS)
+
+
+def _by_default(option: str, value: str | None, default: str, why: str) -> list[str]:
+    return [] if value is not None else [f"{option} {default} ({why})"]
 
 
 def _matrix(file: Checkpoint, name: str) -> tuple[int, int]:
@@ -274,6 +409,7 @@ def _matrix(file: Checkpoint, name: str) -> tuple[int, int]:
 
 
 Kind = Literal["nanogpt", "torch-rnn", "huggingface"]
+_OPTIONS = {"nanogpt": ("activation",), "torch-rnn": ("embedding", "activation"), "huggingface": ()}
 
 
 def import_model(
@@ -283,12 +419,15 @@ def import_model(
     *,
     vocabulary: str | Path | None = None,
     start: str | None = None,
+    embedding: str | None = None,
+    activation: str | None = None,
     overwrite: bool = False,
 ) -> "Run":
     """Make a run of a language model that another program trained; its conditionals equal that model's.
 
     The first symbol is predicted after a start symbol, which takes the embedding of one that the model knows: the
-    conditionals of x equal the source model's after reading (start, x_1, ..., x_{T-1}).
+    conditionals of x equal the source model's after reading (start, x_1, ..., x_{T-1}). What the file does not say and
+    is assumed is printed on standard error.
 
     Args:
         kind: "nanogpt", a checkpoint of nanoGPT; "torch-rnn", the state dict of an embedding, an nn.LSTM, nn.GRU or
@@ -299,19 +438,27 @@ def import_model(
         vocabulary: the symbols: a tokenizer.json, JSON with the symbols in order or with a number each, or a text with
             every character once, in order. A folder has its own.
         start: the symbol that the first one follows; by default <|endoftext|> if there is one, else the line feed.
+        embedding: of "torch-rnn", the name of the embedding's tensor, or "one-hot" for a model without one; by default
+            told by shapes, biases and names.
+        activation: of "torch-rnn" with an nn.RNN, "tanh" (default) or "relu"; of "nanogpt", "gelu" (default),
+            "gelu-tanh" (before 2023) or "relu".
         overwrite: whether to replace a run in `out`.
 
     Raises:
         FileNotFoundError: a file is missing.
         FileExistsError: there is something in `out` already.
-        ValueError: a file is damaged, holds code, or describes an unsupported model.
+        ValueError: a file is damaged, holds code, describes an unsupported model, or leaves open which tensor is which.
     """
     from chainrule_app.run import Run
 
     path = Path(path)
     if out is not None:
         refuse_existing(Path(out), overwrite=overwrite)
-    source, foreign, symbols = _read(kind, path, None if vocabulary is None else Path(vocabulary), start)
+    options = {"embedding": embedding, "activation": activation}
+    source, foreign, symbols = _read(kind, path, None if vocabulary is None else Path(vocabulary), start, options)
+    first = () if start is not None else (f"the first symbol follows {symbols.start_name!r} (start)",)
+    for line in (*foreign.assumed, *first):
+        print(printable(f"assumed: {line}"), file=sys.stderr)
     folder = TemporaryFolder()
     run = Run(_written(folder.path, foreign, symbols, source), folder)
     if out is not None:
@@ -319,8 +466,15 @@ def import_model(
     return run
 
 
-def _read(kind: Kind, path: Path, vocabulary: Path | None, start: str | None) -> tuple[Path, Foreign, Symbols]:
-    """Read the file of weights, the model, and its vocabulary."""
+def _read(
+    kind: Kind, path: Path, vocabulary: Path | None, start: str | None, options: dict[str, str | None]
+) -> tuple[Path, Foreign, Symbols]:
+    """Read the file of weights, the model, and its vocabulary; `options` say what the file does not."""
+    if kind not in _OPTIONS:
+        raise ValueError(f"kind: expected {', '.join(_OPTIONS)}, got {kind!r:.40}")
+    if extra := [name for name, value in options.items() if value is not None and name not in _OPTIONS[kind]]:
+        raise ValueError(f"{extra[0]}: {kind} leaves nothing to tell: leave it out")
+    options = {name: options[name] for name in _OPTIONS[kind]}
     if kind == "huggingface":
         if not path.is_dir():
             raise ValueError(f"{path}: expected a folder with config.json, model.safetensors and tokenizer.json")
@@ -329,12 +483,35 @@ def _read(kind: Kind, path: Path, vocabulary: Path | None, start: str | None) ->
             if not file.is_file():
                 raise FileNotFoundError(f"{file}: no such file: expected a folder of one file of weights")
         symbols = read_symbols(path / "tokenizer.json" if vocabulary is None else vocabulary, start=start)
+        if vocabulary is None:
+            _check_settings(path, symbols)
         return source, gpt2(Checkpoint(source), symbols, read_json(config)), symbols
-    readers = {"nanogpt": nanogpt, "torch-rnn": recurrent}
-    if kind not in readers:
-        raise ValueError(f"kind: expected nanogpt, torch-rnn or huggingface, got {kind!r:.40}")
     symbols = read_symbols(vocabulary, start=start)
-    return path, readers[kind](Checkpoint(path), symbols), symbols
+    reader: Callable[..., Foreign] = nanogpt if kind == "nanogpt" else recurrent
+    return path, reader(Checkpoint(path), symbols, **options), symbols
+
+
+def _check_settings(folder: Path, symbols: Symbols) -> None:
+    """Raise ValueError where other files of a folder change what tokenizer.json says, as transformers reads them."""
+    settings, added = ({} if not file.is_file() else read_json(file) for file in map(folder.joinpath, _SETTINGS))
+    if settings.get("add_prefix_space") is True:
+        raise ValueError(
+            f"{folder / _SETTINGS[0]}: add_prefix_space puts a space before every text, which loses text: set it to "
+            "false if the model was trained without"
+        )
+    entries = settings.get("added_tokens_decoder")
+    entries = entries.values() if isinstance(entries, dict) else ()
+    contents = [*added, *(entry.get("content") for entry in entries if isinstance(entry, dict))]
+    vocabulary = symbols.vocabulary
+    known = vocabulary.pieces if isinstance(vocabulary, BPEVocabulary) else ()
+    if missing := [content for content in contents if content not in known]:
+        raise ValueError(
+            f"{folder}: {missing[0]!r:.80} is an added token, but not in tokenizer.json: write the folder again with "
+            "AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
+        )
+
+
+_SETTINGS = ("tokenizer_config.json", "added_tokens.json")
 
 
 def _written(folder: Path, foreign: Foreign, symbols: Symbols, source: Path) -> TextTask:

@@ -1,6 +1,7 @@
 """The vocabulary of a model from elsewhere, and which row of its weights belongs to which of our symbols."""
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from chainrule_app.readers.text import check_file
 
 _MOST_BYTES = 1 << 26
 _STARTS = ("<|endoftext|>", "<s>", "<bos>", "\n", EOS)
+_SPECIAL = re.compile(r"<[^<>\s]+>|\[[A-Z]+\]")  # <pad>, [UNK]
 _PICKLES = (".pkl", ".pickle")
 
 
@@ -27,7 +29,8 @@ class Symbols:
 
     vocabulary: Vocabulary  # of the run
     rows: list[int | None]  # for each of its symbols the number it has elsewhere; `None` for one that is unknown there
-    start: int  # the number, elsewhere, of the symbol that the first one follows
+    start_name: str  # the symbol that the first one follows
+    start: int  # its number elsewhere
 
     def check(self, size: int, path: Path) -> None:
         """Raise ValueError unless every number is one of a table of `size` rows."""
@@ -81,12 +84,12 @@ def read_symbols(path: Path | None, *, start: str | None) -> Symbols:
         raise ValueError(f"{path}: expected JSON, got something else ({error})") from None
     if isinstance(content, dict) and "model" in content:
         read = read_tokenizer(path)
-        names = dict(zip(read.vocabulary.pieces, read.numbers, strict=True)) | read.special
-        return Symbols(read.vocabulary, [*read.numbers], _start(path, names | {"\n": names["Ċ"]}, start))
+        names = dict(zip(read.vocabulary.pieces, read.numbers, strict=True))
+        return Symbols(read.vocabulary, [*read.numbers], *_start(path, names | {"\n": names["Ċ"]}, start))
     if isinstance(content, dict) and {"format", "level"} <= content.keys():
         own = vocabulary_from_json(content)
         names = {own.decode([number]) if number != own.unknown else UNKNOWN: number for number in range(len(own))}
-        return Symbols(own, list(range(len(own))), _start(path, names, start))
+        return Symbols(own, list(range(len(own))), *_start(path, names, start))
     return _of_tokens(path, _numbered(path, content), start)
 
 
@@ -117,25 +120,25 @@ def _numbered(path: Path, content: Any) -> dict[str, int]:
 
 
 def _of_tokens(path: Path, numbers: dict[str, int], start: str | None) -> Symbols:
-    """Characters if every symbol is one, else words."""
-    special = {UNKNOWN, EOS, *_STARTS} - {"\n"}
-    plain = [token for token in numbers if token not in special]
+    """Characters if every symbol but special ones is a character, else words."""
+    characters = [token for token in numbers if not _SPECIAL.fullmatch(token)]
+    if characters and all(len(token) == 1 for token in characters):
+        vocabulary = CharVocabulary("".join(characters))
+        rows = [numbers.get(UNKNOWN), *map(numbers.get, vocabulary.characters)]
+        return Symbols(vocabulary, rows, *_start(path, numbers, start))
+    plain = [token for token in numbers if token not in {UNKNOWN, EOS, *_STARTS} - {"\n"}]
     if not plain:
         raise ValueError(f"{path}: expected symbols, got none")
-    if all(len(token) == 1 for token in plain):
-        characters = CharVocabulary("".join(plain))
-        rows = [numbers.get(UNKNOWN), *map(numbers.get, characters.characters)]
-        return Symbols(characters, rows, _start(path, numbers, start))
     ordered = sorted((token for token in plain if token.split() == [token]), key=numbers.__getitem__)
     words = WordVocabulary(ordered)
     rows = [numbers.get(UNKNOWN), numbers.get(EOS, numbers.get("\n")), *map(numbers.get, words.words)]
-    return Symbols(words, rows, _start(path, numbers, start))
+    return Symbols(words, rows, *_start(path, numbers, start))
 
 
-def _start(path: Path, numbers: dict[str, int], start: str | None) -> int:
+def _start(path: Path, numbers: dict[str, int], start: str | None) -> tuple[str, int]:
     names = _STARTS if start is None else (start,)
-    number = next((numbers[name] for name in names if name in numbers), None)
-    if number is None:
+    name = next((name for name in names if name in numbers), None)
+    if name is None:
         wanted = "one of " + ", ".join(map(json.dumps, _STARTS)) if start is None else json.dumps(start)
         raise ValueError(f"start: {path.name} has no symbol {wanted}: name the one that the first symbol follows")
-    return number
+    return name, numbers[name]

@@ -301,30 +301,30 @@ def prepare_music(
 ) -> dict[str, Any]:
     """Write piano rolls of MIDI files; of ten files or more some are held out whole, else the end of each."""
     skipped: list[dict[str, str]] = []
-    tempi: list[float] = []
     beyond = 0
 
-    def read_all(files: Members) -> list[npt.NDArray[np.uint8]]:
+    def read_all(files: Members) -> list[tuple[npt.NDArray[np.uint8], float]]:
+        """Return the rolls and their tempi."""
         nonlocal beyond
         rolls, read = [], partial(read_piece, frames_per_quarter=frames_per_quarter)
         for _, piece in read_each(files.files, read, skipped, skip_bad=skip_bad):
-            rolls.append(np.packbits(piece.roll, axis=1))
-            tempi.append(piece.quarters_per_minute)
+            rolls.append((np.packbits(piece.roll, axis=1), piece.quarters_per_minute))
             beyond += piece.beyond
         return rolls
 
     collection = MidiFiles(source)
-    parts = {"train": read_all(collection), "valid": list[npt.NDArray[np.uint8]]()}
-    quarters_per_minute = round(float(np.median(tempi or [0])))
+    train, valid = read_all(collection), list[tuple[npt.NDArray[np.uint8], float]]()
     held_out = None if validation is None else MidiFiles(validation)
     if held_out is not None:
-        parts["valid"] = read_all(held_out)
-    elif len(rolls := parts["train"]) >= FILES_TO_HOLD_OUT_WHOLE:
-        parts["train"], parts["valid"] = split_rows(rolls, validation_fraction, seed)
+        valid = read_all(held_out)
+    elif len(train) >= FILES_TO_HOLD_OUT_WHOLE:
+        train, valid = split_rows(train, validation_fraction, seed)
     else:
-        ends = [round(len(roll) * (1 - validation_fraction)) for roll in rolls]
-        parts["train"] = [roll[:end] for roll, end in zip(rolls, ends, strict=True) if end]
-        parts["valid"] = [roll[end:] for roll, end in zip(rolls, ends, strict=True) if end < len(roll)]
+        ends = [round(len(roll) * (1 - validation_fraction)) for roll, _ in train]
+        valid = [(roll[end:], tempo) for (roll, tempo), end in zip(train, ends, strict=True) if end < len(roll)]
+        train = [(roll[:end], tempo) for (roll, tempo), end in zip(train, ends, strict=True) if end]
+    quarters_per_minute = round(float(np.median([tempo for _, tempo in train] or [0])))
+    parts = {part: [roll for roll, _ in pieces] for part, pieces in (("train", train), ("valid", valid))}
     if not all(parts.values()):
         raise ValueError(f"{source}: expected music to train on and to hold out, got too little: give more")
     with StoreWriter(directory, MANIFEST) as writer:

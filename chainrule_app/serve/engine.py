@@ -22,7 +22,8 @@ from torch import Tensor
 from chainrule._base import AutoregressiveModel
 from chainrule._executor import Executor
 from chainrule.data import Vocabulary
-from chainrule.data._vocabulary import Beginning
+from chainrule.data._vocabulary import UNKNOWN, Beginning
+from chainrule.decoding._decoded import best_first
 from chainrule.heads import Categorical
 from chainrule.heads._adapter import head_of
 from chainrule.heads._categorical import check_filters
@@ -47,8 +48,8 @@ class _Row:
         seed = randbelow(1 << 31) if self.request.seed is None else self.request.seed
         self.generator = torch.Generator().manual_seed(seed)
         self.filters = (self.request.temperature, self.request.top_k, self.request.top_p)
-        rest = "" if self.request.score_prompt else self.request.rest
-        self.held = Held(Decoder(vocabulary, before), self.request.stop, rest)
+        rest = "" if self.request.reports_cover else self.request.rest
+        self.held = Held(Decoder(vocabulary, before), self.request.stop, rest, blank=self.request.blank)
         self.left = self.request.max_tokens
 
     def drawn(self, symbol: int, *facts: Any) -> list[Token]:
@@ -79,8 +80,8 @@ class _Reading:
         """Return whether a text with the same prompt may join: nothing has been read yet."""
         own = self.request
         fresh = self.place == 0 and request.start is None and own.start is None
-        same = (request.prompt, request.rest, request.score_prompt) == (own.prompt, own.rest, own.score_prompt)
-        return fresh and same
+        same = (request.prompt, request.rest, request.tail, request.score_prompt)
+        return fresh and same == (own.prompt, own.rest, own.tail, own.score_prompt)
 
 
 class Engine:
@@ -183,14 +184,15 @@ class Engine:
             raise ValueError(f"logprobs: expected 0 to {self.limits.alternatives}, got {request.alternatives}")
         if request.seed is not None and not 0 <= request.seed <= MOST_SEED:
             raise ValueError(f"seed: expected 0 to {MOST_SEED}, got {request.seed}")
-        if len(request.prompt) > self.limits.prompt:
-            raise ValueError(f"prompt: expected at most {self.limits.prompt} symbols, got {len(request.prompt)}")
+        if (length := len(request.prompt) + len(request.tail)) > self.limits.prompt:
+            raise ValueError(f"prompt: expected at most {self.limits.prompt} symbols, got {length}")
         if request.start is not None and not request.prompt:
             raise ValueError("prompt: expected the symbol in the place of the token whose state is the start, got none")
         prompt = self.vocabulary.check_ids(request.prompt)
         whole = Beginning(prompt, request.rest, request.covers)
         if request.score_prompt or request.start is not None:
-            fitting_prompt(self.model, whole, len(prompt) + request.max_tokens)  # raises where positions end before
+            more = max(request.max_tokens, len(request.tail))
+            fitting_prompt(self.model, whole, len(prompt) + more)  # raises where positions end before
         else:
             prompt = fitting_prompt(self.model, whole, request.max_tokens)[0].ids
         if not request.max_tokens and not (request.score_prompt and len(prompt)):
@@ -258,6 +260,9 @@ class Engine:
             reading.last, reading.place = x[:, -1], reading.place + x.shape[1]
             self.read += x.shape[1]
         if reading.done:
+            if reading.request.tail:
+                x = torch.tensor([list(reading.request.tail)])
+                self._report(reading, x, _categorical(self.model.unroll(x, reading.state, reading.last)[0]))
             self._join(reading)
             self._readings.popleft()
 
@@ -265,12 +270,14 @@ class Engine:
         """Deliver symbols of a prompt."""
         most = max(stream.request.alternatives for stream in reading.streams)
         facts = _facts(x[0], conditionals.logits[0], most)
-        ends = reading.place + len(facts) == reading.symbols.shape[1]
+        ends = reading.place + len(facts) >= reading.symbols.shape[1]
         for stream in reading.streams:
             decoder, request = Decoder(self.vocabulary, reading.request.prompt[: reading.place]), stream.request
             for index, (symbol, log_prob, others) in enumerate(facts, 1):
                 last = ends and index == len(facts)
                 text = decoder.add(symbol) + (decoder.rest() if last else "")
+                if symbol == self.vocabulary.unknown and request.tail:  # the beginning of a word, as it was written
+                    text = text.replace(UNKNOWN, request.rest)
                 finish = "length" if last and not request.max_tokens else None
                 alternatives = others[: request.alternatives]
                 self._send(stream, Token(symbol, text, log_prob, alternatives, drawn=False, finish=finish))
@@ -298,7 +305,8 @@ class Engine:
     def _cover(self, reading: _Reading, rows: list[_Row]) -> tuple[State, Tensor, list[bool]]:
         """Draw the symbols that complete the end of a prompt; see `_draw`.
 
-        All but the last of them are the prompt's. Where a prompt is not reported, one token stands for them all.
+        All but the last of them are the prompt's, and reported where a request wants that; else one token stands for
+        them all.
         """
         request, states, last, going = reading.request, list[State](), list[int](), list[bool]()
         prompt = Beginning(np.array(request.prompt, np.int64), request.rest, request.covers)
@@ -311,10 +319,10 @@ class Engine:
             facts = _facts(cover[0], _categorical(conditionals).logits[0], row.request.alternatives)
             for symbol, log_prob, others in facts[:-1]:
                 text = row.held.pass_over(symbol)
-                if request.score_prompt:
+                if request.reports_cover:
                     self._send(row.stream, Token(symbol, text, log_prob, others, drawn=False))
             symbol, log_prob, others = facts[-1]
-            if not request.score_prompt:
+            if not request.reports_cover:
                 log_prob, others = float(joint[index]), ()
             own = state if row.request.keep_states else None
             going.append(self._send_drawn(row, symbol, log_prob, others, own))
@@ -394,6 +402,6 @@ def _categorical(conditional: Any) -> Categorical:
 def _facts(symbols: Tensor, logits: Tensor, number: int) -> list[tuple[int, float, tuple[tuple[int, float], ...]]]:
     """Return symbols (B,), their log-probabilities, and the likeliest in their places (B, V), likeliest first."""
     log_probs = logits.gather(1, symbols.unsqueeze(1)).squeeze(1).tolist()
-    best, ids = logits.topk(min(number, logits.shape[1]), -1) if number else (logits[:, :0],) * 2
+    best, ids = best_first(logits, number) if number else (logits[:, :0],) * 2
     likeliest = [tuple(zip(*row, strict=True)) for row in zip(ids.tolist(), best.tolist(), strict=True)]
     return list(zip(symbols.tolist(), log_probs, likeliest, strict=True))

@@ -8,7 +8,7 @@ filters.
 import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import time
 from typing import Annotated, Any
 from uuid import uuid4
@@ -75,22 +75,38 @@ class Completion(BaseModel):
             raise ValueError("logit_bias: not served here: leave it out")
         return n
 
-    def prompts(self, engine: Engine) -> list[tuple[Beginning, str]]:
-        """Return the symbols of each prompt, and its text."""
+    def prompts(self, engine: Engine) -> "list[_Prompt]":
+        """Return the prompts."""
         prompt: Any = self.prompt or ""
         whole = isinstance(prompt, str) or isinstance(prompt[0], int)
         return [self._prompt(engine, part) for part in ([prompt] if whole else prompt)]
 
-    def _prompt(self, engine: Engine, prompt: str | list[int]) -> tuple[Beginning, str]:
+    def _prompt(self, engine: Engine, prompt: str | list[int]) -> "_Prompt":
         if isinstance(prompt, str) and not self.scored:
-            return engine.begin(prompt)
+            beginning, text = engine.begin(prompt)
+            return _Prompt(beginning, text, blank=not self.echo and prompt[-1:].isspace() and not text[-1:].isspace())
+        prompt = prompt.removeprefix("\ufeff") if isinstance(prompt, str) else prompt
         symbols = engine.encode(prompt) if isinstance(prompt, str) else prompt
-        return Beginning(np.array(symbols, np.int64)), engine.decode(symbols)
+        whole = _Prompt(Beginning(np.array(symbols, np.int64)), engine.decode(symbols))
+        if isinstance(prompt, str) and self.max_tokens != 0:
+            beginning = engine.vocabulary.begin(prompt)
+            return replace(whole, beginning=beginning, tail=symbols[len(beginning.ids) :])
+        return whole
 
     @property
     def scored(self) -> bool:
         """True if the answer has the log-probabilities of the prompt's symbols."""
         return bool(self.echo and self.logprobs is not None)
+
+
+@dataclass(frozen=True)
+class _Prompt:
+    """A prompt as it is read."""
+
+    beginning: Beginning
+    text: str  # as an echo shows it
+    tail: Sequence[int] = ()  # tail, blank: see `Request`
+    blank: bool = False
 
 
 @dataclass
@@ -176,12 +192,12 @@ def openai_router(state: ServerState) -> APIRouter:
         n, prompts = body.samples(state.limits), body.prompts(engine)
         if n * len(prompts) > state.limits.waiting:
             raise ValueError(f"prompt: expected at most {state.limits.waiting // n} prompts of {n} samples each")
-        streams = engine.submit([_request(body, prompt, index) for prompt, _ in prompts for index in range(n)])
+        streams = engine.submit([_request(body, prompt, index) for prompt in prompts for index in range(n)])
         logprobs, quiet = body.logprobs is not None, body.echo and body.logprobs is None
-        echoed = [text if quiet else "" for _, text in prompts for _ in range(n)]
+        echoed = [prompt.text if quiet else "" for prompt in prompts for _ in range(n)]
         choices = [_Choice(index, engine, logprobs, text) for index, text in enumerate(echoed)]
         head = {"id": f"cmpl-{uuid4().hex}", "object": "text_completion", "created": int(time()), "model": body.model}
-        read = sum(len(prompt.ids) for prompt, _ in prompts)
+        read = sum(len(prompt.beginning.ids) + len(prompt.tail) for prompt in prompts)
         if body.stream:
             counted = bool((body.stream_options or {}).get("include_usage"))
             events = _events(head, choices, streams, read, state, counted=counted)
@@ -207,13 +223,15 @@ def _engine_of(state: ServerState, name: str | None) -> Engine:
     return state.engines[name]
 
 
-def _request(body: Completion, prompt: Beginning, index: int) -> stream.Request:
+def _request(body: Completion, prompt: _Prompt, index: int) -> stream.Request:
     """Return the request for one sample; each further sample takes the next seed."""
     return stream.Request(
-        prompt.ids.tolist(),
+        prompt.beginning.ids.tolist(),
         16 if body.max_tokens is None else body.max_tokens,
-        prompt.rest,
-        prompt.covers,
+        prompt.beginning.rest,
+        prompt.beginning.covers,
+        prompt.tail,
+        prompt.blank,
         temperature=1.0 if body.temperature is None else body.temperature,
         top_k=body.top_k,
         top_p=body.top_p,

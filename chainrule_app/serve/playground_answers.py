@@ -107,7 +107,7 @@ def _distribution(column: Any, cells: Sequence[str | None]) -> dict[str, Any]:
     else:
         edges = np.linspace(low, high if high > low else low + 1, _BINS + 1)
     heights, _ = np.histogram(numbers, edges)
-    quantiles = np.quantile(np.array(numbers), np.array((0.1, 0.5, 0.9))).tolist()
+    quantiles = quantiles_of_samples(numbers, [0.1, 0.5, 0.9]).tolist()
     bins, ends, mean = (heights / len(cells)).tolist(), edges.tolist(), float(np.mean(numbers))
     if column.dates is not None:
         ends, quantiles, (mean,) = (list(map(column.decode, part)) for part in (ends, quantiles, [mean]))

@@ -25,8 +25,8 @@ class Token:
 class Held:
     """The tokens of a text that are not delivered yet."""
 
-    def __init__(self, decoder: Decoder, stop: tuple[str, ...], rest: str = ""):
-        self._decoder, self._stop, self._tokens = decoder, stop, list[Token]()
+    def __init__(self, decoder: Decoder, stop: tuple[str, ...], rest: str = "", *, blank: bool = False):
+        self._decoder, self._stop, self._tokens, self._blank = decoder, stop, list[Token](), blank
         self._rest, self._before = rest, ""  # the end of the prompt that the first symbols repeat, and their text
 
     def pass_over(self, symbol: int) -> str:
@@ -36,6 +36,7 @@ class Held:
             self._before = text
             return ""
         text, self._before, self._rest = text.partition(self._rest)[2] if self._rest else text, "", ""
+        text, self._blank = text.removeprefix(" ") if self._blank else text, False
         return text
 
     def add(
@@ -102,6 +103,9 @@ class Request:
     max_tokens: int  # symbols to draw at most; 0 only reads the prompt
     rest: str = ""  # rest, covers: the end of the prompt inside a symbol, and the ways to go on; see `Beginning`
     covers: Sequence[Sequence[int]] = ()
+    # the symbols of `rest` alone, reported with a prompt that is scored; what is drawn goes on before them
+    tail: Sequence[int] = ()
+    blank: bool = False  # the text before ends in a blank, which the next word would bring again
     temperature: float = 1.0  # temperature, top_k, top_p: as in `AutoregressiveModel.sample`
     top_k: int | None = None
     top_p: float | None = None
@@ -114,6 +118,11 @@ class Request:
     # or another, which is not scored. None begins a text
     start: State = None
     keep_states: bool = False  # report with each symbol drawn the state that it was drawn from
+
+    @property
+    def reports_cover(self) -> bool:
+        """True if all symbols that are drawn to complete a prompt are reported, in place of its own last ones."""
+        return self.score_prompt and not self.tail
 
 
 class Stream:

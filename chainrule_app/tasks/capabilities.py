@@ -25,7 +25,7 @@ They raise ValueError or OSError for unreadable data and for requests that the m
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -35,48 +35,41 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from chainrule._base import Context, TrainableModel
-    from chainrule.coding._batches import RowLayout
+    from chainrule.coding import RowLayout
     from chainrule.testing import Report as Contract
-    from chainrule_app.tasks.bundle import Bundle
 
 
 @dataclass(frozen=True)
-class EncodedFiles:
-    """Files encoded as elements of a model, and the rest that these cannot express."""
+class EncodedFile:
+    """A file encoded as elements of a model, and the rest that these cannot express."""
 
     layout: dict[str, Any]  # sizes required for decoding, as JSON
     side: bytes  # bytes that the elements cannot express
     laid: "RowLayout"
     elements: int
     unit: str  # name of an element, such as "character"
-    instead: bytes | None = None  # bytes that FileCodec.restore returns, if not those in the files
+    instead: bytes | None = None  # bytes that FileCodec.restore returns, if not those of the file
     note: str = ""  # remark on `instead` or `side`
 
 
 class FileCodec(ABC):
-    """Conversion of files to elements of a run's model, and back."""
+    """Conversion of a file to elements of a run's model, and back."""
 
     @abstractmethod
-    def express(self, files: "Mapping[str, bytes]") -> EncodedFiles:
-        """Encode files, by name and in order."""
-
-    def ready(self, model: Any, layout: dict[str, Any]) -> Any:
-        """Prepare the model to code such files."""
-        return model
+    def express(self, data: bytes) -> EncodedFile:
+        """Encode a file."""
 
     @abstractmethod
     def lay_out(self, layout: dict[str, Any], elements: Any = None) -> "RowLayout":
         """Lay out rows as `express` did; without their elements if none are passed."""
 
     @abstractmethod
-    def restore(
-        self, layout: dict[str, Any], side: bytes | None, elements: "Sequence[Tensor]", lost: set[int], most: int
-    ) -> bytes:
-        """Decode the files byte for byte; salvage the rest if rows are `lost`."""
+    def restore(self, layout: dict[str, Any], side: bytes, elements: "Sequence[Tensor]", most: int) -> bytes:
+        """Decode the file byte for byte."""
 
-    def finish(self, layout: dict[str, Any], bundle: "Bundle") -> "Bundle":
-        """Convert decoded files to the files to write."""
-        return bundle
+    def finish(self, layout: dict[str, Any], data: bytes) -> bytes:
+        """Convert a decoded file to the file to write."""
+        return data
 
 
 @dataclass(frozen=True)

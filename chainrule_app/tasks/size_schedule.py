@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from chainrule_app.tasks.config import Duration, RunConfig, Settled
-from chainrule_app.tasks.display import counted, flag, format_duration, format_passes
+from chainrule_app.tasks.display import counted, flag, format_duration, format_passes, progress_bars
 
 if TYPE_CHECKING:
     from chainrule._base import TrainableModel
@@ -31,7 +31,7 @@ def seconds_to_measure(budget: float) -> float:
 
 
 def step_rate(model: "TrainableModel", batch: "Batch", training: "OptimisationOptions", seconds: float) -> float:
-    """Measure training steps per second of a model, computed as in its training."""
+    """Measure training steps per second of a model, computed as in its training; a terminal shows that it goes on."""
     from chainrule.training._computation import choose_computation
     from chainrule.training._parallel import choose_device
     from chainrule.training._speed import steps_per_second
@@ -40,7 +40,10 @@ def step_rate(model: "TrainableModel", batch: "Batch", training: "OptimisationOp
     way, _ = choose_computation(
         model, batch, device, threads=training.threads, precision=training.precision, backend=training.backend
     )
-    return steps_per_second(model, batch, way, seconds, device, training.optimiser)
+    weights = sum(weight.numel() for weight in model.parameters())
+    with progress_bars() as begin:
+        begin(None, f"timing training steps of {counted(weights, 'weight')}")
+        return steps_per_second(model, batch, way, seconds, device, training.optimiser)
 
 
 _VALIDATIONS, _VALIDATIONS_OF_SEVERAL = 25, 10  # of a run whose passes are limited: of one model, of several

@@ -7,7 +7,6 @@ from dataclasses import replace
 from hashlib import sha256
 from json import dumps
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 from chainrule.files import write_json
@@ -108,7 +107,7 @@ class Task(Recipe, Checks, ABC, Generic[M]):
     plots: ClassVar[bool] = False  # draws its predictions
     continues: ClassVar[bool] = False  # predicts what follows its own data where none are passed
     writes_page: ClassVar[bool] = True  # inspect writes a page
-    NEXT: ClassVar[tuple[str, ...]] = ()  # commands to try after training, the best first, with {run} and {source}
+    NEXT: ClassVar[tuple[str, ...]] = ()  # commands to try after training, the best first; {run} is the run
 
     def __init__(self, path: Path, config: RunConfig):
         self.path = path
@@ -267,7 +266,7 @@ class Task(Recipe, Checks, ABC, Generic[M]):
 
     def next_steps(self) -> Sequence[str]:
         """List commands to try after training, the best first."""
-        return [command.format(run=quoted(self.path), source=quote(str(self.source))) for command in self.NEXT]
+        return [command.format(run=quoted(self.path)) for command in self.NEXT]
 
     def on_validation(self) -> "OnValidation | None":
         """Return a function that shows samples at each validation."""

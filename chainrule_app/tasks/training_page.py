@@ -4,7 +4,7 @@ import json
 from base64 import b64decode
 from binascii import Error as Base64Error
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,9 +18,10 @@ from chainrule.training._metrics import SAMPLES, TIMINGS, read_samples, read_tim
 from chainrule_app.pages.page import Content, Figure, Group, Page, Picture, Section, Table, keys, marked
 from chainrule_app.pages.plots import clipping_plot, inline_svg
 from chainrule_app.results import Report
-from chainrule_app.tasks.display import flags_of, format_duration, quoted
+from chainrule_app.tasks.display import format_duration, quoted
 from chainrule_app.tasks.output import page_report
 from chainrule_app.tasks.run_directory import WEIGHTS, count_parameters
+from chainrule_app.tasks.train_command import likeness, train_command
 
 if TYPE_CHECKING:
     from chainrule_app.tasks.task import Task
@@ -63,36 +64,16 @@ def report_training(run: "Task[Any]") -> Report:
         *_samples(run.path / SAMPLES),
         Section("Data", [Table(["", ""], _data(run), named=True)], "data"),
         Section("Options", [Table(["option", "value", "section"], list(_options(run)), label="options")], "options"),
-        Section("Again", [marked("The command that trains such a run: <code>{}</code>", figures["command"])], "again"),
+        *_again(run, figures["command"]),
     ]
     page = Page(f"Training of {run.path}", best, sections, f"chainrule report {quoted(run.path)}")
     return page_report(run, page, figures, lines, about=best)
 
 
-def train_command(run: "Task[Any]") -> str:
-    """Return the command that trains such a run: data, model and every non-default option."""
-    config, words = run.config, ["chainrule train"]
-    for name, source in run.SOURCES.items():
-        if (path := config.sources[name]) is not None:
-            words += [quoted(Path(path))] if source.flag == "DATA" else [source.flag, quoted(Path(path))]
-    words += ["--task", run.name.replace("classify-images", "classify"), "--model", config.model]
-    changed: dict[str, Any] = {}
-    for part in (config.data, config.options, config.training):
-        changed |= {
-            item.name: value
-            for item in fields(part)
-            if (value := getattr(part, item.name)) is not None and value != item.default and not _is_off(item, value)
-        }
-    length = {name: value for name, value in asdict(config.duration).items() if value and name != "most_seconds"}
-    if config.computation is not None:
-        changed |= {name: value for name, value in asdict(config.computation).items() if value != "auto"}
-    quoted_texts = {name: quoted(Path(value)) if isinstance(value, str) else value for name, value in changed.items()}
-    return " ".join([*words, flags_of(length | quoted_texts)])
-
-
-def _is_off(item: Any, value: Any) -> bool:
-    """Tell if a switch without a --no- form is off."""
-    return value is False and item.default is None
+def _again(run: "Task[Any]", command: str) -> Iterator[Section]:
+    if command:
+        content = marked("The command trains {}. <code>{}</code>", likeness(run.config), command)
+        yield Section("Again", [content], "again")
 
 
 def _curves(

@@ -22,7 +22,6 @@ PACKAGES = (
     "layers",
     "metrics",
     "models",
-    "models.rare",
     "testing",
     "training",
 )
@@ -31,7 +30,7 @@ PACKAGES = (
 def public_names() -> dict[str, str]:
     """The public name of each object by the name of its definition."""
     found = {}
-    for package in ("chainrule", *(f"chainrule.{name}" for name in PACKAGES)):
+    for package in ("chainrule", *(f"chainrule.{name}" for name in PACKAGES), "chainrule_app"):
         module = import_module(package)
         for name in module.__all__:
             made = getattr(module, name)
@@ -43,7 +42,7 @@ def public_names() -> dict[str, str]:
 def resolve(app: Sphinx, env: BuildEnvironment, node: pending_xref, content: nodes.Element) -> nodes.Node | None:
     """A link to the public page; plain text for what is private, which has none."""
     target = node.get("reftarget", "")
-    if node.get("refdomain") != "py" or not target.startswith("chainrule."):
+    if node.get("refdomain") != "py" or not target.startswith(("chainrule.", "chainrule_app.")):
         return None
     known: dict[str, str] = env.chainrule_public_names  # type: ignore[attr-defined]
     owner, _, member = target.rpartition(".")

@@ -8,32 +8,27 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
-HOME = Path(__file__).parents[2] / "chainrule"
+ROOT = Path(__file__).parents[2]
 WIDE, HIGH, ACROSS, DOWN = 118, 34, 138, 84
-ANSWERS = ("results", "frames", "folders", "inputs")  # files that the tasks use: drawn with them
 
 
-def room(parts: tuple[str, ...]) -> str:
-    """The package of a module, and the part of the application; empty for the contract, which all packages share."""
-    parts = tuple(part.removesuffix(".py") for part in parts)
-    if not parts or not (HOME / parts[0]).is_dir():
-        return ""
-    if parts[0] != "_app":
-        return parts[0]
-    if len(parts) > 1 and (HOME / "_app" / parts[1]).is_dir():
-        return f"_app/{parts[1]}"
-    return "_app/tasks" if parts[1:] and parts[1] in ANSWERS else "_app/run"
+def room(module: str) -> str:
+    """The package of a module; empty for the contract, which all packages share."""
+    parts = module.split(".")
+    if not (ROOT / parts[0] / (parts[1:2] or ["."])[0]).is_dir() or len(parts) < 2:
+        return "app" if parts[0] == "chainrule_app" else ""
+    return f"app/{parts[1]}" if parts[0] == "chainrule_app" else parts[1]
 
 
 def imports() -> dict[str, set[str]]:
     """The packages that each package imports when it is imported."""
     found: dict[str, set[str]] = {}
-    for path in HOME.rglob("*.py"):
-        own = room(path.relative_to(HOME).parts[:-1] if path.name == "__init__.py" else path.relative_to(HOME).parts)
+    for path in [*(ROOT / "chainrule").rglob("*.py"), *(ROOT / "chainrule_app").rglob("*.py")]:
+        own = room(".".join(path.relative_to(ROOT).with_suffix("").parts))
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("chainrule."):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("chainrule"):
                 for name in node.names:
-                    found.setdefault(own, set()).add(room((*str(node.module).split(".")[1:], name.name)))
+                    found.setdefault(own, set()).add(room(f"{node.module}.{name.name}"))
     return {name: needed - {name, ""} for name, needed in found.items() if name}
 
 
@@ -74,7 +69,7 @@ def picture() -> str:
     ]
     boxes = [
         f'<rect x="{x - WIDE / 2:.0f}" y="{y - HIGH / 2:.0f}" width="{WIDE}" height="{HIGH}" rx="6" '
-        f'fill="{"#8884" if name.startswith("_") else "#1f6feb33"}" stroke="currentColor" stroke-opacity="0.5"/>'
+        f'fill="{"#8884" if name.startswith("app") else "#1f6feb33"}" stroke="currentColor" stroke-opacity="0.5"/>'
         f'<text x="{x:.0f}" y="{y + 5:.0f}" text-anchor="middle" fill="currentColor" font-size="14">{name}</text>'
         for name, (x, y) in place.items()
     ]

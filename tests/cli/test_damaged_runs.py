@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -152,7 +153,8 @@ def test_a_row_tells_task_model_data_size_time_and_the_best_figure(command, fold
     words = next(record for record in records if record["run"].endswith("words"))
     assert (words["state"], words["best"]) == ("untrained", None)
     header, *rows = command("runs", folder, "--csv").out.splitlines()
-    assert header == "run,task,model,data,parameters,minutes,best,unit,state"
+    assert header == "run,task,model,data,parameters,minutes,best,unit,state,date"
+    assert abs(datetime.fromisoformat(trained["date"]) - datetime.now()) < timedelta(hours=1)
     assert len(rows) == 2
 
 

@@ -17,7 +17,7 @@ NEEDED = [  # extra, module, the command that needs it
     ("plots", "matplotlib.figure", ["inspect", "RUN", "--out", "page.html"]),
     ("sound", "soundfile", ["train", "sounds"]),
     ("sound", "scipy.signal", ["train", "sounds", "--rate", 4000]),
-    ("compress", "constriction", ["compress", "words.txt", "--run", "RUN"]),
+    ("compress", "constriction", ["compress", "RUN", "words.txt"]),
     ("serve", "fastapi", ["serve", "RUN"]),
     ("serve", "uvicorn", ["serve", "RUN"]),
     ("serve", "prometheus_client", ["serve", "RUN"]),

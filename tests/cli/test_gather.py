@@ -162,7 +162,9 @@ def test_a_pattern_without_files_is_named(refused, tmp_path):
 def test_completion_is_installed_for_the_shell(ok, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("SHELL", "/bin/bash")
-    ok("--install-completion")
+    said = ok("--install-completion").out
+    assert "add this line to ~/.bashrc: . " in said
+    assert not (tmp_path / ".bashrc").exists()  # a startup file belongs to the user
     script = (tmp_path / ".local/share/bash-completion/completions/chainrule").read_text()
     assert "--hidden-size" in script
     assert "compress" in script

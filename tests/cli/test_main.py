@@ -58,7 +58,7 @@ def test_the_module_is_the_command():
         (["train", "--validation", ""], ["--validation", "got an empty one"]),
         (["train", "--from="], ["--from", "got an empty one"]),
         (["train", "--out", "", "--steps", "1"], ["--out", "got an empty one"]),
-        (["compress", "--json", ""], ["got an empty one"]),
+        (["compress", "", "--json"], ["got an empty one"]),
     ],
 )
 def test_a_mistake_on_the_command_line_gets_one_line(refused, arguments, parts, tmp_path, monkeypatch):

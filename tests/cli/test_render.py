@@ -61,6 +61,18 @@ def test_a_table_is_printed_before_the_last_row_is_computed(capsys):
     assert len(capsys.readouterr().out.splitlines()) == 151
 
 
+def test_tables_keep_to_the_columns_that_the_environment_names(capsys, monkeypatch):
+    rows = [("a" * 50, 1.5, [1])]
+    scores = [{"series": "s" * 50, "crps": 1.0}]
+    show(result(rows, summary=lambda: {"scores": scores}))
+    assert max(map(len, capsys.readouterr().out.splitlines())) > 55
+    monkeypatch.setenv("COLUMNS", "30")
+    show(result(rows, summary=lambda: {"scores": scores}))
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) == 30
+    assert sum(line.endswith("…") for line in lines) == 4
+
+
 def test_json_has_rows_alone_on_standard_output(capsys):
     show(result(notes=lambda: ["a note"]), json=True)
     shown = capsys.readouterr()

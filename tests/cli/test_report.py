@@ -3,12 +3,17 @@
 import json
 import shlex
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from small_data import SMALL_SIZES, WRITERS
 
 import chainrule
 from chainrule_app.cli.main import main
+from chainrule_app.tasks import TASKS, open_run
+from chainrule_app.tasks.config import Duration, InitialWeights
+from chainrule_app.tasks.train_command import train_command
 
 TEXT = ("--steps", 12, "--hidden-size", 8, "--batch-size", 2, "--chunk-length", 8, "--kneser-ney-order", 0)
 
@@ -50,9 +55,15 @@ def test_figures_are_json_and_a_notebook_shows_the_page(command, trained):
 
 
 def again(command, run, out):
-    words = shlex.split(json.loads(command("report", run, "--json").out)["command"])
-    assert main([*words[1:], "--out", str(out)]) == 0
+    """Train with the command that the report, `info` and `runs` show, in another folder."""
+    facts = [json.loads(command(verb, run, "--json").out) for verb in ("report", "info", "runs")]
+    shown = {fact["command"] for fact in facts}
+    assert len(shown) == 1, shown
+    words = shlex.split(shown.pop())
+    assert words[-2:] == ["--out", str(run)]
+    assert main([*words[1:-1], str(out)]) == 0
     assert (out / "model.safetensors").read_bytes() == (run / "model.safetensors").read_bytes()
+    return words
 
 
 def test_the_command_on_the_page_trains_the_same_bits(command, trained, tmp_path):
@@ -65,6 +76,42 @@ def test_the_command_for_a_table_trains_the_same_bits(command, ok, tmp_path):
     ok("train", tmp_path / "my rows.csv", "--out", tmp_path / "run", "--steps", 4)
     again(command, tmp_path / "run", tmp_path / "again")
     assert "yes" in (tmp_path / "run" / "samples.jsonl").read_text()
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_command_for_a_budget_names_the_steps_and_every_option(planned, tmp_path, task):
+    """It named the budget, by which another machine takes other sizes, and left out options at their defaults."""
+    small = SMALL_SIZES["text"].split() if task == "text" else ()  # else several sizes are compiled and timed
+    planned(*WRITERS[task](tmp_path), "--budget", "5s", "--out", tmp_path / "run", *small)
+    run = open_run(tmp_path / "run")
+    assert "--budget 5" in train_command(run)
+    assert not [step for step in run.next_steps() if " score " in step and run.source in step]  # it was trained on
+    (run.path / "metrics.jsonl").write_text('{"event": "step", "step": 7, "gradient_norm": 1.0}\n')
+    words = shlex.split(train_command(run))
+    assert words[-2:] == ["--out", str(run.path)]
+    planned(*words[2:-1], tmp_path / "again")
+    config, again = run.config, open_run(tmp_path / "again").config
+    assert (config.data, config.model, config.options) == (again.data, again.model, again.options)
+    assert again.duration == Duration(steps=7)
+    ways = {name: getattr(config.computation, name) for name in ("threads", "precision", "backend")}
+    assert replace(config.training, **ways) == again.training
+
+
+def test_the_command_repeats_initial_weights_missing_values_and_words(planned, tmp_path):
+    planned(*WRITERS["table"](tmp_path), "--steps", 1, "--out", tmp_path / "old", "--clip-norm", "none")
+    run = open_run(tmp_path / "old")
+    assert "--clip-norm none" in train_command(run)
+    source = tmp_path / "a b.csv"
+    data = replace(run.config.data, types="first=skip,second=categorical")
+    run.config = replace(run.config, sources={"source": str(source), "validation": None}, data=data)
+    run.config = replace(run.config, init=InitialWeights("runs/my old", "0"))
+    words = shlex.split(train_command(run))
+    assert words[2] == "DATA"  # a temporary file that is gone: data in memory
+    source.touch()
+    words = shlex.split(train_command(run))
+    assert words[2] == str(source)
+    assert "first=skip,second=categorical" in words
+    assert words[words.index("--from") + 1] == "runs/my old"
 
 
 def test_images_drawn_at_validations_are_on_the_page(ok, tmp_path):

@@ -1,9 +1,12 @@
 """The size of a model follows the budget and the speed of the machine, in every task that declares sizes."""
 
+import io
 import json
+import random
 from dataclasses import replace
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -97,6 +100,20 @@ def test_the_speed_is_that_of_the_way_that_training_takes(monkeypatch):
     training = OptimisationOptions(threads=3, precision="float32")
     assert step_rate(nn.Linear(1, 1), Batch(torch.zeros(1, 1)), training, 2.0) == 20.0
     assert timed == [(Computation(3, "float32", "auto"), 2.0)]
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize(("stream", "shown"), [(Terminal(), "timing training steps of 2 weights"), (io.StringIO(), "")])
+def test_a_terminal_shows_what_is_timed(monkeypatch, stream, shown):
+    monkeypatch.setattr(speed, "steps_per_second", lambda *_: 20.0)
+    monkeypatch.setattr("sys.stderr", stream)
+    step_rate(nn.Linear(1, 1), Batch(torch.zeros(1, 1)), OptimisationOptions(), 2.0)
+    assert shown in stream.getvalue()
+    assert bool(shown) == bool(stream.getvalue())
 
 
 @pytest.mark.parametrize("task", ["table", "translate"])
@@ -212,6 +229,18 @@ def test_a_share_of_affixes_left_out_chooses_the_encoder_that_does_so(planned, r
     assert (options.character_encoder, options.affix_dropout) == ("cnn+affixes", 0.3)
     line = refused("train", *asked, "--character-encoder", "affixes", "--out", tmp_path / "other")
     assert "--affix-dropout requires --character-encoder cnn+affixes, got affixes" in line
+
+
+@pytest.mark.parametrize("task", WRITERS)
+def test_what_is_timed_and_fitted_for_a_plan_draws_from_no_global_generator(planned, tmp_path, task):
+    data = WRITERS[task](tmp_path)
+
+    def generators():
+        return random.getstate(), repr(np.random.get_state()), torch.get_rng_state().tolist()
+
+    before = generators()
+    planned(*data, "--budget", "0.05s", "--out", tmp_path / "run")
+    assert generators() == before
 
 
 @pytest.fixture

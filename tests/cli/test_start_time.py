@@ -70,7 +70,7 @@ MISTAKES = (
     ["serve"], ["serve", "missing"], ["trian"], ["train", "--hlep", "x"], ["train", "--no-reset-after"],
     ["train", "--hidden-size", "0"], ["train", "missing.txt"], ["train", "missing.csv"], ["train", "missing"],
     ["train", "missing.npz:train"], ["train", "--resume", "--out", "missing"], ["sample", "missing"],
-    ["score", "missing", "log.txt"], ["compress", "missing"], ["decompress", "missing"],
+    ["score", "missing", "log.txt"], ["compress", "missing", "log.txt"], ["decompress", "missing", "log.chain"],
 )  # fmt: skip
 
 

@@ -39,7 +39,7 @@ def test_the_clock_of_series_is_said(command, files, tmp_path):
     outcome = command(
         "train", files / "series.csv", "--task", "forecast", "--horizon", 3, *ONE, "--out", tmp_path / "run"
     )
-    assert "series.csv: rows every hour, dates in UTC, a season of 24; " in outcome.err
+    assert "series.csv: rows every hour, dates in UTC+01:00, a season of 24; " in outcome.err
     fixed = files / "fixed.csv"
     fixed.write_text("at,load\n" + "".join(f"{hour:%Y-%m-%d %H:%M:%S} +0130,{hour.hour}\n" for hour in HOURS[:120]))
     outcome = command(
@@ -89,6 +89,25 @@ def test_forecasts_of_a_frame_are_in_its_zone(library, hours):
     else:
         assert str(forecast.to_pandas().index.tz) == "Europe/Berlin"
         assert forecast.to_pandas().index.tolist() == expected
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_days_of_a_frame_go_on_where_clocks_skip_midnight(library):
+    """The rows were refused; pandas has the day at 01:00, and midnight does not exist."""
+    pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    days = pandas.date_range("2022-12-01", periods=467, freq="D")  # up to 2024-03-11
+    times = days.tz_localize("America/Havana", nonexistent="shift_forward", ambiguous=[True] * 467)
+    rows = {"load": [*map(float, range(464)), *[None] * 3], "open": [place % 3 == 0 for place in range(467)]}
+    whole = pandas.DataFrame({"at": times, **rows})
+    whole = polars.from_pandas(whole) if library == "polars" else whole
+    frame = whole[:464]
+    options = {"horizon": 3, "season": 1, "steps": 1, "hidden_size": 4, "threads": 1}
+    run = chainrule.fit(frame, task="forecast", target="load", covariates="open", **options)
+    with pytest.raises(ValueError, match=r"^the rows of training: expected 3 rows after the last value with open"):
+        run.forecast()  # named a temporary file
+    forecast = run.forecast(whole, paths=3)
+    found = forecast.to_polars()["at"].to_list() if library == "polars" else forecast.to_pandas().index.tolist()
+    assert [str(time)[5:] for time in found] == ["03-09 00:00:00-05:00", "03-10 01:00:00-04:00", "03-11 00:00:00-04:00"]
 
 
 def test_a_zone_in_brackets_is_read_and_an_unknown_one_refused(command, refused, files, tmp_path):

@@ -1,9 +1,11 @@
 import io
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chainrule.data._batches import hold_out
 from chainrule_app.readers.pairs import prepare_pairs
 from chainrule_app.readers.tables.prepare import prepare_table
 from chainrule_app.readers.text import Source, split_by_position
@@ -73,3 +75,28 @@ def test_the_share_held_out_is_what_was_asked(tmp_path, fraction):
     pairs = prepare_pairs(tmp_path / "pairs", tmp_path / "pairs.tsv", validation_fraction=fraction)
     assert (len(table.train), len(table.valid)) == (1000 - 1000 * fraction, 1000 * fraction)
     assert (len(pairs.train), len(pairs.valid)) == (1000 - 1000 * fraction, 1000 * fraction)
+
+
+@given(st.lists(st.frozensets(st.sampled_from("abcde"), min_size=1), min_size=3, max_size=30), st.data())
+def test_training_rows_do_not_depend_on_labels_of_rows_held_out(labels, data):
+    held_out = hold_out(len(labels), 0.4, 0, labels)
+    left = {label for row, own in enumerate(labels) if not held_out[row] for label in own}
+    assert all(own <= left for own in labels)
+    if held_out.any() and len(labels) * 0.4 > 2:
+        known = st.frozensets(st.sampled_from(sorted(left)), min_size=1)
+        changed = [data.draw(known) if held else own for own, held in zip(labels, held_out, strict=True)]
+        assert hold_out(len(labels), 0.4, 0, changed).tolist() == held_out.tolist()
+
+
+def test_the_only_row_of_a_label_stays_in_training_if_a_later_one_that_is_held_out_gets_its_label():
+    """The first of the two was held out in place of the second."""
+    first, second, *_ = np.random.default_rng(0).permutation(6).tolist()
+    labels = [{"x" if row == first else "a"} for row in range(6)]
+    held_out = hold_out(6, 0.5, 0, labels)
+    assert (held_out[first], held_out[second]) == (False, True)
+    assert hold_out(6, 0.5, 0, [{"x"} if row == second else own for row, own in enumerate(labels)])[first] == 0
+
+
+def test_of_few_rows_one_is_held_out_where_another_has_its_labels():
+    for seed in range(20):
+        assert hold_out(4, 0.1, seed, [{"a"}, {"a"}, {"b"}, {"c"}]).sum() == 1

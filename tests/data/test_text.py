@@ -3,7 +3,6 @@ import os
 import subprocess
 import sys
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -12,7 +11,6 @@ from hypothesis import strategies as st
 from chainrule_app.readers.delimited import DelimitedFile
 from chainrule_app.readers.members import Members
 from chainrule_app.readers.text import check_file, decode_chunks, open_source, read_lines, read_text, split_by_position
-from chainrule_app.tasks.bundle import read_bundle
 
 
 def chunked(raw: bytes, cuts: list[int]) -> list[bytes]:
@@ -87,7 +85,7 @@ def test_an_invalid_line_is_located_in_the_whole_file(tmp_path):
 
 
 def test_lines_of_standard_input_come_as_soon_as_they_are_there():
-    code = "from chainrule.data import read_lines\nfor n, line in read_lines('-'): print(n, line, flush=True)"
+    code = "from chainrule_app import read_lines\nfor n, line in read_lines('-'): print(n, line, flush=True)"
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         for number in (1, 2):  # the answer to each line comes before the next is written
             child.stdin.write(b"line\n")
@@ -111,7 +109,7 @@ def test_missing_files_and_directories_are_refused(tmp_path):
 def test_standard_input_is_no_missing_file_where_only_files_are_read(tmp_path, monkeypatch):
     """A dash was called a file that is not there."""
     monkeypatch.chdir(tmp_path)
-    for read in (check_file, lambda path: Members(path, (".wav",), "sound"), lambda path: read_bundle(Path(path))):
+    for read in (check_file, lambda path: Members(path, (".wav",), "sound")):
         with pytest.raises(ValueError, match=r"^-: expected a file, got standard input, .*write it to a file"):
             read("-")
     (tmp_path / "-").write_text("a file of that name")

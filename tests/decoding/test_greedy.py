@@ -1,5 +1,7 @@
 """Greedy decoding takes the argmax at every step; a beam of one does the same."""
 
+from functools import partial
+
 import pytest
 import torch
 from decoded_models import Table, TinyDecoder
@@ -36,6 +38,17 @@ def test_a_beam_of_one_equals_it_whatever_the_length_penalty(seed, length_penalt
 
 def test_of_equals_the_lowest_symbol_is_taken():
     assert greedy(Table([[0.2] * 5] * 6), max_length=3, eos=4)[0].sequences[0].tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("search", [greedy, partial(beam_search, beam_size=1)])
+def test_scores_that_become_equal_when_normalised_are_told_apart_as_in_a_sample(search):
+    class Close(TinyDecoder):
+        def scores(self, h, x_prev):
+            return torch.tensor([-1.0, 1e-9, 2e-9, 0.0, 1.0e-9]).expand(len(x_prev), 5)
+
+    model = Close(vocab_size=5)
+    assert search(model, max_length=3, eos=0)[0].sequences[0].tolist() == [2, 2, 2]
+    assert model.sample(1, length=3, temperature=0).tolist() == [[2, 2, 2]]
 
 
 @pytest.mark.parametrize("min_length", [0, 1, 4])

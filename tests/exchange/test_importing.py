@@ -5,6 +5,7 @@ import pickle
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from small_language_models import before, shaken
 from torch import Tensor, nn
 
@@ -169,6 +170,8 @@ def test_gpt2_of_transformers(tmp_path):
     numbers = torch.tensor([tokenizer.token_to_id(piece) for piece in vocabulary.pieces])
     x = torch.from_numpy(vocabulary.encode(text)).unsqueeze(0)
     assert numbers[x[0]].tolist() == tokenizer.encode(text).ids
+    assert "<|endoftext|>" in vocabulary.pieces
+    assert run.score(["the <|endoftext|>"])["elements"] == [len(tokenizer.encode("the <|endoftext|>").ids)]
     wanted = source(before(numbers[x], 0)).logits[..., numbers].log_softmax(-1)
     torch.testing.assert_close(run.model(x).logits, wanted, atol=1e-5, rtol=1e-5)
 
@@ -264,3 +267,169 @@ def test_missing_or_foreign_vocabularies_end_in_one_line(tmp_path, letters, comm
     )
     assert status == 2
     assert "--start" in error
+
+
+class WordModel(nn.Module):
+    """The layers of PyTorch's word_language_model, under any names and in any order."""
+
+    def __init__(self, names: dict[str, str], *, bias: bool = True, kind: type[nn.RNNBase] = nn.LSTM, **options):
+        super().__init__()
+        self.names, symbols = names, len(LETTERS)
+        layers = {"in": nn.Embedding(symbols, 7), "rnn": kind(7, 7, 2, batch_first=True, **options)}
+        layers["out"] = nn.Linear(7, symbols, bias=bias)
+        for part, name in names.items():
+            self.add_module(name, layers[part])
+
+    def forward(self, x: Tensor) -> Tensor:
+        embedding, rnn, output = (self.get_submodule(self.names[part]) for part in ("in", "rnn", "out"))
+        return output(rnn(embedding(x))[0])
+
+
+def saved(model: nn.Module, path) -> None:
+    if path.suffix == ".pt":
+        torch.save(model.state_dict(), path)
+    else:
+        save_file(model.state_dict(), path)
+
+
+@pytest.mark.parametrize("form", ["pt", "safetensors"])
+@pytest.mark.parametrize(
+    ("names", "bias", "how"),
+    [
+        ({"in": "encoder", "rnn": "rnn", "out": "decoder"}, True, "because only a linear layer has a bias"),
+        ({"out": "head", "rnn": "rnn", "in": "table"}, True, "because only a linear layer has a bias"),
+        ({"in": "encoder", "rnn": "rnn", "out": "decoder"}, False, "by their names"),
+        ({"out": "lm_head", "rnn": "core", "in": "tok_emb"}, False, "by their names"),
+    ],
+)
+def test_an_embedding_is_told_by_evidence_and_never_by_order(tmp_path, letters, capsys, form, names, bias, how):
+    """safetensors sorts names: the embedding and the linear layer were swapped."""
+    source = shaken(WordModel(names, bias=bias))
+    saved(source, tmp_path / f"model.{form}")
+    check_equal(import_model("torch-rnn", tmp_path / f"model.{form}", vocabulary=letters), source)
+    said = capsys.readouterr().err
+    assert f"assumed: {names['in']}.weight is the embedding, {names['out']}.weight the linear layer, {how}" in said
+    assert r"assumed: the first symbol follows '\n' (start)" in said
+
+
+def test_what_no_evidence_tells_is_asked_for(tmp_path, letters, command):
+    source, path = shaken(WordModel({"in": "a", "rnn": "b", "out": "c"}, bias=False)), tmp_path / "model.safetensors"
+    saved(source, path)
+    line = ["import", "torch-rnn", path, "--vocabulary", letters, "--out", tmp_path / "run"]
+    status, _, error = command(*line)
+    assert (status, error.count("\n")) == (2, 1)
+    assert "a.weight and c.weight have one shape" in error
+    assert command(*line, "--embedding", "a.weight")[0] == 0
+    check_equal(import_model("torch-rnn", path, vocabulary=letters, embedding="a.weight"), source)
+    with pytest.raises(ValueError, match=r"^embedding: expected a\.weight, c\.weight or one-hot, got 'd'"):
+        import_model("torch-rnn", path, vocabulary=letters, embedding="d")
+    with pytest.raises(ValueError, match="embedding: nanogpt leaves nothing to tell"):
+        import_model("nanogpt", path, vocabulary=letters, embedding="d")
+
+
+def test_one_matrix_may_be_both_ends(tmp_path, letters):
+    """`safetensors.torch.save_model` writes shared weights once."""
+    source = WordModel({"in": "encoder", "rnn": "rnn", "out": "decoder"})
+    source.decoder.weight = source.encoder.weight
+    shaken(source)
+    weights = source.state_dict()
+    del weights["decoder.weight"]
+    save_file(weights, tmp_path / "model.safetensors")
+    check_equal(import_model("torch-rnn", tmp_path / "model.safetensors", vocabulary=letters), source)
+
+
+def test_one_square_matrix_is_asked_about(tmp_path):
+    (tmp_path / "letters.txt").write_text("\nabcdef")
+    source = CharRNN(nn.LSTM, 7, embedded=False)
+    torch.save(source.state_dict(), tmp_path / "model.pt")
+    asked = {"kind": "torch-rnn", "path": tmp_path / "model.pt", "vocabulary": tmp_path / "letters.txt"}
+    with pytest.raises(ValueError, match=r"choose with embedding='one-hot' or 'decoder\.weight'"):
+        import_model(**asked)
+    x = torch.randint(1, 8, (2, 6))
+    one_hot, tied = (import_model(**asked, embedding=name).model(x).logits for name in ("one-hot", "decoder.weight"))
+    assert not torch.allclose(one_hot, tied, atol=1e-3)
+    with torch.no_grad():
+        wanted = source(before(x - 1, 0)).log_softmax(-1)
+    torch.testing.assert_close(one_hot[..., 1:], wanted, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+def test_the_activation_of_a_plain_rnn_is_printed_or_told(tmp_path, letters, capsys, activation):
+    source = shaken(WordModel({"in": "encoder", "rnn": "rnn", "out": "decoder"}, kind=nn.RNN, nonlinearity=activation))
+    saved(source, tmp_path / "model.pt")
+    told = {} if activation == "tanh" else {"activation": activation}
+    check_equal(import_model("torch-rnn", tmp_path / "model.pt", vocabulary=letters, **told), source)
+    assert ("assumed: activation tanh" in capsys.readouterr().err) == (activation == "tanh")
+    with pytest.raises(ValueError, match="activation: expected tanh or relu, got 'gelu'"):
+        import_model("torch-rnn", tmp_path / "model.pt", vocabulary=letters, activation="gelu")
+
+
+@torch.no_grad()
+def test_the_activation_of_an_old_nanogpt_is_told(tmp_path, letters, capsys):
+    _, path = nanogpt_file(tmp_path)
+    exact = import_model("nanogpt", path, vocabulary=letters)
+    assert "assumed: activation gelu (nanoGPT's since 2023, gelu-tanh before" in capsys.readouterr().err
+    old = import_model("nanogpt", path, vocabulary=letters, activation="gelu-tanh")
+    assert old.config["model"]["options"]["activation"] == "gelu-tanh"
+    x = torch.randint(1, 6, (2, 8))
+    assert not torch.equal(exact.model(x).logits, old.model(x).logits)
+
+
+def test_tensors_without_a_place_are_refused(tmp_path, letters):
+    """A norm between the layers, a bias of the scores or a learned first state was left out without a word."""
+    source = WordModel({"in": "encoder", "rnn": "rnn", "out": "decoder"})
+    source.norm = nn.LayerNorm(7)
+    saved(source, tmp_path / "model.pt")
+    with pytest.raises(ValueError, match=r"norm\.weight \(7,\): expected only an embedding, recurrent layers"):
+        import_model("torch-rnn", tmp_path / "model.pt", vocabulary=letters)
+    model, path = nanogpt_file(tmp_path)
+    weights = model.state_dict()
+    torch.save({"model": weights | {"lm_head.bias": torch.zeros(8)}, "model_args": {"n_head": 2}}, path)
+    with pytest.raises(ValueError, match=r"lm_head\.bias \(8,\): expected only the parts of GPT-2"):
+        import_model("nanogpt", path, vocabulary=letters)
+    torch.save({"model": weights, "model_args": {"n_head": 2, "n_layer": 3}}, path)
+    with pytest.raises(ValueError, match="model_args has n_layer 3, but the weights have 2"):
+        import_model("nanogpt", path, vocabulary=letters)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("tokenizer_config.json", {"add_prefix_space": True}, "add_prefix_space puts a space before every text"),
+        ("tokenizer_config.json", {"added_tokens_decoder": {"300": {"content": "<x>"}}}, "'<x>' is an added token"),
+        ("added_tokens.json", {"<x>": 300}, "'<x>' is an added token, but not in tokenizer.json"),
+    ],
+)
+def test_other_files_that_change_a_tokenizer_are_refused(tmp_path, name, content, message):
+    gpt2_folder(tmp_path)
+    (tmp_path / name).write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=message):
+        import_model("huggingface", tmp_path)
+
+
+@pytest.mark.parametrize("special", ["<pad>", "[UNK]", "<s>", "<|endoftext|>"])
+def test_characters_beside_special_symbols_are_characters(tmp_path, special):
+    """One symbol of several characters, `<pad>`, made words of all."""
+    source = shaken(CharRNN(nn.LSTM, 6, embedded=True))
+    torch.save(source.state_dict(), tmp_path / "model.pt")
+    (tmp_path / "symbols.json").write_text(json.dumps([special, *LETTERS]))
+    run = import_model("torch-rnn", tmp_path / "model.pt", vocabulary=tmp_path / "symbols.json", start="\n")
+    assert run.config["data"]["level"] == "char"
+    assert run.score(["a b"])["elements"] == [3]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_output_weights_that_contradict_the_config_are_refused(tmp_path):
+    gpt2_folder(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    name = next(name for name in weights if name.endswith("wte.weight"))
+    save_file(weights | {"lm_head.weight": weights[name] + 1}, tmp_path / "model.safetensors", {"format": "pt"})
+    with pytest.raises(ValueError, match="tie_word_embeddings is true"):
+        import_model("huggingface", tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text()) | {"tie_word_embeddings": False}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    import_model("huggingface", tmp_path)
+    save_file(weights, tmp_path / "model.safetensors", {"format": "pt"})
+    with pytest.raises(ValueError, match=r"no lm_head\.weight, though tie_word_embeddings is false"):
+        import_model("huggingface", tmp_path)

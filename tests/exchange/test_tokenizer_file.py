@@ -1,13 +1,21 @@
 """A tokenizer.json of another program as the symbols of a text."""
 
 import json
+import random
 
 import pytest
 
 import chainrule
 from chainrule.data._subwords import read_tokenizer
+from chainrule_app.exchange.exporting import tokenizer_of
+from chainrule_app.readers.corpus import vocabulary_from_json
+
+pytest.importorskip("tokenizers")
+
+from tokenizers import AddedToken
 
 TEXT = "the cat sat on the mat, the rat that sat with the cat é\n" * 40
+ADDED = {"id": 900, "content": "<b>"}
 
 
 @pytest.fixture
@@ -30,7 +38,62 @@ def test_symbols_are_those_of_the_tokenizer(tokenizer, tmp_path):
     ids = read.vocabulary.encode(TEXT)
     assert [read.numbers[symbol] for symbol in ids] == tokenizer.encode(TEXT).ids
     assert read.vocabulary.decode(ids) == TEXT
-    assert read.special == {"<|endoftext|>": 0}
+    assert read.numbers[read.vocabulary.pieces.index("<|endoftext|>")] == 0
+
+
+# What one tokenizer or another takes for white space, a word, a letter or its parts.
+CHARACTERS = "the cat<b>|x0.,'’é É\u0301 你好\u00a0\u3000\u2028\u0085\u200b\x1c\x0b\t\r\n\n😀\u180eİß ﬁ<<>>  "
+TOKENS = ["<b>", "<b", "cat", " the", "  ", "\n\n", "你", "t<|endoftext|>", "<|endoftext|>", "ﬁ"]
+
+
+@pytest.mark.parametrize(
+    "added",
+    [
+        [],
+        [AddedToken(text, special=True, normalized=False) for text in TOKENS],
+        [AddedToken(text, normalized=number % 2 == 0) for number, text in enumerate(TOKENS)],
+        [AddedToken(text, single_word=True, normalized=False) for text in ("<b>", "cat", "x0", "你")],
+    ],
+    ids=["none", "special", "plain", "words"],
+)
+def test_a_thousand_texts_have_the_symbols_of_the_library(tokenizer, tmp_path, added):
+    """Added tokens were never used: `<b>` was three symbols for one."""
+    tokenizer.add_tokens(added)
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    read, draw = read_tokenizer(tmp_path / "tokenizer.json"), random.Random(0)
+    parts = [*CHARACTERS, *CHARACTERS, *(token.content for token in added), *TEXT.split(" ")[:14], " the", " cat"]
+    used = set()
+    for _ in range(1000):
+        text = "".join(draw.choices(parts, k=draw.randint(0, 30)))
+        ids = read.vocabulary.encode(text)
+        assert [read.numbers[symbol] for symbol in ids] == tokenizer.encode(text, add_special_tokens=False).ids, text
+        assert read.vocabulary.decode(ids) == text
+        cut = draw.randint(0, len(text))
+        chunks = [*read.vocabulary.encode_chunks([text[:cut], text[cut:]])]
+        assert [symbol for part in chunks for symbol in part.tolist()] == ids.tolist()
+        used |= set(ids.tolist())
+    assert len(used & {read.vocabulary.pieces.index(token.content) for token in added}) >= len(added) - 1
+    exported = tokenizer_of(read.vocabulary)
+    assert exported.encode(CHARACTERS).ids[1:] == read.vocabulary.encode(CHARACTERS).tolist()
+    again = vocabulary_from_json(json.loads(json.dumps(read.vocabulary.to_json())))
+    assert (again.pieces, again.encode(CHARACTERS).tolist()) == (
+        read.vocabulary.pieces,
+        read.vocabulary.encode(CHARACTERS).tolist(),
+    )
+
+
+@pytest.mark.parametrize("prompt", ["a <", "the <b", "the ca", "a <b>"])
+def test_a_prompt_may_end_inside_an_added_token(tokenizer, tmp_path, prompt):
+    tokenizer.add_tokens([AddedToken("<b>"), AddedToken("<bold>")])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    vocabulary = read_tokenizer(tmp_path / "tokenizer.json").vocabulary
+    beginning, found = vocabulary.begin(prompt), set()
+    begun = len(beginning.ids)
+    for more in ("", "b>", "bold>", "b", ">", " x", "t", "b> the", "old>"):
+        ids = vocabulary.encode(prompt + more).tolist()
+        assert ids[:begun] == beginning.ids.tolist()
+        found.add(next(cover for cover in beginning.covers if tuple(ids[begun : begun + len(cover)]) == tuple(cover)))
+    assert len(found) > 1 or prompt == "a <b>"
 
 
 @pytest.mark.parametrize("reading", ["stream", "lines"])
@@ -67,6 +130,24 @@ def test_levels_and_tokenizers_exclude_each_other(tokenizer, tmp_path, command):
     "damage",
     [
         {"normalizer": {"type": "NFC"}},
+        {"normalizer": {"type": "Lowercase"}},
+        {"normalizer": {"type": "Prepend", "prepend": "▁"}},
+        {"pre_tokenizer": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}},
+        {"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False}},
+        {"pre_tokenizer": None},
+        {"model": {"type": "Unigram", "vocab": [["a", -1.0]], "unk_id": 0, "byte_fallback": True}},
+        {"model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}},
+        {"model": {"type": "BPE", "vocab": {}, "merges": [], "byte_fallback": True}},
+        {"model": {"type": "BPE", "vocab": {}, "merges": [], "dropout": 0.1}},
+        {"added_tokens": [ADDED | {"lstrip": True}]},
+        {"added_tokens": [ADDED | {"rstrip": True}]},
+        {"added_tokens": [ADDED | {"content": "a b"}]},
+        {"added_tokens": [ADDED | {"content": "a\n"}]},
+        {"added_tokens": [ADDED | {"content": " a", "single_word": True}]},
+        {"added_tokens": [ADDED | {"content": ""}]},
+        {"added_tokens": [ADDED | {"content": "é"}]},
+        {"added_tokens": [ADDED | {"content": "a"}]},
+        {"added_tokens": [{"content": "a"}]},
         {"pre_tokenizer": {"type": "Whitespace"}},
         {"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": True}},
         {"model": {"type": "WordPiece", "vocab": {}}},

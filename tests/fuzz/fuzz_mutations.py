@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from safetensors import safe_open
 
-from chainrule.coding._container import read_container, write_container
 from chainrule.training._checkpoint import read_sealed, write_sealed
+from chainrule_app.tasks.container import read_container, write_container
 
 NASTY = (
     b"\x00", b"\xff\xfe", b"\xc3", b"\xed\xa0\x80", b"\x1b[2J\x1b]0;x\x07", b"\xe2\x80\xae", b"\xc2\x9b31m",
@@ -186,7 +186,7 @@ def rewrite_chain(random: Random, path: Path) -> None:
     except ValueError:  # it was damaged before
         flip_bits(random, path)
         return
-    header, parts = found.header, [part or b"" for part in found.parts]
+    header, parts = found.header, list(found.parts)
     if random.random() < 0.7:
         header = changed(random, header)
         header = header if isinstance(header, dict) else {"header": header}

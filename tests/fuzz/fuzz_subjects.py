@@ -13,7 +13,6 @@ from random import Random
 import numpy as np
 from PIL import Image
 
-from chainrule.coding import adaptive
 from chainrule_app.readers.music import midi_file
 
 SMALL = ["--hidden-size", "4", "--steps", "2", "--batch-size", "2", "--dropout", "0"]
@@ -61,10 +60,10 @@ SUBJECTS = {
         subject("stream", "log.txt", f"{{data}}/log.txt {TEXT} --model gru", *SCORES, INSPECT),
         subject(
             "chain", "noise.chain plain.chain", f"{{data}}/noise.txt {TEXT} --model gru",
-            *(f"decompress {{data}}/{name}.chain --run {{run}} --out {{run}}/../back{more}"
-              for name in ("noise", "plain") for more in ("", " --salvage", " --json")),
-            made=("compress {data}/noise.txt --run {run} --out {data}/noise.chain",
-                  "compress {data}/log.txt --out {data}/plain.chain"),
+            *(f"decompress {{run}} {{data}}/{name}.chain --out {{run}}/../back{more}"
+              for name in ("noise", "plain") for more in ("", " --json")),
+            made=("compress {run} {data}/noise.txt --out {data}/noise.chain",
+                  "compress {run} {data}/log.txt --out {data}/plain.chain"),
         ),
         subject("lines", "log.txt", f"{{data}}/log.txt {TEXT} --reading lines", *SCORES),
         subject("words", "log.txt", f"{{data}}/log.txt {TEXT} --level word --model rnn", *SCORES),
@@ -124,8 +123,7 @@ SUBJECTS = {
 
 
 def write_data(folder: Path) -> None:
-    """Write the data of all subjects, and compile the loops of the compressor, which takes longer than a case may."""
-    adaptive.compress(b"compiled")
+    """Write the data of all subjects."""
     chooser = Random(0)
     lines = [f"line {n} of the café log, all is {'well' if n % 7 else 'odd'}" for n in range(60)]
     _write(folder / "log.txt", lines)

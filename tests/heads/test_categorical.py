@@ -105,6 +105,27 @@ def test_top_p_keeps_the_smallest_set_that_reaches_p(row, p):
         assert probs[kept].min() >= probs[~kept].max() - 1e-15
 
 
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=40), st.integers(1, 8))
+def test_of_equals_the_filters_keep_the_first(row, k):
+    """topk keeps any of several equals: top_k=1 was another symbol than temperature=0."""
+    row = torch.tensor(row).float()
+    greedy = Categorical(row).filtered(0.0).probs
+    assert torch.equal(Categorical(row).filtered(top_k=1).probs, greedy)
+    assert torch.equal(Categorical(row).filtered(top_p=1e-9).probs, greedy)
+    kept = Categorical(row).filtered(top_k=k).probs.nonzero().squeeze(1).tolist()
+    assert kept == sorted(sorted(range(len(row)), key=lambda v: (-row[v], v))[:k])
+
+
+@pytest.mark.parametrize(
+    "filters", [{"temperature": 0}, {"top_k": 1}, {"top_p": 1e-9}, {"temperature": 9e9, "top_k": 1}]
+)
+def test_scores_that_become_equal_when_normalised_keep_their_order(filters):
+    row = torch.tensor([1e-9, 2e-9, 9e-9, 9e-9, -1.0]).repeat(2, 1)
+    assert row.log_softmax(1)[0, :4].unique().numel() == 1
+    assert Categorical(row).filtered(**filters).probs.argmax(1).tolist() == [2, 2]
+    assert int((Categorical(row).filtered(**filters).probs > 0).sum()) == 2
+
+
 def test_filters_apply_one_after_the_other():
     row = torch.tensor([3.0, 2.0, 1.0, 0.0])
     both = Categorical(row).filtered(0.5, 3, 0.95)

@@ -9,7 +9,6 @@ from scipy.stats import chisquare
 from chainrule.kernels import _made_columns
 from chainrule.kernels._made_columns import BLOCK, Columns
 from chainrule.models import MADE
-from chainrule.models.rare import MADEEnsemble
 
 pytest.importorskip("numba")
 COLUMNS = 2 * BLOCK + 7
@@ -79,12 +78,6 @@ def test_without_a_generator_the_global_one_is_used_as_before(monkeypatch):
         torch.manual_seed(9)
         samples.append((model.sample(3).tolist(), torch.rand(1).item()))
     assert samples[0] == samples[1]
-
-
-def test_the_members_of_an_ensemble_are_drawn_alike(monkeypatch):
-    ensemble = MADEEnsemble(made("one hidden layer"), 3, generator=torch.Generator().manual_seed(0))
-    assert drawn(ensemble, 12, 1, monkeypatch) == drawn(ensemble, 12, 10**6, monkeypatch)
-    assert loop_ran(ensemble, monkeypatch)
 
 
 def test_another_default_device_changes_nothing(monkeypatch):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from noted import Noted
 
-from chainrule.coding._container import model_digest
+from chainrule.coding import model_digest
 from chainrule.data import Batch
 from chainrule.decoding import beam_search
 from chainrule.diagnostics import gradient_profile

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from chainrule.layers._multi_head_attention import WindowAttention
-from chainrule.models import CompactTransformer, ConvNet, SwinTransformer, VisionTransformer
+from chainrule.models import ConvNet, SwinTransformer, VisionTransformer
 from chainrule.testing import check_model
 
 SMALL = {
@@ -11,7 +11,6 @@ SMALL = {
     "vit-token": lambda **options: VisionTransformer(
         (1, 8, 8), 3, 4, model_size=8, num_layers=2, num_heads=2, pooling="token", **options
     ),
-    "cct": lambda **options: CompactTransformer((1, 8, 8), 3, 4, model_size=8, num_layers=1, num_heads=2, **options),
     "swin": lambda **options: SwinTransformer((1, 8, 8), 3, 4, model_size=8, num_heads=2, window=2, **options),
 }
 
@@ -150,7 +149,7 @@ def test_attention_of_a_vision_transformer_is_what_its_blocks_read():
     assert SMALL["vit"](pooling="token").eval().attended(images())[1].shape == (5, 2, 5, 5)
 
 
-@pytest.mark.parametrize("name", ["vit", "vit-token", "cct"])
+@pytest.mark.parametrize("name", ["vit", "vit-token"])
 def test_places_are_told_apart_before_training(name):
     positions = SMALL[name]().positions
     assert torch.pdist(positions[-4:]).min() > 0.4

@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from chainrule.models import GatedPixelCNN, PixelCNN
-from chainrule.models.rare import MultiScalePixelCNN
+from chainrule.models import GatedPixelCNN, MultiScalePixelCNN, PixelCNN
 
 
 def model(shape=(3, 2, 4), **options):

@@ -8,8 +8,7 @@ import torch
 from torch.nn.utils.prune import l1_unstructured
 
 from chainrule.heads import Categorical
-from chainrule.models import GatedPixelCNN, PixelCNN, PixelCNNPP, PixelRNN
-from chainrule.models.rare import MultiScalePixelCNN
+from chainrule.models import GatedPixelCNN, MultiScalePixelCNN, PixelCNN, PixelCNNPP, PixelRNN
 from chainrule.state import load_state, save_state, select
 from chainrule.testing import check_model, check_step_equals_forward
 

@@ -56,7 +56,15 @@ def test_a_prompt_may_end_inside_a_symbol(kind, prompt, client, runs):
     (choice,) = complete(client, kind, echo=True, **body).choices
     assert choice.text == sample
     (again, _) = complete(client, kind, n=2, logprobs=0, **body).choices
-    assert prompt + again.text == sample or prompt.rstrip(" ") + again.text == sample
+    (drawn,) = complete(client, kind, logprobs=0, **body).choices
+    assert drawn.text == again.text
+    assert prompt + again.text == sample
+    (scored,) = complete(client, kind, echo=True, logprobs=1, **body).choices  # was another text for the same seed
+    assert scored.text == sample
+    known = runs(kind)._task.vocabulary.encode(prompt)
+    nats = -sum(scored.logprobs.token_logprobs[: len(known)])  # of the prompt, as it is encoded alone
+    assert nats == pytest.approx(sum(runs(kind).score([prompt]).per("element")["nats"][: len(known)]), abs=1e-4)
+    assert scored.logprobs.token_logprobs[len(known) :] == pytest.approx(drawn.logprobs.token_logprobs, abs=1e-4)
 
 
 def test_log_probabilities_after_half_a_symbol_are_conditional(client, runs):
@@ -76,7 +84,7 @@ def test_sixteen_symbols_are_drawn_by_default(client):
 
 
 def test_streams_are_the_completions_in_pieces(client):
-    body = {"n": 3, "max_tokens": 40, "seed": 7, "logprobs": 2, "echo": True}
+    body = {"n": 3, "max_tokens": 400, "seed": 7, "logprobs": 2, "echo": True}  # longer than one delivery
     whole = complete(client, **body)
 
     async def pieces(ask):

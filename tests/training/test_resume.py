@@ -9,9 +9,11 @@ import torch
 from killed_runs import MOMENTS
 from training_toy import SYMBOLS, ToyLines, ToyModel, ToyStream, held_out, options, remains
 
+from chainrule.kernels._products import _onednn_runs_lstm
 from chainrule.models import RecurrentLM, TransformerLM, WaveNet
 from chainrule.training import train
 from chainrule.training._checkpoint import read_sealed, write_sealed
+from chainrule.training._computation import Computation, computing
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +101,23 @@ def test_what_a_model_carries_from_chunk_to_chunk_comes_back(name: str, kind: st
     run(ToyStream(), tmp_path / "whole")
     with pytest.raises(ConnectionError):
         run(Stopping(6), tmp_path / "stopped")  # its last checkpoint is in the middle of a pass
+    run(ToyStream(), tmp_path / "stopped", resume=True)
+    assert remains(tmp_path / "stopped") == remains(tmp_path / "whole")
+
+
+def test_a_run_with_dropout_in_bfloat16_resumes_with_the_same_bits(tmp_path: Path) -> None:
+    """A probe in the first step of each process drew from the generator of dropout (see tests/test_probes.py)."""
+
+    def run(data: ToyStream, directory: Path, *, resume: bool = False) -> None:
+        _onednn_runs_lstm.cache_clear()
+        torch.manual_seed(0)
+        model = RecurrentLM(SYMBOLS, hidden_size=8, embedding_size=4, dropout=0.3)
+        with computing(model, Computation(1, "bfloat16", "vendor")):
+            train(model, data, held_out, options(precision="bfloat16"), directory, resume=resume, progress=False)
+
+    run(ToyStream(), tmp_path / "whole")
+    with pytest.raises(ConnectionError):
+        run(Stopping(6), tmp_path / "stopped")
     run(ToyStream(), tmp_path / "stopped", resume=True)
     assert remains(tmp_path / "stopped") == remains(tmp_path / "whole")
 

@@ -1,5 +1,7 @@
 """How a run ends: well, early, by a signal or by an accident."""
 
+import errno
+import io
 import json
 import os
 import signal
@@ -57,16 +59,59 @@ class Signalled(ToyStream):
         return super().at(step)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_finishes_the_step_saves_and_says_so(number: signal.Signals, tmp_path: Path) -> None:
-    handlers = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
+SIGNALS = [number for number in signal.Signals if number.name in ("SIGINT", "SIGTERM", "SIGHUP")]  # Windows has two
+# Closing a terminal sends SIGHUP more than once; what ends a service or a job sends several signals.
+ENDING = [(number,) for number in SIGNALS] + [(number, number) for number in SIGNALS if number != signal.SIGINT]
+
+
+@pytest.mark.parametrize("numbers", ENDING, ids=lambda numbers: "+".join(number.name for number in numbers))
+def test_a_signal_finishes_the_step_saves_and_says_so(numbers: tuple[signal.Signals, ...], tmp_path: Path) -> None:
+    handlers = [signal.getsignal(each) for each in SIGNALS]
     with pytest.raises(Interrupted, match=r"step 7 is saved in .*resume=True") as stop:
-        train(ToyModel(), Signalled(6, number), held_out, options(), tmp_path / "a", progress=False)
+        train(ToyModel(), Signalled(6, *numbers), held_out, options(), tmp_path / "a", progress=False)
     assert (stop.value.step, stop.value.directory) == (7, tmp_path / "a")
-    assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == handlers
+    assert [signal.getsignal(each) for each in SIGNALS] == handlers
     train(ToyModel(), ToyStream(), held_out, options(), tmp_path / "a", resume=True, progress=False)
     train(ToyModel(), ToyStream(), held_out, options(), tmp_path / "b", progress=False)
     assert remains(tmp_path / "a") == remains(tmp_path / "b")
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="Windows has no SIGHUP")
+def test_a_run_that_nohup_keeps_from_ending_with_its_terminal_goes_on(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        result = train(ToyModel(), Signalled(6, signal.SIGHUP), held_out, options(), tmp_path, progress=False)
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert result.step == 16
+
+
+class Closed(io.StringIO):
+    """A terminal that is closed before the run begins, or a file on a disk that is full."""
+
+    def __init__(self, number: int, *, terminal: bool):
+        super().__init__()
+        self._number, self._terminal = number, terminal
+
+    def isatty(self) -> bool:
+        return self._terminal
+
+    def write(self, text: str) -> int:
+        raise OSError(self._number, os.strerror(self._number))
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_run_whose_terminal_is_closed_is_saved(terminal: bool, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("sys.stderr", Closed(errno.EIO, terminal=terminal))
+    with pytest.raises(Interrupted, match="step 7 is saved"):
+        train(ToyModel(), Signalled(6, signal.SIGTERM), held_out, options(), tmp_path)
+
+
+def test_what_else_keeps_the_report_from_being_written_is_not_passed_over(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("sys.stderr", Closed(errno.ENOSPC, terminal=False))
+    with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
+        train(ToyModel(), ToyStream(), held_out, options(), tmp_path)
 
 
 def test_a_second_signal_does_not_wait_and_the_last_checkpoint_stands(tmp_path: Path) -> None:

@@ -110,4 +110,4 @@ def remains(directory: Path) -> dict[str, bytes]:
 
     tensors = load_file(directory / "checkpoint.safetensors")
     files = {name: (directory / name).read_bytes() for name in ("metrics.jsonl", "model.safetensors")}
-    return files | {name: tensor.numpy().tobytes() for name, tensor in tensors.items()}
+    return files | {name: tensor.reshape(-1).view(torch.uint8).numpy().tobytes() for name, tensor in tensors.items()}

@@ -10,6 +10,7 @@ from typing import Any, BinaryIO, Literal
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from chainrule._printing import listed
 from chainrule_app.readers.images.source import ImageLabels, ImageSource, Pixels, spread_over
 from chainrule_app.readers.kinds import IMAGES
 from chainrule_app.readers.members import LARGEST, Member, Members
@@ -236,7 +237,7 @@ def _labels_of(files: list[Member], *, archive: bool, labelled: bool | None, pat
     if labelled or len(names) > 1:
         outside = next(file for file in files if file.name not in folders)
         raise ValueError(
-            f"{outside.label}: outside the sub-folders ({', '.join(names):.100}) whose names are the labels: "
+            f"{outside.label}: outside the sub-folders ({listed(names, 100)}) whose names are the labels: "
             f"move it into one{'' if labelled else ', or pass --no-labels'}"
         )
     return None

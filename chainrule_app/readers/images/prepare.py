@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from chainrule._printing import listed
 from chainrule.data._batches import check_fraction, hold_out
 from chainrule_app.readers.images.folder import ImageFolder, Reading, images_in
 from chainrule_app.readers.images.source import ImageLabels, ImageSource, Pixels, Reduction
@@ -76,7 +77,7 @@ def _of_archive(path: Path, array: str | None, labelled: bool | None) -> ImageSo
             "(N, H, W) or (N, H, W, 3)"
         )
     if array is not None and array not in names:
-        raise ValueError(f"{path}: there is no array {array!r} (there are: {', '.join(names):.200})")
+        raise ValueError(f"{path}: there is no array {array!r} (there are: {listed(names)})")
     chosen = array or _the_images(path, names)
     source = StackedImages(path, chosen)
     others = [name for name in names if name != chosen]
@@ -105,10 +106,10 @@ def _the_images(path: Path, names: list[str]) -> str:
         if image_layout(shape) is not None and dtype.kind in "uifb":
             fitting.append(name)
     if not fitting:
-        raise ValueError(f"{path}: none of its arrays ({', '.join(names):.200}) holds images (N, H, W) or (N, H, W, 3)")
+        raise ValueError(f"{path}: none of its arrays ({listed(names)}) holds images (N, H, W) or (N, H, W, 3)")
     named = [name for favourite in FAVOURITES for name in fitting if name.lower() == favourite]
     if len(fitting) > 1 and not named:
-        raise ValueError(f"{path}: which of {', '.join(fitting):.200}? Name one: {path}:{fitting[0]}")
+        raise ValueError(f"{path}: which of {listed(fitting)}? Name one: {path}:{fitting[0]}")
     return named[0] if named else fitting[0]
 
 
@@ -240,7 +241,8 @@ def prepare_images(
         raise ValueError(f"{source.label}: all images have the label {classes[0]!r:.60}: expected at least two labels")
     stored = Reduction(source.levels) if binarise == "per-epoch" else reduction
     if held_out is None:
-        chosen = hold_out(source.count, validation_fraction, seed)
+        labels = None if source.labels is None else [{number} for number in source.labels.numbers.tolist()]
+        chosen = hold_out(source.count, validation_fraction, seed, labels)
         parts = [(TRAIN, source, ~chosen, stored), (VALID, source, chosen, reduction)]
     else:
         everything = (np.ones(each.count, dtype=np.bool_) for each in (source, held_out))

@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from chainrule._printing import listed
+
 Pixels: TypeAlias = npt.NDArray[np.uint8]
 BLOCK_BYTES = 4 << 20  # of images that are in memory together while a source is read
 
@@ -32,7 +34,7 @@ class ImageLabels:
         places = {name: index for index, name in enumerate(names)}
         unknown = [name for name in self.names if name not in places]
         if unknown:
-            raise ValueError(f"{where}: the label {unknown[0]!r} was not in training (known: {', '.join(names):.200})")
+            raise ValueError(f"{where}: the label {unknown[0]!r} was not in training (known: {listed(names)})")
         return np.array([places[name] for name in self.names], np.int64)[self.numbers]
 
 

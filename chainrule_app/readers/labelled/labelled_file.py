@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 
+from chainrule._printing import listed
 from chainrule_app.readers.delimited import DelimitedFile, Row
 from chainrule_app.readers.gather import RECORDS, record_rows
 from chainrule_app.readers.packed import plain_name
@@ -201,7 +202,7 @@ def _find_columns(
     if at_text is None or (labelled and at_label is None):
         what = "text" if at_text is None else "label"
         raise ValueError(
-            f"{path}: {width} columns ({', '.join(map(repr, first))[:80]}): name the {what} column with "
+            f"{path}: {width} columns ({listed(map(repr, first), 80)}): name the {what} column with "
             f"--{what}-column NAME, or by its number"
         )
     if at_text == at_label:
@@ -216,7 +217,7 @@ def _find_columns(
 def _check_names(path: str, names: Iterable[str], header: list[str]) -> None:
     for name in names:
         if name not in header:
-            listing = ", ".join(map(repr, header))[:80] or "nothing"
+            listing = listed(map(repr, header), 80) or "nothing"
             raise ValueError(
                 f"{path} line 1: expected a header with the column {name!r}, got {listing}: "
                 "name another column, or give its number"

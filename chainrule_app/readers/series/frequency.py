@@ -14,9 +14,10 @@ import numpy.typing as npt
 
 from chainrule_app.readers.origin import Origin
 
-Unit = Literal["seconds", "business days", "months", "month ends"]
+Unit = Literal["seconds", "microseconds", "business days", "months", "month ends"]
 DAY = 86_400
 _MOST = 10**9
+_MICROSECOND, _PER_SECOND = timedelta(microseconds=1), 10**6
 _LATEST_CHANGE = 3  # hour of the day to which clocks are set back
 _NAMES = {DAY: "day", 3600: "hour", 60: "minute", 7 * DAY: "week", 1: "second"}
 
@@ -25,15 +26,17 @@ _NAMES = {DAY: "day", 3600: "hour", 60: "minute", 7 * DAY: "week", 1: "second"}
 class Frequency:
     """`count` units from one row to the next."""
 
-    unit: Unit  # seconds; business days, Monday to Friday; months of the calendar; or their last days
-    count: int  # 1 to 10^9
+    # seconds, or microseconds of steps in between; business days, Monday to Friday; months, or their last days
+    unit: Unit
+    count: int  # 1 to 10^9, or as many seconds
     day: int = 0  # of months whose rows are of the 29th or 30th: this day, or the last of a month without it; else 0
 
     def __post_init__(self) -> None:
         if self.day not in ((0, 29, 30) if self.unit == "months" else (0,)):
             raise ValueError(f"day: expected 0, or 29 or 30 of months, got {self.day} of {self.unit}")
-        if not 1 <= self.count <= _MOST:
-            raise ValueError(f"count: expected 1 to {_MOST:,} {self.unit} from a row to the next, got {self.count:,}")
+        most = _MOST * _PER_SECOND if self.unit == "microseconds" else _MOST
+        if not 1 <= self.count <= most:
+            raise ValueError(f"count: expected 1 to {most:,} {self.unit} from a row to the next, got {self.count:,}")
 
     @classmethod
     def find(
@@ -111,7 +114,8 @@ class Frequency:
         weekend = timedelta(days=3)
         if usual == timedelta(days=1) and weekend in steps and all(date.weekday() < 5 for date in dates):
             return cls("business days", 1)
-        return cls("seconds", max(round(usual.total_seconds()), 1))
+        seconds, rest = divmod(usual // _MICROSECOND, _PER_SECOND)
+        return cls("microseconds", max(seconds * _PER_SECOND + rest, 1)) if rest else cls("seconds", max(seconds, 1))
 
     def after(self, date: datetime) -> datetime:
         """Return the date of the next row."""
@@ -124,6 +128,8 @@ class Frequency:
         match self.unit:
             case "seconds":
                 return date + timedelta(seconds=self.count)
+            case "microseconds":
+                return date + timedelta(microseconds=self.count)
             case "business days":
                 return date + timedelta(days=3 if date.weekday() == 4 else 1)
             case "months" | "month ends":
@@ -135,7 +141,7 @@ class Frequency:
     @property
     def daily(self) -> bool:
         """True if a step is whole days, so that the time of the day tells nothing."""
-        return self.unit != "seconds" or self.count % DAY == 0
+        return self.unit != "microseconds" and (self.unit != "seconds" or self.count % DAY == 0)
 
     @property
     def season(self) -> int:
@@ -145,12 +151,16 @@ class Frequency:
                 return 5
             case "months" | "month ends":
                 return 12 // self.count if 12 % self.count == 0 else 1
+            case "microseconds":
+                return 1
             case "seconds":
                 if self.count < DAY:
                     return DAY // self.count if DAY % self.count == 0 else 1
                 return {DAY: 7, 7 * DAY: 52}.get(self.count, 1)
 
     def __str__(self) -> str:
+        if self.unit == "microseconds" and self.count % 1000 == 0:
+            return f"every {self.count // 1000} milliseconds".replace("every 1 milliseconds", "every millisecond")
         if self.unit != "seconds":
             name = self.unit[:-1]
             return f"every {name}" if self.count == 1 else f"every {self.count} {self.unit}"
@@ -161,7 +171,10 @@ class Frequency:
 
 Floats = npt.NDArray[np.float64]
 CYCLES: dict[str, tuple[int, Callable[[datetime], float]]] = {  # seconds, and the place in it from 0 to 1
-    "time of day": (DAY, lambda date: (date.hour * 3600 + date.minute * 60 + date.second) / DAY),
+    "time of day": (
+        DAY,
+        lambda date: (date.hour * 3600 + date.minute * 60 + date.second + date.microsecond / 1e6) / DAY,
+    ),
     "day of week": (7 * DAY, lambda date: date.weekday() / 7),
     "day of year": (366 * DAY, lambda date: (date.timetuple().tm_yday - 1) / 366),
 }
@@ -170,7 +183,7 @@ CYCLES: dict[str, tuple[int, Callable[[datetime], float]]] = {  # seconds, and t
 def calendar_names(frequency: Frequency, dates: Sequence[datetime]) -> list[str]:
     """Return the cycles that dates go through twice or more, so that no single dates are memorised."""
     days = {"business days": DAY, "months": 30 * DAY, "month ends": 30 * DAY}
-    step = days.get(frequency.unit, frequency.count)
+    step = days.get(frequency.unit, frequency.count / (_PER_SECOND if frequency.unit == "microseconds" else 1))
     span = (dates[-1] - dates[0]).total_seconds()
     return [name for name, (cycle, _) in CYCLES.items() if step < cycle and 2 * cycle <= span + step]
 
@@ -220,21 +233,21 @@ def spread_out(values: Floats, places: Sequence[int]) -> Floats:
 
 
 def fill_in(values: Floats, names: Sequence[str], where: Origin) -> Floats:
-    """Columns (T, S) whose NaN are on the line between the values before and after.
+    """Columns (T, S) whose NaN repeat the last value before, so that no row depends on a later one.
 
     >>> fill_in(np.array([[1.0], [np.nan], [np.nan], [4.0]]), ["heat"], Origin("sales.csv"))[:, 0].tolist()
-    [1.0, 2.0, 3.0, 4.0]
+    [1.0, 1.0, 1.0, 4.0]
     """
-    filled, rows = values.copy(), np.arange(len(values))
-    for name, column in zip(names, filled.T, strict=True):
-        present = ~np.isnan(column)
+    present = ~np.isnan(values)
+    for name, column in zip(names, present.T, strict=True):
         for end, index in (("first", 0), ("last", -1)):
-            if not present[index]:
+            if not column[index]:
                 raise ValueError(
-                    f"{where}, column {name!r}: expected a value in the {end} row that others have, got an empty cell, "
-                    "which has no neighbour to be filled in from: write it, or leave out the rows or the column"
+                    f"{where}, column {name!r}: expected a value in the {end} row that others have, got an empty cell: "
+                    "write it, or leave out the rows or the column"
                 )
-        column[~present] = np.interp(rows[~present], rows[present], column[present])
+    last = np.maximum.accumulate(np.where(present, np.arange(len(values))[:, None], 0))  # (T, S) row of the last value
+    filled: Floats = np.take_along_axis(values, last, 0)
     return filled
 
 
@@ -242,15 +255,37 @@ def on_one_clock(dates: Sequence[datetime], utc_offset: int | None = None) -> tu
     """Local times, and the offset of their clock from UTC in seconds; None where no zone is to be told.
 
     Where all dates have the same time of day they tell days, and each keeps its own local time. Else the clock is that
-    of their only offset, or UTC where offsets change, as with daylight saving.
+    of the first date, whatever comes after it: where offsets change, as with daylight saving, it does not.
     """
-    offsets = {date.utcoffset() for date in dates}
-    if offsets == {None}:
+    if {date.utcoffset() for date in dates} == {None}:
         return list(dates), None
-    if utc_offset is None and len({date.time() for date in dates}) > 1:
-        only = offsets.pop() if len(offsets) == 1 else None
-        utc_offset = 0 if only is None else round(only.total_seconds())
+    if utc_offset is None:
+        days = _days(dates)
+        if days is not None:
+            return days, None
+        utc_offset = _offset(dates[0]) // timedelta(seconds=1)
     return [as_shown(date, utc_offset) for date in dates], utc_offset
+
+
+def _days(dates: Sequence[datetime]) -> list[datetime] | None:
+    """Return local times if all have one time of day; None for others.
+
+    A time that clocks skipped, as in the zones whose clocks go forward at midnight, is later on that day.
+    """
+    usual = Counter(date.time() for date in dates).most_common(1)[0][0]
+    moments = sorted(set(dates))
+    first = moments[0] - timedelta(days=1) if moments[0].year > 1 else moments[0]  # a named zone knows its offset there
+    skipped = {date: _offset(date) - _offset(before) for before, date in pairwise([first, *moments])}
+    days = [datetime.combine(date, usual) for date in dates]
+    same = all(
+        day <= date.replace(tzinfo=None) <= day + max(skipped[date], timedelta(0))
+        for day, date in zip(days, dates, strict=True)
+    )
+    return days if same else None
+
+
+def _offset(date: datetime) -> timedelta:
+    return date.utcoffset() or timedelta(0)
 
 
 def as_shown(date: datetime, utc_offset: int | None) -> datetime:

@@ -128,8 +128,8 @@ class SeriesSchema(Record):
             lags.add(7 * self.season)
         return sorted(lags | ({self.anchor} if self.anchor else set()))
 
-    def open(self, source: TableSource) -> SeriesFile:
-        """Read other data as these were read."""
+    def open(self, source: TableSource, where: str | None = None) -> SeriesFile:
+        """Read other data as these were read; `where` names them in errors."""
         file = read_series(
             source,
             ",".join(self.targets) if self.item is None else self.value,
@@ -141,12 +141,13 @@ class SeriesSchema(Record):
             fill=self.fill,
             frequency=self.frequency,
             utc_offset=self.utc_offset,
+            called=where,
         )
         if file.frequency != self.frequency:
-            raise ValueError(f"{source}: expected rows {self.frequency}, as in training, got rows {file.frequency}")
+            raise ValueError(f"{file.where}: expected rows {self.frequency}, as in training, got rows {file.frequency}")
         if (file.utc_offset is None) != (self.utc_offset is None):
             wanted = "without a zone" if self.utc_offset is None else "with a zone, as +02:00 or Z,"
-            raise ValueError(f"{source}: expected dates {wanted} as in training: rewrite them")
+            raise ValueError(f"{file.where}: expected dates {wanted} as in training: rewrite them")
         return file if self.item is None else self._in_order(file)
 
     def _in_order(self, file: SeriesFile) -> SeriesFile:

@@ -1,6 +1,7 @@
 """A file of series: a row for each moment, a column for each series."""
 
 import math
+import re
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import numpy.typing as npt
 
+from chainrule._printing import listed
 from chainrule_app.readers.origin import Origin
 from chainrule_app.readers.series.frequency import Frequency, clock, complete_dates, fill_in, on_one_clock, spread_out
 from chainrule_app.readers.tables.cell import as_date, as_number, is_date_like, is_missing, is_odd_number, writes_months
@@ -51,12 +53,10 @@ class Reader:
         while last and all(is_missing(rows[last - 1][1][index]) for index in places):
             last -= 1
         if not last:
-            raise ValueError(
-                f"{where}: expected values in {what or ', '.join(self.targets):.200}, got empty cells only"
-            )
+            raise ValueError(f"{where}: expected values in {what or listed(self.targets)}, got empty cells only")
         values = _numbers(rows[:last], places, self.targets, where, fill)
         known_places = [self.file.names.index(name) for name in self.covariates]
-        covariates = _numbers(rows, known_places, self.covariates, where, fill)
+        covariates = _numbers(rows, known_places, self.covariates, where, fill, truth_values=True)
         observed = np.ones(values.shape, dtype=bool)
         if fill:
             if step is not None:
@@ -149,8 +149,11 @@ def static_cells(
     return tuple(first[index] or "" for index in places)
 
 
-def _numbers(rows: list[Row], places: list[int], names: list[str], where: Origin, fill: bool) -> Floats:
+def _numbers(
+    rows: list[Row], places: list[int], names: list[str], where: Origin, fill: bool, *, truth_values: bool = False
+) -> Floats:
     """Return the numbers of some columns; NaN for an empty cell where those will be filled in."""
+    words = TRUTH_VALUES if truth_values else {}
     numbers = np.full((len(rows), len(places)), np.nan)
     for row, (line, cells) in enumerate(rows):
         for column, index in enumerate(places):
@@ -162,6 +165,7 @@ def _numbers(rows: list[Row], places: list[int], names: list[str], where: Origin
                 number = None
             else:
                 expected, number = f"a finite number, got {cell!r:.80}", as_number(cell)
+                number = words.get(cell.lower()) if number is None else number
                 remedy = "write it with a point, without a unit" if is_odd_number(cell) else "write a number"
             if number is None or not math.isfinite(number):
                 raise ValueError(f"{where.at(line)}, column {names[column]!r}: expected {expected}: {remedy}")
@@ -172,6 +176,7 @@ def _numbers(rows: list[Row], places: list[int], names: list[str], where: Origin
     return numbers
 
 
+TRUTH_VALUES = {"true": 1.0, "false": 0.0}
 DATE_NAMES = frozenset(("date", "time", "datetime", "timestamp", "month", "day", "ds"))
 ITEM_NAMES = frozenset(("item_id", "unique_id", "series_id", "item"))
 ALL = "all"
@@ -234,15 +239,16 @@ def read_series(
     item: str = "auto",  # the column that names the series of each row, of a file in long form
     static: str = "",  # names of columns that are the same in all rows of an item, separated by commas
     date_format: str = "",  # how dates are written, such as "%d/%m/%Y"; ISO 8601 and day.month.year if empty
-    fill: bool = False,  # fill in missing rows and empty cells by straight lines between their neighbours
+    fill: bool = False,  # fill in missing rows and empty cells with the last value before them
     frequency: Frequency | None = None,  # the step between dates where it is known
     utc_offset: int | None = None,  # of the clock that dates with a zone are read by, in seconds
+    called: str | None = None,  # the name of the data in errors; the path by default
 ) -> SeriesFile:
     """Read a file of series."""
     file = open_rows(source, header=header, local=True)
-    rows, where = list(_rows(file)), file.origin
+    rows, where = list(_rows(file)), file.origin if called is None else Origin(called)
     if not rows:
-        raise ValueError(f"{where}: expected rows under the header, got none")
+        raise ValueError(f"{file.origin}: expected rows under the header, got none")
     known_names = _columns(file, covariates, "--covariates")
     static_names = _columns(file, static, "--static")
     named = [] if target in (None, ALL) else _columns(file, target or "", "--target")
@@ -256,7 +262,7 @@ def read_series(
     rest = [name for name, cell in open_cells.items() if name != date_name and not is_date_like(cell)]
     if target is None and len(rest) > 1:
         hint = "" if item_name is not None else ", or pass all"
-        raise ValueError(f"--target: {where} has several columns: name one of {', '.join(rest):.200}{hint}")
+        raise ValueError(f"--target: {where} has several columns: name one of {listed(rest)}{hint}")
     targets = rest if target in (None, ALL) else named
     if not targets:
         raise ValueError(f"--target: expected the name of a column of {where}, got none")
@@ -264,7 +270,7 @@ def read_series(
         if name == date_name or name in known_names:
             raise ValueError(f"--target: {name!r} is the column of dates or a covariate: leave one of them out")
     if item_name is not None and len(targets) > 1:
-        raise ValueError(f"--target: expected one column of values for the items, got {', '.join(targets):.200}")
+        raise ValueError(f"--target: expected one column of values for the items, got {listed(targets)}")
     dates: list[datetime] = []
     monthly, zone = False, None
     if date_name is not None:
@@ -348,7 +354,7 @@ def _columns(file: "TableFile | FrameTable", names: str, option: str) -> list[st
         if name not in file.names:
             remedy = "" if file.header else ": pass --header yes if the first row names them"
             raise ValueError(
-                f"{option}: {file.origin} has no column {name!r} (there are: {', '.join(file.names):.200}){remedy}"
+                f"{option}: {file.origin} has no column {name!r} (there are: {listed(file.names)}){remedy}"
             )
         if name in columns[:index]:
             raise ValueError(f"{option}: {name!r} is named twice: name it once")
@@ -365,6 +371,9 @@ def _date(cell: str, date_format: str) -> datetime | None:
         return None
 
 
+_FINER = re.compile(r":\d\d[.,]\d{6}\d*[1-9]")  # than a microsecond
+
+
 def _dates(rows: list[Row], index: int, name: str, where: Origin, date_format: str) -> list[datetime]:
     dates: list[datetime] = []
     for line, cells in rows:
@@ -376,10 +385,15 @@ def _dates(rows: list[Row], index: int, name: str, where: Origin, date_format: s
                 f"{where.at(line)}, column {name!r}: expected a date {expected}, got {cell!r:.80}: rewrite "
                 "it, or train with --date none to count rows only, or with another --date-format, such as %d/%m/%Y"
             )
+        if _FINER.search(cell):
+            raise ValueError(
+                f"{where.at(line)}, column {name!r}: expected at most six digits after the point of a second, got "
+                f"{cell!r:.80}: write microseconds, or train with --date none to count rows only"
+            )
         if dates and (moment.tzinfo is None) != (dates[0].tzinfo is None):
             raise ValueError(
                 f"{where.at(line)}, column {name!r}: expected dates with a zone, as +02:00 or Z, in all rows or in "
-                f"none, got {cells[index]!r:.80}: rewrite it"
+                f"none, got {cell!r:.80}: rewrite it"
             )
         dates.append(moment)
     return dates

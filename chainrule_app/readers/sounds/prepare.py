@@ -13,7 +13,7 @@ import torch
 
 from chainrule._typed_json import read_value
 from chainrule.data import Tokens
-from chainrule.data._batches import Batch, Batches, OneInEvery, Shuffled, by_length, check_fraction, padded
+from chainrule.data._batches import Batch, Batches, OneInEvery, Shuffled, by_length, check_fraction, keep_labels, padded
 from chainrule.data._levels import SoundLevels, make_levels
 from chainrule.data._vocabulary import Ids, token_dtype
 from chainrule_app.readers.members import read_each
@@ -51,9 +51,7 @@ def clip_batches(
     return Batches(order, lambda _, rows: pieces.batch(order.own(rows), int(lengths[rows].max())))
 
 
-def clip_evaluation(
-    tokens: Tokens, batch_size: int, longest: int, labels: Labels | None = None
-) -> Iterator[Batch]:
+def clip_evaluation(tokens: Tokens, batch_size: int, longest: int, labels: Labels | None = None) -> Iterator[Batch]:
     """Every piece of every clip once, `batch_size` of similar length in a batch.
 
     The order of batches is random with a fixed seed, so that the first ones are a fair sample of all lengths.
@@ -280,15 +278,20 @@ def prepare_sounds(
     sounds = list(read_each(collection.files, sound_facts, skipped, skip_bad=skip_bad))
     held_out = None if validation is None else Collection(validation)
     others = [] if held_out is None else list(read_each(held_out.files, sound_facts, skipped, skip_bad=skip_bad))
-    rates = Counter(facts.rate for _, facts in sounds)
-    rate = rate or min(*rates, HIGHEST_USUAL_RATE)
+    chosen = np.zeros(len(sounds), dtype=np.bool_)
+    if held_out is None and len(sounds) >= FILES_TO_HOLD_OUT_WHOLE:
+        chosen = OneInEvery(validation_fraction, seed).take(len(sounds))
+    labelling = _labelling(labels, label_pattern, [file.name for file, _ in sounds])
+    if labelling is not None:
+        chosen = keep_labels(chosen, [{labelling(file.name)} for file, _ in sounds])
+    training = [sound for sound, held in zip(sounds, chosen, strict=True) if not held]
+    rate = rate or min(*(facts.rate for _, facts in training), HIGHEST_USUAL_RATE)
     if rate < LOWEST_RATE:
         raise ValueError(f"{source}: expected at least {LOWEST_RATE} samples a second, got {rate}: pass --rate")
-    labelling = _labelling(labels, label_pattern, [file.name for file, _ in sounds])
     if like is not None and bool(like) != (labelling is not None):
         raise ValueError(f"{source}: expected sounds {'with' if like else 'without'} labels, as the run before")
-    names = like or ([] if labelling is None else ordered(labelling(file.name) for file, _ in sounds))
-    lengths = [facts.frames * rate / facts.rate for _, facts in sounds]
+    names = like or ([] if labelling is None else ordered(labelling(file.name) for file, _ in training))
+    lengths = [facts.frames * rate / facts.rate for _, facts in training]
     if sequences == "auto":
         short = sum(length <= longest_clip for length in lengths) >= 0.9 * len(lengths)
         sequences = "clips" if names or short else "stream"
@@ -301,7 +304,6 @@ def prepare_sounds(
             writing.whole((file for file, _ in sounds), parts["train"])
             writing.whole((file for file, _ in others), parts["valid"])
         elif len(sounds) >= FILES_TO_HOLD_OUT_WHOLE:
-            chosen = OneInEvery(validation_fraction, seed).take(len(sounds))
             for held, (file, _) in zip(chosen, sounds, strict=True):
                 writing.whole([file], parts["valid" if held else "train"])
         else:
@@ -316,7 +318,7 @@ def prepare_sounds(
             "source": collection.fingerprint(),
             "validation": None if held_out is None else held_out.fingerprint(),
             "rate": rate,
-            "rates": {str(hertz): count for hertz, count in sorted(rates.items())},
+            "rates": {str(hertz): count for hertz, count in sorted(Counter(facts.rate for _, facts in sounds).items())},
             "law": law,
             "levels": levels,
             "sequences": sequences,

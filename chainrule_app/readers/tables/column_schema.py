@@ -205,9 +205,9 @@ class ColumnSchema:
             return None
         return self._codes[OTHER] if self.numbers is None else self.numbers.symbols - 2
 
-    def seen(self, cell: str | None, number: float) -> bool:
-        """Return whether a cell with this number is none of the categories that are coded as `<other>`."""
-        return self.numbers is not None or number != self._codes.get(OTHER) or cell == OTHER
+    def seen(self, cell: str | None) -> bool:
+        """Return whether a cell has a code or is a number; any other category is coded as `<other>`."""
+        return self.numbers is not None or (None if self.is_missing(cell) else cell) in self._codes
 
     def to_json(self) -> dict[str, Any]:
         """Return the schema as JSON takes it."""

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from chainrule._printing import listed
 from chainrule.data._batches import Batch, Batches, OneInEvery, Shuffled, check_fraction, in_order
 from chainrule.files import Record
 from chainrule.heads._table_column import Column
@@ -130,7 +131,7 @@ class TableSchema(Record):
         if missing:
             raise ValueError(
                 f"{file.origin}: the column {missing[0]!r} is missing: expected the header {', '.join(names)}, "
-                f"got {', '.join(file.names):.200}"
+                f"got {listed(file.names)}"
             )
         if unknown:
             raise ValueError(
@@ -315,7 +316,10 @@ def _fitted_schema(
     file = open_rows(source, header=header)
     with closing(file.blocks()) as blocks:
         first = next(blocks, Block(np.zeros(0, np.int64), ()))
-    formats = find_date_formats(dict(zip(file.names, first.columns, strict=False)), types)
+    known = ~OneInEvery(fraction, seed).take(len(first))
+    formats = find_date_formats(
+        {name: cells.part(known) for name, cells in zip(file.names, first.columns, strict=False)}, types
+    )
     facts, count = _counted(file, formats, types, fraction, seed)
     while finer := finer_date_formats(facts, types):  # a later cell is finer, or no date
         formats = {name: dates for name, dates in (formats | finer).items() if dates is not None}

@@ -25,7 +25,7 @@ _DISTANCE_ROWS = 64  # whose attention is averaged
 class ImageClassifierInspection(CheckedOptions):
     """Look inside a trained image classifier: where it looked for right and wrong answers, and how far it attends.
 
-    Maps use attention rollout for vit and cct, Grad-CAM for cnn and swin. The attention distance in pixels is weighted
+    Maps use attention rollout for vit, Grad-CAM for cnn and swin. The attention distance in pixels is weighted
     by attention. Writes a page (HTML, one file, needs no network).
     """
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 _ROWS = 128  # of a batch that is only read
 _MANY_PASSES = 40.0  # over the images: they are mixed, so that the model does not learn them by heart
-_MIXUP_OF_MANY = {"cnn": 0.4, "cct": 0.4, "vit": 1.0, "swin": 1.0}
+_MIXUP_OF_MANY = {"cnn": 0.4, "vit": 1.0, "swin": 1.0}
 _COARSE_PATCH = 4  # pixels; the default 2×2 patches make four times the tokens, and a step takes four times as long
 _COARSE_SWIN = SizeSchedule("images", ({"patch_size": _COARSE_PATCH},), passes=10, steps=8000, fewest_steps=5000)
 
@@ -133,7 +133,6 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"]):
     MODELS: ClassVar[dict[str, Model]] = {
         "cnn": Model("ConvNet", hidden=("levels",)),
         "vit": Model("VisionTransformer", hidden=("levels",)),
-        "cct": Model("CompactTransformer", hidden=("levels",)),
         "swin": Model("SwinTransformer", hidden=("levels",)),
     }
     BUDGET = "5m"
@@ -141,13 +140,11 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"]):
     SIZE_SCHEDULES: ClassVar[dict[str, SizeSchedule]] = {
         "cnn": SizeSchedule("images", ({"channels": 16},), passes=10, steps=8000),
         "vit": SizeSchedule("images", ({"model_size": 64, "num_layers": 4},), passes=10, steps=8000),
-        "cct": SizeSchedule("images", ({"model_size": 64, "num_layers": 2},), passes=10, steps=8000),
         "swin": SizeSchedule("images", ({"model_size": 32, "num_heads": 2},), passes=10, steps=8000),
     }
     DEFAULT_TRAINING: ClassVar[dict[str, dict[str, Any]]] = {
         "cnn": {"learning_rate": {"muon": 1.5e-2, "adamw": 2e-3}},
         "vit": {"learning_rate": {"adamw": 2e-3}},
-        "cct": {"learning_rate": {"adamw": 2e-3}},
         "swin": {"learning_rate": {"muon": 1e-2, "adamw": 2e-3}},
     }
     metric_name = "accuracy"

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime, tzinfo
+from datetime import UTC, datetime, tzinfo
 from functools import partial
 from secrets import randbelow
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from chainrule_app.heavy import modes, np, torch
 from chainrule_app.readers import series as series_reader
 from chainrule_app.results import Column, Result
 from chainrule_app.tasks.config import MOST_SEED, CheckedOptions, within
-from chainrule_app.tasks.display import counted
+from chainrule_app.tasks.display import counted, progress_bars
 from chainrule_app.tasks.run_directory import WEIGHTS
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     Floats = npt.NDArray[np.float64]
 
+_OWN = "the rows of training"  # the run's copy of them has a name that no user gave
 _TOGETHER = 1 << 14  # paths drawn side by side
 _PATHS = 20  # drawn as lines
 _MOST_AXES = 40  # of a figure
@@ -62,13 +63,14 @@ def predict_series(run: "ForecastTask", data: list[str] | None, options: Forecas
     horizon = run.data.horizon if options.horizon is None else options.horizon
     seed = randbelow(1 << 31) if options.seed is None else options.seed
     path = str(run.own_file) if data is None else data[0]
-    prediction = _forecast(run, path, horizon, levels, options.paths, seed, device)
+    file = run.schema.open(path, where=_OWN if data is None else None)
+    prediction = _forecast(run, file, horizon, levels, options.paths, seed, device)
 
     def notes() -> Iterator[str]:
         shortest = min(stop - start for start, stop in prediction.file.spans[prediction.series].tolist())
         if shortest < run.longest_lag:
             rows = counted(shortest, "row")
-            yield f"{path}: {rows}, but the model reads {run.longest_lag} rows back: add earlier rows"
+            yield f"{prediction.file.where}: {rows}, but the model reads {run.longest_lag} rows back: add earlier rows"
 
     item = prediction.file.item or "series"
     others = [
@@ -109,7 +111,11 @@ def _as_time(text: str, date_format: str, zone: tzinfo | None) -> datetime | int
         if text.isdecimal():
             return int(text)
         moment = datetime.fromisoformat(text)
-        return moment.replace(tzinfo=zone) if moment.tzinfo is None else moment.astimezone(zone or moment.tzinfo)
+        if (
+            moment.tzinfo is None and zone is not None
+        ):  # a midnight that clocks skip is an hour later, as frames have it
+            moment = moment.replace(tzinfo=zone).astimezone(UTC)
+        return moment if moment.tzinfo is None else moment.astimezone(zone or moment.tzinfo)
     return text
 
 
@@ -177,12 +183,17 @@ def parse_quantiles(text: str) -> list[float]:
 
 
 def _forecast(
-    run: "ForecastTask", data: str, horizon: int, levels: Sequence[float], paths: int, seed: int, device: str
+    run: "ForecastTask",
+    file: "SeriesFile",
+    horizon: int,
+    levels: Sequence[float],
+    paths: int,
+    seed: int,
+    device: str,
 ) -> Forecast:
     from chainrule.metrics import quantiles_of_samples
 
     schema = run.schema
-    file = schema.open(data)
     features = schema.features(file, horizon)
     model = run.model(device)
     places = [(stop, number) for number, (start, stop) in enumerate(file.spans.tolist()) if stop > start]
@@ -294,7 +305,9 @@ def with_linear(run: "ForecastTask", network: "AutoregressiveModel") -> "Autoreg
     if run.config.init is None and not (run.path / WEIGHTS).is_file():  # else its coefficients are among the weights
         series = run.series()
         spans = [(start, min(stop, rows)) for start, stop in series.spans.tolist()]
-        linear.fit(torch.tensor(series.values[:rows]), torch.tensor(series.features[:rows]), spans)
+        with progress_bars() as begin:
+            begin(None, "fitting the linear autoregression")
+            linear.fit(torch.tensor(series.values[:rows]), torch.tensor(series.features[:rows]), spans)
     return CalibratedMixture(network, linear, calibrated_on=_CALIBRATED_ON)
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from chainrule._printing import one_line
+from chainrule._printing import listed, one_line
 from chainrule_app.readers import series as series_reader
 from chainrule_app.readers import tables as table_reader
 from chainrule_app.readers.origin import is_path
@@ -66,7 +66,7 @@ class ForecastData(HeaderOptions):
     date_format: str = ""
     """Notation of the dates, such as %d/%m/%Y; by default ISO 8601 or day.month.year."""
     fill: bool = False
-    """Interpolate missing rows and empty cells linearly."""
+    """Fill in missing rows and empty cells with the last value before them."""
     season: int | None = within(None, 1, 1 << 20)
     """Rows of a season; by default 24 for hours, 7 for days, 12 for months."""
     anchor: Literal["last", "season", "centre"] = "last"
@@ -93,7 +93,7 @@ class SeriesFacts(Facts):
     step: str | None  # step between dated rows
     season: int
     items: int | None  # number of items in long form
-    filled: Parts  # number of interpolated values
+    filled: Parts  # number of values that were filled in
 
 
 class ForecastTask(Task["AutoregressiveModel"]):
@@ -194,13 +194,14 @@ class ForecastTask(Task["AutoregressiveModel"]):
         return ["linear autoregression"] if self.training.linear else []
 
     def build(self) -> "AutoregressiveModel":
+        return with_linear(self, self._network()) if self.training.linear else self._network()
+
+    def _network(self) -> "AutoregressiveModel":
         schema = self.schema
         network: AutoregressiveModel = self.built(
             series=schema.scalings, lags=schema.lags, anchor=schema.anchor, num_covariates=schema.num_covariates
         )
-        if not self.training.linear:
-            return network
-        return with_linear(self, network)
+        return network
 
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
         from chainrule.data import SeriesWindows
@@ -238,8 +239,8 @@ class ForecastTask(Task["AutoregressiveModel"]):
         if self.data.fill:
             filled = facts.filled
             yield (
-                f"  interpolated {filled.train:,} missing training values and {filled.valid:,} held-out ones, which "
-                "count like observed values"
+                f"  filled in {filled.train:,} missing training values and {filled.valid:,} held-out ones with the "
+                "value before each, which count like observed values"
             )
         if facts.items is not None and self.is_prepared():
             spans = self.series().spans
@@ -248,7 +249,7 @@ class ForecastTask(Task["AutoregressiveModel"]):
             told = f"; too short for a training window: {short:,}" if short else ""
             yield f"  {counted(facts.items, 'item')} of {min(rows):,} to {counted(max(rows), 'row')}{told}"
         ahead = counted(self.data.horizon, "row")
-        yield f"  forecast: {', '.join(schema.targets):.200}, {ahead} ahead from {self.history}"
+        yield f"  forecast: {listed(schema.targets)}, {ahead} ahead from {self.history}"
         yield f"  known in advance: {self._known()}; lags: {', '.join(map(str, schema.lags))}"
 
     def on_validation(self) -> "OnValidation":
@@ -289,9 +290,7 @@ class ForecastTask(Task["AutoregressiveModel"]):
         covariates, horizon = self.schema.covariates, self.data.horizon
         if not covariates or self.facts.future >= horizon:
             return [f"chainrule forecast {path} {plot}", evaluate]
-        needed = (
-            f"{counted(horizon, 'row')} after the last value, with {one_line(', '.join(covariates)):.200} filled in"
-        )
+        needed = f"{counted(horizon, 'row')} after the last value, with {one_line(listed(covariates))} filled in"
         return [evaluate, f"chainrule forecast {path} {source} {plot}  # needs {needed}"]
 
     @property

@@ -1,7 +1,7 @@
-"""Images as levels of a model, and back: arrays byte for byte, image files pixel for pixel."""
+"""Images as levels of a model, and back: an array byte for byte, an image file pixel for pixel."""
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from io import BytesIO
 from typing import Any
 
@@ -10,40 +10,34 @@ import torch
 from PIL import ExifTags, Image
 from torch import Tensor
 
-from chainrule.coding._batches import RowLayout, layout_rows
+from chainrule.coding import RowLayout, layout_rows
 from chainrule_app.readers.images.source import Pixels, Reduction, png
 from chainrule_app.readers.images.stacked import image_layout, read_header
-from chainrule_app.tasks.bundle import Bundle
-from chainrule_app.tasks.capabilities import EncodedFiles, FileCodec
+from chainrule_app.tasks.capabilities import EncodedFile, FileCodec
 
-_NOTE = "decompression restores the pixels as PNG files, whose bytes may differ"
+_NOTE = "decompression restores the pixels as a PNG file, whose bytes may differ"
 ELEMENTS = 1 << 18  # of images that are coded side by side
-BITS_OF_A_PART = 1 << 19  # as the model finds them; a part costs ten bytes, and is lost as a whole
 
 
 class ImageCodec(FileCodec):
-    """Codec of uncompressed .npy and idx files of bytes, exact, and of image files, which come back as PNG with equal
-    pixels."""
+    """Codec of uncompressed .npy and idx files of bytes, exact, and of an image file, which comes back as PNG with
+    equal pixels."""
 
     def __init__(self, shape: tuple[int, int, int], reduction: Reduction, *, labelled: bool):
         self.shape, self.reduction, self.labelled = shape, reduction, labelled
 
-    def express(self, files: Mapping[str, bytes]) -> EncodedFiles:
+    def express(self, data: bytes) -> EncodedFile:
         if self.labelled:
             raise ValueError("the model reads labels, which the file does not hold")
         if self.reduction.levels != self.reduction.found and self.reduction.binarise is None:
             raise ValueError(f"the model knows images reduced to {self.reduction.levels} levels")
-        first, *others = contents = list(files.values())
-        if not others and not _is_image(first):
-            return self._of_array(first)
-        if len(set(map(_as_png, files))) < len(files):
-            raise ValueError("two of its images would come back under one name, as x.bmp and x.bmp.png do")
-        x = np.stack([self._levels(content) for content in contents])
-        rows = self.lay_out({"count": len(x)}, torch.from_numpy(x.astype(np.int64)))
-        layout = {"count": len(x), "last": False, "png": True}
-        return EncodedFiles(layout, b"", rows, x.size, "dimension", x.tobytes(), _NOTE)
+        if not _is_image(data):
+            return self._of_array(data)
+        x = self._levels(data)[None]
+        rows = self.lay_out({"count": 1}, torch.from_numpy(x.astype(np.int64)))
+        return EncodedFile({"count": 1, "last": False, "png": True}, b"", rows, x.size, "dimension", x.tobytes(), _NOTE)
 
-    def _of_array(self, data: bytes) -> EncodedFiles:
+    def _of_array(self, data: bytes) -> EncodedFile:
         start, sizes = _header(data)
         array_layout = image_layout(sizes)
         if array_layout is None or array_layout[0] != self.shape:
@@ -56,36 +50,24 @@ class ImageCodec(FileCodec):
         x = torch.from_numpy(pixels.reshape(-1, *((*sides, channels) if last else self.shape)).astype(np.int64))
         layout: dict[str, Any] = {"count": len(x), "last": last}
         x = x.permute(0, 3, 1, 2) if last else x
-        return EncodedFiles(layout, zlib.compress(data[:start], 9), self.lay_out(layout, x), len(pixels), "dimension")
+        return EncodedFile(layout, zlib.compress(data[:start], 9), self.lay_out(layout, x), len(pixels), "dimension")
 
     def lay_out(self, layout: dict[str, Any], elements: Tensor | None = None) -> RowLayout:
-        size, bits = int(np.prod(self.shape)), (self.reduction.levels - 1).bit_length()
-        return layout_rows(
-            layout["count"], size, elements, most=min(max(ELEMENTS // size, 16), 512), share=BITS_OF_A_PART // bits
-        )
+        size = int(np.prod(self.shape))
+        return layout_rows(layout["count"], size, elements, most=min(max(ELEMENTS // size, 16), 512))
 
-    def restore(
-        self, layout: dict[str, Any], side: bytes | None, elements: Sequence[Tensor], lost: set[int], most: int
-    ) -> bytes:
-        """Decode the file; lost images are black, a lost header is left out."""
-        x = torch.cat(list(elements))
-        for row in lost:
-            x[row :: len(elements[0])] = 0
-        x = x[: layout["count"]]
+    def restore(self, layout: dict[str, Any], side: bytes, elements: Sequence[Tensor], most: int) -> bytes:
+        x = torch.cat(list(elements))[: layout["count"]]
         x = x.permute(0, 2, 3, 1) if layout["last"] else x
         head = zlib.decompressobj().decompress(side, most) if side else b""
         return head + x.contiguous().numpy().astype(np.uint8).tobytes()
 
-    def finish(self, layout: dict[str, Any], bundle: Bundle) -> Bundle:
-        """Write image files as PNG."""
+    def finish(self, layout: dict[str, Any], data: bytes) -> bytes:
+        """Write an image file as PNG."""
         if "png" not in layout:
-            return bundle
-        channels, height, width = self.shape
-        x = np.frombuffer(bundle.data, np.uint8).reshape(-1, channels, height, width)
-        contents = [png(part[0] if channels == 1 else part.transpose(1, 2, 0)) for part in x]
-        names = [_as_png(name) for name, _ in bundle.described["files"]]
-        files = [[name, len(content)] for name, content in zip(names, contents, strict=True)]
-        return Bundle(b"".join(contents), bundle.described | {"files": files})
+            return data
+        x = np.frombuffer(data, np.uint8).reshape(self.shape)
+        return png(x[0] if len(x) == 1 else x.transpose(1, 2, 0))
 
     def _levels(self, content: bytes) -> Pixels:
         """Read an image file of the run's shape and levels, (C, H, W)."""
@@ -109,10 +91,6 @@ def _header(data: bytes) -> tuple[int, tuple[int, ...]]:
 
 def _is_image(content: bytes) -> bool:
     return content.startswith((b"\x89PNG", b"BM", b"\xff\xd8", b"GIF8", b"RIFF", b"II*\0", b"MM\0*"))
-
-
-def _as_png(name: str) -> str:
-    return name if name.lower().endswith(".png") else f"{name}.png"
 
 
 def _pixels(content: bytes) -> Pixels:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from chainrule._printing import listed
 from chainrule_app.heavy import modes, np, torch
 from chainrule_app.readers import images as image_reader
 from chainrule_app.results import Column, Result
@@ -239,7 +240,7 @@ class Sampler:
         if classes is None:
             raise ValueError(f"--label {name}: this model was trained without labels: leave it out")
         if name not in classes:
-            raise ValueError(f"--label {name}: expected one of {', '.join(classes):.200}")
+            raise ValueError(f"--label {name}: expected one of {listed(classes)}")
         return torch.full((n,), classes.index(name))
 
     def sketches(self, n: int, labels: "Tensor | None", seed: int, seconds: float) -> "Pixels":

@@ -269,7 +269,7 @@ class MusicTask(Task["RNNMADE"]):
         "rnn-made": SizeSchedule("frames", ({"hidden_size": 128},), passes=30)
     }
     PREPARED = f"{DATA}/music.json"
-    NEXT = ("chainrule sample {run} -n 3 --out song.mid", "chainrule score {run} {source} --sort")
+    NEXT = ("chainrule sample {run} -n 3 --out song.mid", "chainrule score {run} FILES --sort")
     Scoring, score = MusicScoring, score_music
     Sampling, sample = MusicSampling, sample_music
     FILES = (".mid", ".midi")

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from chainrule_app.heavy import modes, torch
 from chainrule_app.readers import sounds as sound_reader
-from chainrule_app.tasks.capabilities import FileCodec
 from chainrule_app.tasks.config import (
     Counts,
     Facts,
@@ -246,7 +245,7 @@ class SoundTask(Task["WaveNet"]):
         path, label = quoted(self.path), f" --label {quote(self.labels[0])}" if self.labels else ""
         return [
             f"chainrule sample {path} -n 3 --out new.wav{label}",
-            f"chainrule score {path} {quote(str(self.source))} --sort",
+            f"chainrule score {path} FILES --sort",
         ]
 
     def more_facts(self) -> dict[str, Any]:
@@ -257,11 +256,6 @@ class SoundTask(Task["WaveNet"]):
         facts = self.facts
         condition = "the label" if self.labels else ""
         return Basis("sample", f"{facts.levels:,} {facts.law} levels at {self.rate:,} Hz", given=condition)
-
-    def codec(self) -> FileCodec:
-        from chainrule_app.tasks.sound.compression import SoundCodec
-
-        return SoundCodec(self.levels, self.rate, self.labels, self.labelling)
 
 
 def _found(facts: SoundFacts) -> Iterable[str]:

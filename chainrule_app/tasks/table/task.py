@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from chainrule_app.heavy import modes, torch
 from chainrule_app.readers import tables as table_reader
 from chainrule_app.readers.origin import is_path
-from chainrule_app.tasks.capabilities import FileCodec
 from chainrule_app.tasks.codes import CodedTask
 from chainrule_app.tasks.config import (
     Facts,
@@ -108,7 +107,7 @@ class TableTask(CodedTask["TableMADE"]):
     CODED = ("vae",)
     BUDGET = "1m"
     PREPARED = f"{DATA}/table.json"
-    NEXT = ("chainrule sample {run} -n 16 --out sampled.csv", "chainrule score {run} {source} --sort")
+    NEXT = ("chainrule sample {run} -n 16 --out sampled.csv", "chainrule score {run} FILE --sort")
     Scoring, score = verbs.TableScoring, verbs.score_table
     Sampling, sample = verbs.TableSampling, verbs.sample_rows
     Inspection, inspect = TableInspection, inspect_table
@@ -231,11 +230,6 @@ class TableTask(CodedTask["TableMADE"]):
         return {
             "nats_per_row": nats
         }, f"{bound}{nats:.4f} nats per row on the {part}held-out rows ({counted(width, 'column')})"
-
-    def codec(self) -> FileCodec:
-        from chainrule_app.tasks.table.compression import TableCodec
-
-        return TableCodec(self.schema)
 
     @property
     def basis(self) -> Basis:

@@ -5,21 +5,27 @@ import sys
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
-from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 from chainrule._blocks import in_blocks
-from chainrule_app.heavy import modes, torch
-from chainrule_app.results import Column, Result
+from chainrule._printing import listed, one_line
+from chainrule_app.heavy import modes, np, torch
+from chainrule_app.readers import tables as table_reader
+from chainrule_app.results import Column, Form, Result
 from chainrule_app.tasks.codes import MOST_SAMPLES, BoundMeter, refuse_samples
 from chainrule_app.tasks.config import CheckedOptions, within
+from chainrule_app.tasks.copies import Copies
 from chainrule_app.tasks.likelihood_record import Tally
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
     from torch import Generator, Tensor
 
     from chainrule.models import TableMADE
+    from chainrule_app.readers.tables.column_schema import ColumnSchema
     from chainrule_app.readers.tables.prepare import PartialRow, TableSchema
     from chainrule_app.tasks.table.task import TableTask
 
@@ -55,12 +61,69 @@ def sample_rows(run: "TableTask", n: int, options: TableSampling, *, seed: int, 
             raise ValueError("--where and --complete: both set known cells: give only one")
         return _conditioned(run, n, options, seed, device)
     if options.complete is None:
-        columns, rows = run.schema.kept, _drawn(run, n, seed, device)
-    else:
-        columns, partial = run.schema.partial(options.complete)
-        rows = _completed(run, partial, n, options.particles, seed, device)
+        return _rows_result(run, _drawn(run, n, seed, device), {"seed": seed})
+    columns, partial_rows = run.schema.partial(options.complete)
+    unknown: dict[str, None] = {}
+
+    def noted() -> "Iterator[PartialRow]":
+        for row in partial_rows:
+            cells = zip(columns, row.cells, strict=True)
+            unknown.update((f"{own.name}={cell}", None) for own, cell in cells if cell and not _is_seen(own, cell))
+            yield row
+
+    def notes() -> Iterator[str]:
+        if unknown:
+            what = "rare or not in the training data, and read as any rare value"
+            yield f"--complete: {what}: {one_line(listed(unknown, 100))}"
+
+    rows = _completed(run, noted(), n, options.particles, seed, device)
     named = [Column(column.name, parse=column.parsed) for column in columns]
-    return Result(named, rows, about={"seed": seed}, form="csv" if run.schema.header else "cells", framed=True)
+    form: Form = "csv" if run.schema.header else "cells"
+    return Result(named, rows, about={"seed": seed}, notes=notes, form=form, framed=True)
+
+
+def _rows_result(
+    run: "TableTask", rows: Iterator[list[str]], about: dict[str, Any], notices: Sequence[str] = ()
+) -> Result:
+    """Build the result of drawing whole rows."""
+    columns = [Column(column.name, parse=column.parsed) for column in run.schema.kept]
+    copies = Copies("row", partial(_in_training, run))
+
+    def counted_rows() -> Iterator[list[str]]:
+        for row in rows:
+            copies.add(tuple(row))
+            yield row
+
+    return Result(
+        columns,
+        counted_rows(),
+        about=about,
+        summary=copies.figures,
+        notes=lambda: notices,
+        form="csv" if run.schema.header else "cells",
+        framed=True,
+    )
+
+
+_MOST_CELLS = 1 << 23  # of a training table that is searched
+
+
+def _in_training(run: "TableTask", rows: set[tuple[str, ...]]) -> set[tuple[str, ...]]:
+    """Return the rows, as cells, that equal a row of the training table; a rare value equals none."""
+    columns, training = run.schema.kept, run.table().train
+    if training.size > _MOST_CELLS:
+        raise ValueError("a long table")
+    encoded = {
+        _key([column.encode(cell) for column, cell in zip(columns, row, strict=True)]): row
+        for row in rows
+        if all(column.seen(cell) and cell != table_reader.OTHER for column, cell in zip(columns, row, strict=True))
+    }
+    return {encoded[key] for key in map(_key, training) if key in encoded}
+
+
+def _key(numbers: "Sequence[float] | npt.NDArray[np.float64]") -> bytes:
+    """Return equal bytes for equal rows of numbers: one for both zeros, and one for all that is missing."""
+    return (np.nan_to_num(np.asarray(numbers, np.float64), nan=np.inf) + 0.0).tobytes()
 
 
 def _conditioned(run: "TableTask", n: int, options: TableSampling, seed: int, device: str) -> Result:
@@ -70,9 +133,15 @@ def _conditioned(run: "TableTask", n: int, options: TableSampling, seed: int, de
     exact = bool((places == places.cummin(0).values).all())
     way = "exact" if exact else f"sampling-importance, each row one of {options.particles} draws"
     rows = _completed(run, iter([row]), n, options.particles, seed, device)
-    columns = [Column(column.name, parse=column.parsed) for column in run.schema.kept]
-    about = {"seed": seed, "conditioning": way}
-    return Result(columns, rows, about=about, form="csv" if run.schema.header else "cells", framed=True)
+    return _rows_result(run, rows, {"seed": seed, "conditioning": way}, list(_outside(run, row)))
+
+
+def _outside(run: "TableTask", row: "PartialRow") -> Iterator[str]:
+    """Say which known numbers lie outside the range of training: the model extrapolates there."""
+    for column, cell, number in zip(run.schema.kept, row.cells, row.numbers, strict=True):
+        if cell is not None and column.bounds is not None and not column.bounds[0] <= number <= column.bounds[1]:
+            low, high = map(column.decode, column.bounds)
+            yield f"--where: {column.name}={cell} lies outside the range of training, {low} to {high}"
 
 
 def _known_row(run: "TableTask", where: str) -> "PartialRow":
@@ -87,8 +156,7 @@ def _known_row(run: "TableTask", where: str) -> "PartialRow":
     names = [column.name for column in run.schema.kept]
     for name, equals, _ in pairs:
         if not equals or name.strip() not in names:
-            known = shorten(", ".join(names), 100, placeholder=" …")
-            raise ValueError(f"--where: expected COLUMN=VALUE,... of {known}, got {name!r:.60}")
+            raise ValueError(f"--where: expected COLUMN=VALUE,... of {listed(names, 100)}, got {name!r:.60}")
     if len(values) < len(pairs):
         raise ValueError(f"--where: expected each column once, got {where!r:.100}")
     try:
@@ -96,11 +164,32 @@ def _known_row(run: "TableTask", where: str) -> "PartialRow":
             if column.dates is not None and values.get(column.name):
                 date = column.encode(column.dates.rewritten(values[column.name]))
                 values[column.name] = column.dates.text(int(date))
+        for column in run.schema.kept:
+            if column.name in values:
+                _check_seen(column, values[column.name])
         numbers = [column.encode(values[column.name]) if column.name in values else 0.0 for column in run.schema.kept]
     except ValueError as error:
         raise ValueError(f"--where: {error}") from None
     known = [name in values for name in names]
     return PartialRow([values.get(name) for name in names], [not own for own in known], numbers, known)
+
+
+def _is_seen(column: "ColumnSchema", value: str) -> bool:
+    """Tell if a cell is no category that the model takes for any rare one."""
+    return column.kind != "categorical" or column.is_missing(value) or column.seen(value)
+
+
+def _check_seen(column: "ColumnSchema", value: str) -> None:
+    """Refuse a category that the model takes for any rare one."""
+    if _is_seen(column, value):
+        return
+    names = [name for name in column.categories if name not in (None, "", table_reader.OTHER)]
+    cased = {name.casefold(): name for name in reversed(names)}
+    near = [cased[name] for name in get_close_matches(value.casefold().strip(), cased, 3)]
+    hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"expected one of {listed(names, 80)}"
+    has_rare = table_reader.OTHER in column.categories and not column.unseen
+    how, rare = ("rare or ", f"; {column.name}={table_reader.OTHER} is any rare value") if has_rare else ("", "")
+    raise ValueError(f"column {column.name!r}: {value!r:.40} is {how}not in the training data: {hint}{rare}")
 
 
 def _drawn(run: "TableTask", n: int, seed: int, device: str) -> Iterator[list[str | None]]:
@@ -241,14 +330,10 @@ def _scored(run: "TableTask", file: str, device: str, total: Tally) -> Iterator[
         nats = nats_of(model, torch.tensor([numbers for _, _, numbers in block], dtype=torch.float64))
         excess = nats - means
         most = torch.where(excess.amax(1) > _NOTABLE, excess.argmax(1), nats.argmax(1)).tolist()
-        for (line, cells, numbers), row, index in zip(block, nats.tolist(), most, strict=True):
+        for (line, cells, _), row, index in zip(block, nats.tolist(), most, strict=True):
             total.add(sum(row), len(row))
             values = [column.parsed(cell) for column, cell in zip(columns, cells, strict=True)]
-            unseen = [
-                column.name
-                for column, cell, number in zip(columns, cells, numbers, strict=True)
-                if not column.seen(cell, number)
-            ]
+            unseen = [column.name for column, cell in zip(columns, cells, strict=True) if not column.seen(cell)]
             by_column = dict(zip(names, row, strict=True))
             yield (
                 line, sum(row), names[index], values[index], row[index], ", ".join(unseen), by_column,

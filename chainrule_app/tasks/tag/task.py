@@ -18,7 +18,7 @@ from chainrule_app.readers import tagged as tag_reader
 from chainrule_app.tasks._vectors import VECTORS, describe_vectors, fill_embedding, resolve_size
 from chainrule_app.tasks.capabilities import CheckedRows
 from chainrule_app.tasks.config import Facts, Fingerprint, OptimisationOptions, Parts, RunConfig, SplitOptions, within
-from chainrule_app.tasks.display import counted, measured_part
+from chainrule_app.tasks.display import counted, measured_part, progress_bars
 from chainrule_app.tasks.likelihood_record import Basis
 from chainrule_app.tasks.model import Model
 from chainrule_app.tasks.run_directory import DATA, WEIGHTS
@@ -271,7 +271,7 @@ _TEMPLATES = "templates.safetensors"  # below data/, fitted before training
 _TEMPLATE_PASSES = 3.0  # more gained nothing on UD English EWT
 _FEWEST_PASSES = 0.01
 _TEMPLATE_SHARE = 0.1  # of a budget, at most
-_TIMED_STEPS = 8  # steps
+_WARM_UP, _TIMED_STEPS = 2, 8  # steps: the first take longer
 
 
 def default_passes(run: "TagTask", batches: "TrainingBatches", passes: float) -> float:
@@ -283,10 +283,12 @@ def default_passes(run: "TagTask", batches: "TrainingBatches", passes: float) ->
         return min(_TEMPLATE_PASSES, passes)
     steps = min(_TIMED_STEPS, batches.steps_per_epoch)
     scores = new_templates(run)
-    _fit(scores, batches, 1)  # the first step takes longer
-    began = monotonic()
-    _fit(scores, batches, steps)
-    of_a_pass = (monotonic() - began) / steps * batches.steps_per_epoch
+    with progress_bars() as begin:
+        begin(None, "timing templates")
+        _fit(scores, batches, _WARM_UP)
+        began = monotonic()
+        _fit(scores, batches, steps)
+        of_a_pass = (monotonic() - began) / steps * batches.steps_per_epoch
     return round(min(_TEMPLATE_PASSES, max(_FEWEST_PASSES, _TEMPLATE_SHARE * budget / of_a_pass)), 2)
 
 
@@ -306,7 +308,9 @@ def fitted_templates(run: "TagTask", passes: float) -> "TemplateScores":
         load_weights(path, scores)
         return scores
     batches, _ = run.batches((0, 1))
-    _fit(scores, batches, max(1, round(passes * batches.steps_per_epoch)))
+    with progress_bars() as begin:
+        begin(None, "fitting templates")
+        _fit(scores, batches, max(1, round(passes * batches.steps_per_epoch)))
     save_weights(path, scores, {})
     return scores
 

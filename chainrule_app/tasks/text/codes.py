@@ -100,7 +100,7 @@ def sample_sentences(run: "TextTask", n: int, options: TextSampling, *, seed: in
         for ids in model.sample(n, generator).tolist():
             yield "", *text_of(run, ids[: options.length])
 
-    return texts_result(rows(), seed, form="lines")
+    return texts_result(run, rows(), seed, form="lines")
 
 
 def sentence_preview(run: "TextTask") -> OnValidation:

@@ -3,19 +3,17 @@
 import json
 import lzma
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import repeat
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch import Tensor
 
-from chainrule.coding._batches import CodedBatch, RowLayout
-from chainrule.coding._container import unpacked
+from chainrule.coding import CodedBatch, RowLayout
 from chainrule.data import WordVocabulary
 from chainrule.data._batches import padded
-from chainrule.data._vocabulary import REPLACEMENT
-from chainrule_app.tasks.capabilities import EncodedFiles, FileCodec
+from chainrule_app.tasks.capabilities import EncodedFile, FileCodec
+from chainrule_app.tasks.container import unpacked
 
 if TYPE_CHECKING:
     from chainrule.data import Vocabulary
@@ -25,20 +23,19 @@ STREAMS = 64
 # Each stream begins without context: its first symbols cost about 10 bits more than in the middle of the text (measured
 # on tiny Shakespeare), which is 0.1% of the bits of this many.
 SYMBOLS_OF_A_STREAM = 4096
-SYMBOLS_OF_A_PART = 1 << 16  # a part has its own checksum: damage costs so many symbols, or a stream
 MOST_UNKNOWN = 0.2  # a larger share of symbols outside the vocabulary makes another file than the model is for
 _SURROGATE = re.compile("[\ud800-\udfff]")  # a byte that is no UTF-8, as Python decodes it
 
 
 class TextCodec(FileCodec):
-    """Codec of files as symbols of a vocabulary, in streams or by line, as in training."""
+    """Codec of a file as symbols of a vocabulary, in streams or by line, as in training."""
 
     def __init__(self, vocabulary: "Vocabulary", reading: str, unit: str):
         self.vocabulary, self.unit = vocabulary, unit
         self.eos = vocabulary.eos if reading == "lines" else None
 
-    def express(self, files: Mapping[str, bytes]) -> EncodedFiles:
-        ids, extra = _symbols(self.vocabulary, b"".join(files.values()))
+    def express(self, data: bytes) -> EncodedFile:
+        ids, extra = _symbols(self.vocabulary, data)
         unknown = 0 if self.vocabulary.unknown is None else int((ids == self.vocabulary.unknown).sum())
         if not len(ids) or unknown > MOST_UNKNOWN * len(ids):
             raise ValueError(f"{unknown:,} of its {len(ids):,} symbols are not in the vocabulary")
@@ -53,7 +50,7 @@ class TextCodec(FileCodec):
             layout["length"] = -(-len(ids) // min(max(len(ids) // SYMBOLS_OF_A_STREAM, 1), STREAMS))
             rows = np.split(ids, range(layout["length"], len(ids), layout["length"]))
         side = lzma.compress(json.dumps(extra).encode(), lzma.FORMAT_ALONE, preset=9) if extra else b""
-        return EncodedFiles(layout, side, self.lay_out(layout, rows), len(ids), self.unit)
+        return EncodedFile(layout, side, self.lay_out(layout, rows), len(ids), self.unit)
 
     def lay_out(self, layout: dict[str, Any], elements: "Sequence[Ids] | None" = None) -> RowLayout:
         length, symbols = layout["length"], layout["symbols"]
@@ -69,24 +66,18 @@ class TextCodec(FileCodec):
                 none = np.zeros(0, dtype=np.int64)
                 x = padded([*chosen, *[none] * (size - len(chosen))], max(map(len, chosen)))
             batches.append(CodedBatch(x, lengths))
-        coders = min(max(symbols // SYMBOLS_OF_A_PART, 1), size)
-        return RowLayout(size, length, batches, coders, self.eos)
+        return RowLayout(size, length, batches, self.eos)
 
-    def restore(
-        self, layout: dict[str, Any], side: bytes | None, elements: Sequence[Tensor], lost: set[int], most: int
-    ) -> bytes:
-        """Decode the file; where something is lost, U+FFFD stands for unknown symbols."""
+    def restore(self, layout: dict[str, Any], side: bytes, elements: Sequence[Tensor], most: int) -> bytes:
         rows = []
         for batch, coded in zip(elements, self.lay_out(layout).batches, strict=True):
             assert coded.lengths is not None
-            for index, (row, length) in enumerate(zip(batch.numpy(), coded.lengths, strict=True)):
-                if index not in lost and length:
+            for row, length in zip(batch.numpy(), coded.lengths, strict=True):
+                if length:
                     rows.append(row[: length if self.eos is None else int((row == self.eos).argmax()) + 1])
-        ids = np.concatenate(rows) if rows else np.zeros(0, dtype=np.int64)
-        if layout.get("open") and not lost:
+        ids = np.concatenate(rows)
+        if layout.get("open"):
             ids = ids[:-1]
-        if lost or side is None:
-            return _bytes(self.vocabulary, ids, {}, repeat(REPLACEMENT))
         extra = json.loads(unpacked(side, most)) if side else {}
         return _bytes(self.vocabulary, ids, extra, iter(extra.get("unknown", ())))
 

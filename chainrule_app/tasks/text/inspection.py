@@ -124,8 +124,9 @@ def _read(
     parts = [(row.text, row.spans) for row in rows]
     chosen = wanted if property_name is not None else choose_property(parts)
     has = torch.zeros(x.shape, dtype=torch.bool)
-    for row, (text, spans) in zip(has, parts, strict=True):
-        row[: len(spans)] = torch.tensor([] if chosen is None else chosen.of(text, spans), dtype=torch.bool)
+    if chosen is not None:
+        for row, (text, spans) in zip(has, parts, strict=True):
+            row[: len(spans)] = torch.tensor(chosen.of(text, spans), dtype=torch.bool)
     share = int(has.sum()) / sum(len(spans) for _, spans in parts)
     if chosen is None:
         note = "No property distinguishes the elements of this text: no units are sought."

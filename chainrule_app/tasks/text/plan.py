@@ -45,7 +45,8 @@ if TYPE_CHECKING:
     from chainrule_app.readers.corpus import Corpus
 
 SIZES = (64, 96, 128, 192, 256, 320, 384, 512, 640, 768, 1024, 1536)
-PROBES = (128, 384)  # units of the models that are timed
+PROBES = (128, 384)  # units of the models that are timed, where the text allows such sizes
+ANY_DROPOUT = 0.1  # of the models that are timed: its cost hardly depends on the probability
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
 WEIGHTS_A_SYMBOL = 3.0
 REPEATS = 5.0  # R
@@ -82,6 +83,8 @@ class Shape:
     num_layers: int
     embedding_size: int
     adaptive: bool  # adaptive softmax
+    tied: bool = False
+    ngram_order: int = 1
 
     @property
     def multiplies(self) -> float:
@@ -146,9 +149,12 @@ def plan_text(
         return shape_of(cell, options, len(corpus.vocabulary), corpus.level, size)
 
     budget, size = duration.budget, options.hidden_size
+    within = [size for size in SIZES if shape(size).multiplies <= WEIGHTS_A_SYMBOL * text] or SIZES[:1]
+    sizes = within if size is None else [size]
     speed = None
     if budget is not None and None in (size, options.dropout):
-        speed = measure([shape(probe) for probe in (PROBES if size is None else (size,))], batch_size, optimiser)
+        probes = sorted({min(max(probe, sizes[0]), sizes[-1]) for probe in PROBES})
+        speed = measure([shape(probe) for probe in probes], batch_size, optimiser)
 
     def symbols_read(size: int, members: int) -> float:
         if speed is not None and budget is not None:
@@ -166,27 +172,24 @@ def plan_text(
         gain = (GAIN_OF_MEMBERS / members - COST_OF_MEMBER) * (members - 1)
         return predicted_nats(shape(size).multiplies, worth) - gain
 
-    within = [size for size in SIZES if shape(size).multiplies <= WEIGHTS_A_SYMBOL * text] or SIZES[:1]
-    sizes = within if size is None else [size]
     several = MEMBERS if speed is not None and not wide else MEMBERS[:1]  # steps and epochs are of one model
     numbers = several if options.num_members is None else [options.num_members]
     size, members = min(product(sizes, numbers), key=predicted)
-    chosen, tied = shape(size), tie_weights(options, corpus.level)
+    chosen = shape(size)
     symbols = None if budget is not None and speed is None else symbols_read(size, members)
     dropout = options.dropout
     if dropout is None:
         assert symbols is not None
         dropout = default_dropout(symbols / text, chosen.multiplies / text, wide)
-    narrow = len(corpus.vocabulary) <= NGRAM_VOCABULARY and not wide and not tied
     settled = replace(
         options,
         hidden_size=size,
         num_layers=chosen.num_layers,
         embedding_size=chosen.embedding_size,
-        tie_weights=tied,
+        tie_weights=chosen.tied,
         adaptive_softmax=chosen.adaptive,
         num_members=members,
-        ngram_order=options.ngram_order or (3 if narrow else 1),
+        ngram_order=chosen.ngram_order,
         ngram_dropout=options.ngram_dropout if options.ngram_dropout is not None else dropout,
         dropout=dropout,
         embedding_dropout=options.embedding_dropout if options.embedding_dropout is not None else dropout * wide,
@@ -211,9 +214,11 @@ def shape_of(cell: str, options: Any, vocabulary: int, level: str, size: int) ->
     adaptive = options.adaptive_softmax
     if adaptive is None:
         adaptive = level == "word" and default_cutoffs(vocabulary) is not None
-    as_wide = level in ("word", "bpe") or tie_weights(options, level)
-    embedding = options.embedding_size or (size if as_wide else min(64, size))
-    return Shape(cell, vocabulary, size, options.num_layers or 1, embedding, adaptive)
+    tied, wide = tie_weights(options, level), level in ("word", "bpe")
+    embedding = options.embedding_size or (size if wide or tied else min(64, size))
+    narrow = vocabulary <= NGRAM_VOCABULARY and not wide and not tied
+    order = options.ngram_order or (3 if narrow else 1)
+    return Shape(cell, vocabulary, size, options.num_layers or 1, embedding, adaptive, tied, order)
 
 
 def tie_weights(options: Any, level: str) -> bool:
@@ -260,10 +265,11 @@ def default_learning_rate(size: int, cautious: bool) -> float:
 
 
 def measure_speed(config: RunConfig, shapes: Sequence[Shape], batch: Batch) -> Speed:
-    """Time training steps of one or two shapes, each within 1% of the budget."""
+    """Time training steps of one or two shapes, each within about 1% of the budget."""
     from chainrule.models import RecurrentLM
 
-    training = config.training
+    options, training = config.options, config.training
+    dropout = ANY_DROPOUT if options.dropout is None else options.dropout
     seconds = seconds_to_measure(config.duration.budget or 0.0) / len(PROBES)
     cost = []
     for shape in shapes:
@@ -275,6 +281,11 @@ def measure_speed(config: RunConfig, shapes: Sequence[Shape], batch: Batch) -> S
                 hidden_size=shape.hidden_size,
                 num_layers=shape.num_layers,
                 embedding_size=shape.embedding_size,
+                dropout=dropout,
+                tie_weights=shape.tied,
+                ngram_order=shape.ngram_order,
+                ngram_buckets=options.ngram_buckets,
+                ngram_dropout=dropout if options.ngram_dropout is None else options.ngram_dropout,
                 adaptive_softmax=shape.adaptive,
             )
         cost.append(1 / (step_rate(model, batch, training, seconds) * count_elements(batch)))

@@ -4,14 +4,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from chainrule_app.heavy import modes, np, torch
-from chainrule_app.results import Column, Result
+from chainrule_app.results import Column, Form, Result
 from chainrule_app.tasks.config import CheckedOptions, within
 from chainrule_app.tasks.display import counted
+from chainrule_app.tasks.text.copies import LineCopies
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -59,16 +60,25 @@ def sample_text(run: "TextTask", n: int, options: TextSampling, *, seed: int, de
         for text, elements in prompted.sampler.texts(n, prompted.beginning, options.length, seed):
             yield prompted.prompt, prompted.prompt + text, elements
 
-    return texts_result(rows(), seed, prompted.notice)
+    return texts_result(run, rows(), seed, prompted.notice)
 
 
 def texts_result(
-    rows: Iterator[Sequence[Any]], seed: int, notice: str = "", *, form: Literal["texts", "lines"] = "texts"
+    run: "TextTask", rows: Iterator[Sequence[Any]], seed: int, notice: str = "", *, form: Form = "texts"
 ) -> Result:
     """Build the result of sampling: prompt, text including it, and number of symbols drawn."""
     columns = [Column("prompt", shown=False), Column("text"), Column("elements", shown=False)]
-    notes = (notice,) if notice else ()
-    return Result(columns, rows, about={"seed": seed}, notes=lambda: notes, main="text", form=form)
+    copies, notes = LineCopies(run), (notice,) if notice else ()
+    return Result(
+        columns,
+        copies.counted(rows),
+        about={"seed": seed},
+        summary=copies.figures,
+        notes=lambda: notes,
+        main="text",
+        form=form,
+        hints={"one_line": run.data.reading == "lines"},
+    )
 
 
 def text_pieces(run: "TextTask", options: TextSampling, *, seed: int, device: str) -> Result | None:
@@ -77,12 +87,18 @@ def text_pieces(run: "TextTask", options: TextSampling, *, seed: int, device: st
         return None
     prompted = _prompted(run, options, device)
 
+    copies = LineCopies(run)
+
     def rows() -> Iterator[Sequence[Any]]:
+        pieces = [prompted.prompt]
         yield (prompted.prompt,)
-        yield from ((piece,) for piece in prompted.sampler.stream(prompted.beginning, options.length, seed))
+        for piece in prompted.sampler.stream(prompted.beginning, options.length, seed):
+            pieces.append(piece)
+            yield (piece,)
+        copies.add_text("".join(pieces))
 
     notes = (prompted.notice,) if prompted.notice else ()
-    return Result([Column("text")], rows(), about={"seed": seed}, notes=lambda: notes)
+    return Result([Column("text")], rows(), about={"seed": seed}, summary=copies.figures, notes=lambda: notes)
 
 
 @dataclass(frozen=True)
@@ -113,7 +129,8 @@ def begin_prompt(vocabulary: "Vocabulary", prompt: str) -> "tuple[Beginning, str
     prompt = prompt.removeprefix("\ufeff")
     beginning = vocabulary.begin(prompt)
     beginning = beginning._replace(ids=encode_prompt(vocabulary, prompt.removesuffix(beginning.rest)))
-    return beginning, prompt.rstrip(" ") if vocabulary.level == "word" else prompt  # the next word brings its blank
+    # the next word brings its blank
+    return beginning, prompt.rstrip(" \t\r\v\f") if vocabulary.level == "word" else prompt
 
 
 def fitting_prompt(model: "AutoregressiveModel", prompt: "Beginning", length: int) -> "tuple[Beginning, str]":

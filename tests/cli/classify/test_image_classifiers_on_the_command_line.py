@@ -10,7 +10,6 @@ from chainrule_app.tasks import open_run, size_schedule
 SMALL = {
     "cnn": ["--channels", 4, "--stages", 2],
     "vit": ["--model-size", 8, "--num-layers", 1, "--num-heads", 2],
-    "cct": ["--model-size", 8, "--num-layers", 1, "--num-heads", 2],
     "swin": ["--model-size", 8, "--num-heads", 2, "--blocks", 1],
 }
 
@@ -56,7 +55,7 @@ def test_images_with_labels_become_a_classifier_that_every_verb_takes(command, o
     assert [len(inspected[kind]) for kind in ("wrong", "right")] == [2, min(2, round(30 * inspected["accuracy"]))]
     assert all(image["given"] != image["true"] for image in inspected["wrong"])
     assert (run / "report.html").read_text().count("<img") == 2 * (len(inspected["wrong"]) + len(inspected["right"]))
-    assert len(inspected["attention"]) == {"cnn": 0, "vit": 1, "cct": 1, "swin": 2}[model]
+    assert len(inspected["attention"]) == {"cnn": 0, "vit": 1, "swin": 2}[model]
     assert all(distance >= 0 for heads in inspected["attention"] for distance in heads)
     assert "10 labels: 0, 1, 2" in command("info", run).out
 
@@ -99,11 +98,11 @@ def test_the_passes_of_a_budget_decide_on_mixup_where_the_user_names_the_size(
     assert f"reproduce with: --mixup {mixup} --precision " in outcome.err
 
 
-@pytest.mark.parametrize("model", ["cnn", "vit", "cct", "swin"])
+@pytest.mark.parametrize("model", ["cnn", "vit", "swin"])
 def test_pairs_are_mixed_more_evenly_for_attention_between_patches(planned, digits, tmp_path, model):
     asked = ("--task", "classify", "--model", model, *SMALL[model], "--batch-size", 270, "--epochs", 40)
     planned(digits / "train.npz", *asked, "--out", tmp_path / "run")
-    assert open_run(tmp_path / "run").config.options.mixup == {"cnn": 0.4, "cct": 0.4, "vit": 1.0, "swin": 1.0}[model]
+    assert open_run(tmp_path / "run").config.options.mixup == {"cnn": 0.4, "vit": 1.0, "swin": 1.0}[model]
 
 
 @pytest.mark.parametrize(

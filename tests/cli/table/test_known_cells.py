@@ -9,6 +9,7 @@ import pytest
 import torch
 from small_data import TABLE_COLUMNS
 
+import chainrule
 from chainrule_app.cli.main import main
 from chainrule_app.tasks.table.task import TableTask
 
@@ -204,3 +205,35 @@ def test_an_unseen_category_is_an_error_where_other_is_not_kept(ok, refused, row
     ok("train", rows, "--out", strict, "--steps", 1, "--min-count", 1)
     path.write_text(",".join(TABLE_COLUMNS) + "\npink,4,1.5,no\n")
     assert "the category 'pink' was not in training (known: blue, green, red)" in refused("score", strict, path)
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
+def test_a_frame_with_gaps_comes_back_as_such_a_frame_from_a_run_of_a_file(run, library):
+    """It came back as a `Result`, where the manual promised a frame."""
+    pandas = pytest.importorskip("pandas")
+    rows = {"colour": ["red", None], "count": [1, None], "height": [None, None]}
+    frames = {
+        "pandas": lambda: pandas.DataFrame(rows).astype({"colour": "category"}),
+        "polars": lambda: polars.DataFrame(rows, schema_overrides={"count": polars.Int32}),
+        "pyarrow": lambda: polars.DataFrame(rows).to_arrow(),
+    }
+    frame = frames[library]()
+    drawn = chainrule.load(run).sample(3, complete=frame, particles=4, seed=0)
+    assert type(drawn) is type(frame)
+    completed = polars.DataFrame(drawn) if library == "polars" else polars.from_dataframe(drawn)
+    assert completed.columns == ["colour", "count", "height", "class"]  # also the one that the frame lacks
+    assert completed["count"][:3].to_list() == [1, 1, 1]
+    assert completed["count"][3:].null_count() == 0
+    assert completed["height"].dtype == polars.Float64
+    assert set(completed["class"]) <= {"yes", "no"}
+    if library == "pandas":
+        assert str(drawn["colour"].dtype) == "category"
+    if library == "polars":
+        assert drawn["count"].dtype == polars.Int32
+
+
+def test_columns_of_samples_are_short_to_read(run):
+    """Each showed the whole schema of its column, with all categories."""
+    shown = repr(chainrule.load(run).sample(2, seed=0).columns)
+    assert len(shown) < 400
+    assert "Column(name='colour'" in shown

@@ -57,10 +57,47 @@ def test_later_columns_are_conditioned_on_by_importance_as_enumeration_says(comm
         ("weight=heavy", "--where: "),
         ("colour=red,colour=blue", "expected each column once, got 'colour=red,colour=blue'"),
         ("colour=red\rblue", "expected COLUMN=VALUE,... in one line"),
+        ("colour=Red", "column 'colour': 'Red' is not in the training data: did you mean 'red'?"),
+        ("colour=rde", "did you mean 'red'?"),
+        ("size=no such", "'no such' is not in the training data: expected one of big, small"),
     ],
 )
 def test_unknown_columns_and_values_are_refused(refused, run, where, message):
     assert message in refused("sample", run, "--where", where)
+
+
+def test_a_number_outside_the_range_of_training_is_said(command, run):
+    outcome = command("sample", run, "-n", 2, "--where", "weight=1e6", "--particles", 4)
+    assert outcome.status == 0
+    assert "--where: weight=1e6 lies outside the range of training, -" in outcome.err
+
+
+def test_a_value_never_seen_is_not_taken_for_a_rare_one(ok, refused, command, tmp_path):
+    """Rows of Paris were drawn from a model that had never seen Paris, without a word."""
+    cities = ["Rome", "Oslo"] * 30 + ["Bern", "Cork", "Brno"]
+    lines = [f"{city},{n % 7},{n % 3}" for n, city in enumerate(cities)]
+    (tmp_path / "rows.csv").write_text("\n".join(["city,size,first name", *lines]))
+    run = tmp_path / "run"
+    ok("train", tmp_path / "rows.csv", "--out", run, "--steps", 2, "--hidden-size", 8, "--validation-fraction", 0.05)
+    line = refused("sample", run, "--where", "city=Roma")
+    assert "'Roma' is rare or not in the training data: did you mean 'Rome'?; city=<other> is any rare value" in line
+    with pytest.raises(ValueError, match="where: column 'city': 'Paris' is rare or not in the training data"):
+        chainrule.load(run).sample(where={"city": "Paris"})
+    assert "conditioning" in ok("sample", run, "--where", "city=<other>", "--particles", 4).err
+    assert "of city, size, first name, got 'town'" in refused("sample", run, "--where", "town=Rome")
+    (tmp_path / "part.csv").write_text("city,size\nParis,\n,3\nRome,9\n")
+    said = command("sample", run, "--complete", tmp_path / "part.csv", "--particles", 4).err
+    assert "--complete: rare or not in the training data, and read as any rare value: city=Paris\n" in said
+
+
+def test_rows_that_are_copies_of_training_rows_are_counted(command, run, monkeypatch):
+    table = chainrule.open_run(run).table()
+    rows = [*table.schema.decode(table.train[:2].copy()), ["red", "big", "77.125"], ["<other>", "big", "1"]]
+    monkeypatch.setattr("chainrule_app.tasks.table.verbs._drawn", lambda *_: iter(rows))
+    outcome = command("sample", run, "-n", 4, "--seed", 1)
+    assert outcome.err == "rows 4, in training data 2\nseed: 1\n"
+    facts = json.loads(command("sample", run, "-n", 4, "--seed", 1, "--json").err)
+    assert facts == {"rows": 4, "in_training_data": 2, "seed": 1}
 
 
 DATES = [f"{datetime(2024, 1, 1) + timedelta(days=n):%Y-%m-%d},{n % 7}.5" for n in range(60)]

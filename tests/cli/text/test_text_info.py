@@ -117,7 +117,7 @@ def test_every_verb_takes_the_mean(command, ok, run, text_file, tmp_path):
         ("score", run, tmp_path / "short.txt", "--adapt"),
         ("embed", run, text_file),
         ("inspect", run, "--rows", 2, "--steps", 8, "--out", tmp_path / "page.html"),
-        ("compress", tmp_path / "short.txt", "--run", run, "--out", tmp_path / "small"),
+        ("compress", run, tmp_path / "short.txt", "--out", tmp_path / "small"),
         ("info", run),
     ):
         ok(*verb)

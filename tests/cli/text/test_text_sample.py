@@ -1,6 +1,7 @@
 import csv
 import json
 import math
+import shutil
 
 import pytest
 import torch
@@ -25,7 +26,7 @@ def test_a_seed_gives_the_same_text_however_it_is_shown(command, runs, kind):
     record = json.loads(shown.out)
     assert record["text"] + "\n" == streamed
     assert record["text"].startswith(record["prompt"])
-    assert json.loads(shown.err) == {"seed": 7}
+    assert json.loads(shown.err)["seed"] == 7
     assert any(command(*asked[:-1], seed).out != streamed for seed in range(8, 12))
 
 
@@ -171,9 +172,34 @@ def test_a_program_gets_the_texts_that_are_printed(command, runs, kind):
     options = {"prompt": "line 1", "length": 20, "seed": 5}
     texts = run.sample(3, **options)
     printed = command(*asked, "-n", 3).out
-    assert printed == "".join(f"=== sample {number} of 3 ===\n{text}\n" for number, text in enumerate(texts, 1))
+    headings = ["" if kind == "lines" else f"=== sample {number} of 3 ===\n" for number in (1, 2, 3)]
+    assert printed == "".join(f"{heading}{text}\n" for heading, text in zip(headings, texts, strict=True))
     (text,) = run.sample(**options)
     pieces = list(run.stream(**options))
     assert "".join(pieces) == text
     assert len(pieces) > 1
     assert command(*asked).out == f"{text}\n"
+
+
+def test_samples_say_how_many_lines_are_copies_of_the_training_text(command, runs, text_file, tmp_path, monkeypatch):
+    """Nothing told what a model had memorised from what was new."""
+    known, new = text_file.read_text(encoding="utf-8").splitlines()[3], "line 9999 of no log"
+
+    def draw(sampler, n, *_):
+        return [(text, len(text)) for text in [known, known, new][:n]]
+
+    monkeypatch.setattr("chainrule_app.tasks.text.sampling.Sampler.texts", draw)
+    monkeypatch.setattr("chainrule_app.tasks.text.sampling.Sampler.stream", lambda *_: iter([f"{known}\n{new}\nli"]))
+    asked = ("sample", runs / "lines", "-n", 3, "--seed", 1)
+    outcome = command(*asked)
+    assert outcome.out.splitlines() == [known, known, new]  # each is a line, and needs no heading
+    assert outcome.err == "lines 3, in training data 2\n"
+    assert json.loads(command(*asked, "--json").err) == {"lines": 3, "in_training_data": 2, "seed": 1}
+    assert "in training data 2" in command(*asked, "--out", tmp_path / "texts.txt").err
+    assert command("sample", runs / "stream").err == "lines 2, in training data 1\n"  # the last line is unfinished
+
+
+def test_samples_of_a_run_without_its_data_are_not_looked_up(command, run_copy):
+    shutil.rmtree(run_copy / "data")
+    outcome = command("sample", run_copy, "--length", 60)
+    assert (outcome.status, outcome.err) == (0, "")

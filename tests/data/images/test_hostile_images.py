@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import chainrule
+import chainrule_app
 from chainrule_app.readers import members as members
 from chainrule_app.readers.images import folder, stacked
 from chainrule_app.readers.images.folder import Reading
@@ -49,7 +49,7 @@ def test_postscript_in_an_image_file_starts_no_program(tmp_path, monkeypatch, na
 
 def test_every_image_is_opened_with_a_list_of_formats():
     opened = []
-    for path in Path(chainrule.__file__).parent.rglob("*.py"):
+    for path in Path(chainrule_app.__file__).parent.rglob("*.py"):
         text = path.read_text("utf-8")
         for node in ast.walk(ast.parse(text)) if "Image.open" in text else ():
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "Image.open":

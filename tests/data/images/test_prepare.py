@@ -31,6 +31,15 @@ def test_every_image_is_trained_on_or_held_out_with_its_own_label(archive, tmp_p
     assert images.classes == ("4", "5", "6")
 
 
+def test_the_only_image_of_a_label_is_trained_on(tmp_path):
+    """Held out, it made a class that no image of training had."""
+    labels = [*LABELS[:-2], 8, 9]
+    np.savez(tmp_path / "x.npz", images=PIXELS, labels=labels)
+    for seed in range(8):
+        images = prepare_images(tmp_path / "x.npz", tmp_path / f"data{seed}", validation_fraction=0.4, seed=seed)
+        assert {images.classes[label] for label in images.train_labels} == set(map(str, labels))
+
+
 def test_a_file_or_a_second_array_is_held_out_whole(archive, tmp_path):
     np.savez(tmp_path / "v.npz", images=PIXELS[:4], labels=[6, 6, 5, 4])
     images = prepare_images(archive, tmp_path / "data", validation=tmp_path / "v.npz")

@@ -192,3 +192,13 @@ def test_a_first_row_without_a_label_is_no_header(tmp_path: Path) -> None:
     path = written(tmp_path, "good\t\nbad\t0\nfine\t1\nno\t0\nyes\t1\n")
     with pytest.raises(ValueError, match="line 1: the label is empty"):
         read(path)
+
+
+def test_an_error_lists_whole_names_of_columns(tmp_path: Path) -> None:
+    """The list ended in the middle of a name: 'churn', 'l)."""
+    names = [f"column number {number}" for number in range(9)]
+    path = written(tmp_path, "\t".join(names) + "\n" + "\t".join("x" * 9) + "\n")
+    with pytest.raises(ValueError, match=r"9 columns \('column number 0', .*'column number 3' and 5 more\): name the"):
+        read(path)
+    with pytest.raises(ValueError, match=r"'column number 3' and 5 more: name another column"):
+        read(path, text_column="text", label_column="label")

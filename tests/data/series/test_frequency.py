@@ -1,7 +1,8 @@
 """Steps between dates, found and continued."""
 
 from calendar import monthrange
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
@@ -59,6 +60,10 @@ def dates(frequency, count=40, start=START):
         (Frequency("seconds", 7 * 86_400), "every week", 52),
         (Frequency("seconds", 7), "every 7 seconds", 1),
         (Frequency("seconds", 1), "every second", 86_400),
+        (Frequency("microseconds", 500_000), "every 500 milliseconds", 1),
+        (Frequency("microseconds", 1_500_000), "every 1500 milliseconds", 1),
+        (Frequency("microseconds", 1000), "every millisecond", 1),
+        (Frequency("microseconds", 250), "every 250 microseconds", 1),
         (Frequency("business days", 1), "every business day", 5),
         (Frequency("months", 1), "every month", 12),
         (Frequency("months", 3), "every 3 months", 4),
@@ -94,6 +99,50 @@ def test_months_end_on_their_own_last_days():
     assert [date.day for date in ends] == [31, 31, 29, 31]
     with pytest.raises(ValueError, match="a gap"):
         Frequency.find([datetime(2024, 1, 30), datetime(2024, 2, 29), datetime(2024, 3, 31)], range(3), Origin("x"))
+
+
+def test_steps_below_a_second_are_steps():
+    """They were rounded to seconds: "a gap: expected 2023-12-29 00:00:01, as rows are every second"."""
+    made = dates(Frequency("microseconds", 100_000), 50)
+    with pytest.raises(
+        ValueError, match=r"a gap: expected 2023-12-29 00:00:00.300000 .* rows are every 100 milliseconds"
+    ):
+        Frequency.find(made[:3] + made[4:], range(49), Origin("x"))
+    days = [START + timedelta(hours=hour, milliseconds=500) for hour in range(72)]
+    assert str(Frequency.find(days, range(72), Origin("x"))) == "every hour"
+    assert calendar_names(Frequency("microseconds", 500_000), [START, START + timedelta(days=3)]) == ["time of day"]
+    halves = calendar_features([START, START + timedelta(microseconds=500_000)], ["time of day"])
+    assert halves[1, 0] > halves[0, 0]
+
+
+ZONES = ["America/Sao_Paulo", "America/Santiago", "America/Asuncion", "America/Havana", "Africa/Cairo", "Asia/Beirut"]
+
+
+@pytest.mark.parametrize("zone", [*ZONES, "Europe/Berlin", "UTC"])
+@pytest.mark.parametrize("named", [True, False])
+def test_days_are_daily_where_clocks_skip_midnight(zone, named):
+    """The day that began at 01:00 made all rows ones of UTC, which were irregular."""
+    days = [datetime(2015, 1, 1) + timedelta(days=number) for number in range(4000)]
+    moments = [day.replace(tzinfo=ZoneInfo(zone)).astimezone(UTC).astimezone(ZoneInfo(zone)) for day in days]
+    assert any(moment.hour == 1 for moment in moments) == (zone in ZONES)
+    if not named:
+        moments = [datetime.fromisoformat(moment.isoformat()) for moment in moments]
+    assert on_one_clock(moments) == (days, None)
+    assert on_one_clock(moments[::-1]) == (days[::-1], None)
+    if skipped := next((number for number, moment in enumerate(moments) if moment.hour == 1), 0) * named:
+        assert on_one_clock(moments[skipped:]) == (days[skipped:], None)
+
+
+def test_days_of_another_clock_are_daily_on_the_clock_of_the_first():
+    """Each has 00:00 in winter and 01:00 in summer, as days of a fixed offset do in a zone with daylight saving."""
+    moments = [
+        (datetime(2024, 1, 1, tzinfo=timezone(timedelta(hours=1))) + timedelta(days=number)).astimezone(
+            ZoneInfo("Europe/Berlin")
+        )
+        for number in range(200)
+    ]
+    found, utc_offset = on_one_clock(moments)
+    assert (found, utc_offset) == ([datetime(2024, 1, 1) + timedelta(days=number) for number in range(200)], 3600)
 
 
 def test_cycles_close():

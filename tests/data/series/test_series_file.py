@@ -138,8 +138,8 @@ def test_zones_are_brought_to_one(tmp_path):
     )
     file = read_series(path, "v")
     assert str(file.frequency) == "every hour"
-    assert file.dates[0] == datetime(2024, 3, 30, 23)
-    assert file.date_text(file.dates[0]) == "2024-03-30 23:00:00+00:00"
+    assert file.dates == [datetime(2024, 3, 31, hour) for hour in range(3)]
+    assert [file.date_text(date)[-14:] for date in file.dates[::2]] == ["00:00:00+01:00", "02:00:00+01:00"]
 
 
 def test_a_zone_that_all_dates_share_is_kept(tmp_path):
@@ -169,9 +169,9 @@ def test_missing_rows_and_cells_are_filled_in_where_that_is_asked_for(tmp_path):
     file = read_series(path, "heat,sun", covariates="wind", fill=True)
     assert str(file.frequency) == "every day"
     assert [date.day for date in file.dates] == [27, 28, 29, 1, 2, 3]
-    np.testing.assert_allclose(file.values, [[1, 3], [2, 4], [5, 5], [8, 6]])
+    np.testing.assert_array_equal(file.values, [[1, 3], [2, 3], [2, 3], [8, 6]])
     np.testing.assert_array_equal(file.observed, [[1, 1], [1, 0], [0, 0], [1, 1]])
-    np.testing.assert_allclose(file.known[:, 0], [0, 2, 5, 8, 9, 11])
+    np.testing.assert_array_equal(file.known[:, 0], [0, 2, 2, 8, 9, 11])
     assert file.future == 2
 
 
@@ -195,7 +195,50 @@ def test_gaps_are_of_the_step_that_is_known(tmp_path):
     with pytest.raises(ValueError, match="expected a date some steps after"):
         read_series(path, "v", fill=True)
     file = read_series(path, "v", fill=True, frequency=Frequency("seconds", 86_400))
-    assert file.values[:, 0].tolist() == [1, 2, 3, 4, 5, 6]
+    assert file.values[:, 0].tolist() == [1, 1, 3, 4, 4, 6]
+
+
+def test_no_row_depends_on_a_later_one_where_gaps_are_filled_in(tmp_path):
+    """Gaps were interpolated over the whole file: the past of each origin, and the training values, knew the future."""
+    random = np.random.default_rng(0)
+    rows = [[f"2024-{1 + day // 28:02}-{1 + day % 28:02}", *np.round(random.normal(size=2), 2)] for day in range(112)]
+    for row in rows[1:-1]:
+        row[1:] = [value if random.random() > 0.4 else "" for value in row[1:]]
+    kept = [row for row in rows if row is rows[0] or random.random() > 0.2]
+    text = "date,heat,wind\n" + "".join(",".join(map(str, row)) + "\n" for row in kept)
+    whole = read_series(written(tmp_path, text), "heat", covariates="wind", fill=True, date="none")
+    for count in (2, 30, 60, len(kept) - 1):
+        if "" in kept[count - 1]:
+            continue
+        beginning = "".join(f"{line}\n" for line in text.splitlines()[: count + 1])
+        part = read_series(written(tmp_path, beginning), "heat", covariates="wind", fill=True, date="none")
+        np.testing.assert_array_equal(part.values, whole.values[:count])
+        np.testing.assert_array_equal(part.known, whole.known[:count])
+
+
+@pytest.mark.parametrize("words", [("True", "False"), ("true", "false"), ("TRUE", "FALSE"), ("1", "0")])
+def test_covariates_may_be_true_and_false(tmp_path, words):
+    text = "".join(f"2024-01-{day:02},{day},{words[day % 2]}\n" for day in range(1, 15))
+    path = written(tmp_path, f"date,heat,open\n{text}")
+    assert read_series(path, "heat", covariates="open").known[:, 0].tolist() == [day % 2 == 0 for day in range(1, 15)]
+    if words[0] != "1":
+        with pytest.raises(ValueError, match=f"line 2, column 'open': expected a finite number, got '{words[1]}'"):
+            read_series(path, "open")
+
+
+def test_digits_finer_than_a_microsecond_are_refused(tmp_path):
+    """They were cut off, and the rows were irregular or came twice."""
+    text = "time,v\n" + "".join(f"2024-01-01 00:00:00.{number * 1500:09},{number}\n" for number in range(9))
+    with pytest.raises(ValueError, match=r"line 3, column 'time': expected at most six digits .* got '.*000001500'"):
+        read_series(written(tmp_path, text), "v")
+
+
+def test_halves_of_a_second_are_written_as_they_are_read(tmp_path):
+    moments = [f"2024-01-01 00:00:{number / 2:04.1f}" for number in range(20)]
+    file = read_series(written(tmp_path, "time,v\n" + "".join(f"{moment},1\n" for moment in moments)), "v")
+    assert str(file.frequency) == "every 500 milliseconds"
+    assert file.date_text(file.frequency.after(file.dates[-1])) == "2024-01-01 00:00:10"
+    assert file.date_text(file.dates[1]) == "2024-01-01 00:00:00.500000"
 
 
 def test_the_finest_step_is_that_of_values_that_were_written_down(tmp_path):

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chainrule.data._batches import OneInEvery
 from chainrule_app.readers.tables.blocks import CellColumn
 from chainrule_app.readers.tables.date_format import DateFormat
 from chainrule_app.readers.tables.prepare import prepare_table
@@ -26,6 +27,13 @@ def prepared(folder, cells, name="day", **options):
 def days(count, start="2024-01-01", step=17, modulus=97):
     first = datetime.fromisoformat(start)
     return [(first + timedelta(days=number * step % modulus)).date().isoformat() for number in range(count)]
+
+
+def test_a_cell_that_is_held_out_does_not_change_the_kind_of_its_column(tmp_path):
+    """The first cells of a file told the notation of dates, those held out among them."""
+    cells, held_out = days(60), OneInEvery(0.1, 0).take(60).tolist().index(True)
+    with pytest.raises(ValueError, match=rf"line {held_out + 2}, column 'day': expected a date such as .* 'unknown'"):
+        prepared(tmp_path, [*cells[:held_out], "unknown", *cells[held_out + 1 :]])
 
 
 @given(

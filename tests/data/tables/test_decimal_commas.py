@@ -13,7 +13,6 @@ from chainrule_app.readers.series.prepare import prepare_series
 from chainrule_app.readers.tables import table_file
 from chainrule_app.readers.tables.prepare import prepare_table
 from chainrule_app.readers.tables.table_file import TableFile
-from chainrule_app.tasks.table.compression import TableCodec
 
 
 @given(st.integers(-(10**12), 10**12), st.integers(1, 6), st.sampled_from(["", *GROUPING]))
@@ -67,19 +66,6 @@ def test_a_series_is_that_of_points(tmp_path):
         prepare_series(tmp_path / f"{name}.csv", tmp_path / name, target=None, horizon=2) for name in ("point", "comma")
     )
     assert np.array_equal(point.values, comma.values)
-
-
-@pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_a_run_expresses_such_lines_and_brings_them_back(tmp_path, end):
-    """A line that is written with a point, or groups its digits, is kept as it is."""
-    lines = [f"{n % 37 * 0.5:.1f};{'ab'[n % 2]};{n % 11}".replace(".", ",") for n in range(60)]
-    (tmp_path / "rows.csv").write_text("\n".join(["size;kind;count", *lines, ""]))
-    codec = TableCodec(prepare_table(tmp_path / "rows.csv", tmp_path / "table").schema)
-    data = end.join(["size;kind;count", *lines, "1.5;a;3", "1.234,5;b;4", "7,0;a;2", ""]).encode()
-    found = codec.express({"rows.csv": data})
-    assert found.elements == 61
-    elements = [batch.x for batch in found.laid.batches]
-    assert codec.restore(found.layout, found.side, elements, set(), 1 << 20) == data
 
 
 def test_parquet_is_read_row_by_row(tmp_path):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from chainrule.heads import PixelLogisticMixture
-from chainrule.models.rare import MultiScalePixelCNN
+from chainrule.models import MultiScalePixelCNN
 from chainrule.state import load_state, save_state, select
 from chainrule.testing import check_full_context
 

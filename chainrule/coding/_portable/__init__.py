@@ -1,1 +1,0 @@
-"""Optional arithmetic whose results are the same bits on every processor."""
