@@ -109,7 +109,7 @@ def fit(
                 raise ValueError("text: given together with data: pass one of them")
             source: Any = inputs.text(text)
         else:
-            source = None if data is None else inputs.path(data, labels=labels, rate=options.get("rate"))
+            source = None if data is None else inputs.source(data, labels=labels, rate=options.get("rate"))
         chosen = task_class(inputs.task) if inputs.task else _recognised(source)
         if chosen.name == "classify" and is_path(source) and is_images(paths_of(source)[0]):
             chosen = task_class("classify-images")
@@ -121,7 +121,7 @@ def fit(
             if name == "source" and source is not None:
                 sources[name] = source
             elif (value := options.pop(name, None)) is not None:
-                sources[name] = inputs.path(value, name)
+                sources[name] = inputs.source(value, name)
         options = inputs.options | options
         if before is not None and model is None:
             model = str(chosen.open(before).config.model)

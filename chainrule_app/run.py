@@ -142,7 +142,7 @@ class Run:
         """
         run, device = self._able("predict"), device_name(device)
         with keyword_errors(), inputs_of(self._task, answers=False) as inputs:
-            files = None if data is None and run.continues else inputs.paths(data)
+            files = None if data is None and run.continues else inputs.sources(data)
             chosen = chosen_options(run.Prediction, inputs.options_of(run.Prediction) | options, inputs)
             return self._settled(run.predict(files, chosen, device=device), inputs)
 
@@ -215,7 +215,7 @@ class Run:
         """
         run, seed, device = self._able("interpolate"), seed_of(seed), device_name(device)
         with keyword_errors(), inputs_of(self._task) as inputs:
-            ends = (inputs.file(first, "first"), inputs.file(last, "last"))
+            ends = (inputs.item(first, "first"), inputs.item(last, "last"))
             chosen = chosen_options(run.Interpolation, options, inputs)
             return self._native(run.interpolate(ends, chosen, seed=seed, device=device))
 
@@ -374,14 +374,14 @@ class Run:
             if texts and self.task == "text" and not isinstance(data, str | PathLike):
                 path = texts_of(data)
             elif data is not None or not optional:
-                path = inputs.path(data, **labels)
+                path = inputs.source(data, **labels)
             chosen = chosen_options(kind, inputs.options_of(kind) | options, inputs)
             return self._settled(getattr(run, name)(path, chosen, **settings), inputs, at_once=isinstance(path, list))
 
     def _settled(self, result: Any, inputs: Inputs, *, at_once: bool = False) -> Any:
         """Compute a result now if requested, or if its data or run may disappear."""
         if isinstance(result, Result) and (
-            at_once or inputs.written or inputs.items is not None or self._folder is not None
+            at_once or inputs.gathered or inputs.items is not None or self._folder is not None
         ):
             len(result)
             return result if inputs.items is None else result.of_items(inputs.items)

@@ -12,7 +12,6 @@ from dataclasses import asdict, fields, replace
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
-from tempfile import gettempdir
 from typing import TYPE_CHECKING, Any
 
 from chainrule._printing import printable
@@ -133,8 +132,6 @@ def _announce(source: Any) -> None:
     """Announce the data at once: importing torch takes a second or more."""
     if os.environ.get("RANK", "0") == "0":  # of several processes, the first
         name = "the text built into Python" if source is None else printable(str(source))
-        if is_path(source) and Path(source).is_relative_to(gettempdir()):
-            name = Path(name).name  # of data in memory, which were written to a file
         print(f"reading {name} …", file=sys.stderr, flush=True)
 
 

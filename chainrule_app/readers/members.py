@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, Self, TypeVar, cast
+from typing import Any, BinaryIO, Protocol, Self, TypeVar, cast
 from weakref import finalize
 
 from chainrule.files import refuse_device
@@ -117,9 +117,18 @@ class Members:
 Content = TypeVar("Content")
 
 
+class _Readable(Protocol):
+    """A file, or one item in memory."""
+
+    def skipped(self, error: ValueError) -> dict[str, str]: ...
+
+
+File = TypeVar("File", bound=_Readable)
+
+
 def read_each(
-    files: Iterable[Member], read: Callable[[Member], Content], skipped: list[dict[str, str]], *, skip_bad: bool
-) -> Iterator[tuple[Member, Content]]:
+    files: Iterable[File], read: Callable[[File], Content], skipped: list[dict[str, str]], *, skip_bad: bool
+) -> Iterator[tuple[File, Content]]:
     """Yield each file with its content; `skip_bad` lists bad files in `skipped` instead of raising their errors."""
     for file in files:
         try:

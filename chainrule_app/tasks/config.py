@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from chainrule_app.tasks.task import Task
 
 FORMAT = 20
+IN_MEMORY = " (in memory)"  # of a source that a config names but cannot hold
 
 Options = TypeVar("Options")
 MOST_SEED = (1 << 63) - 1
@@ -290,7 +291,7 @@ class RunConfig:
 
 def _recorded(source: Any) -> str | None:
     """Return a source as the config keeps it: of data in memory, which it does not hold, the name of the argument."""
-    return source if source is None or isinstance(source, str) else f"{source} (in memory)"
+    return source if source is None or isinstance(source, str) else f"{source}{IN_MEMORY}"
 
 
 def _check_settled(config: RunConfig, *, timed: bool) -> None:

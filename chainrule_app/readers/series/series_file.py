@@ -291,10 +291,10 @@ def read_series(
         )  # fmt: skip
     groups: dict[str, list[int]] = {}
     for number, (line, row) in enumerate(rows):
-        name = row[file.names.index(item_name)]
-        if not name:
+        own = row[file.names.index(item_name)]
+        if not own:
             raise ValueError(f"{where.at(line)}, column {item_name!r}: expected the name of an item, got nothing")
-        groups.setdefault(name, []).append(number)
+        groups.setdefault(own, []).append(number)
     places = [file.names.index(name) for name in static_names]
     statics = tuple(static_cells(rows, numbers, places, file, where) for numbers in groups.values())
     layout = lay_out(reader, rows, dates, groups, frequency)

@@ -118,7 +118,8 @@ class DateFormat:
             return None
         try:
             moment = datetime.fromisoformat(local if self.unit else f"{local}-01")
-            if moment.tzinfo is not None or self._written(moment) != cell.removesuffix(zone):
+            other_notation = self.time == "auto" and not (self.order or alike)  # as a date alone for its first moment
+            if moment.tzinfo is not None or not (other_notation or self._written(moment) == cell.removesuffix(zone)):
                 return None
             moment += (_offset(self.zone) or timedelta(0)) - offset
         except (ValueError, OverflowError):
@@ -209,7 +210,7 @@ def find_date_formats(columns: Mapping[str, CellColumn], types: Mapping[str, str
     for name, column in columns.items():
         if types.get(name, "date") == "date":
             first = column.part(slice(_LOOKED_AT))
-            if isinstance(column, MomentColumn):
+            if isinstance(first, MomentColumn):
                 formats[name] = DateFormat.of_moments(first)
                 continue
             cells = [cell for cell in dict.fromkeys(first.texts()) if cell is not None]

@@ -41,7 +41,7 @@ class TableFile:
             self.header, self.units, self._before = True, False, 0
             if self._parquet:
                 with parquet_errors(self.path):
-                    columns = parquet_columns(polars.read_parquet_schema(self.path).to_frame())
+                    columns = parquet_columns(polars.Schema(polars.read_parquet_schema(self.path)).to_frame())
                 self.texts = {column.name for column in columns if column.holds_texts}
             self.names = record_rows([str(path)])[0] if self._records else [column.name for column in columns]
             if len(self.names) > MOST_COLUMNS:
@@ -91,9 +91,10 @@ class TableFile:
                 if not any(cells) and not empty_end:
                     empty.append(line)
                     continue
-                yield from ((before, [""] * len(cells)) for before in empty)
+                for before in empty:
+                    yield before, [""] * len(cells)
                 empty.clear()
-                yield line, cells
+                yield line, [*cells]
 
     def blocks(self) -> Generator[Block, None, None]:
         """Yield the same rows in blocks, of any size."""

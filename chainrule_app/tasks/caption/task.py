@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -160,10 +161,11 @@ class CaptionTask(Task["Captioner"]):
 
     def prepare(self, old: "CaptionTask | None" = None) -> dict[str, Any]:
         sources, options = self.config.sources, asdict(self.data)
-        with TemporaryDirectory(prefix="chainrule-") as folder:
+        with ExitStack() as stack:
             captions = sources["captions"]
             if captions is None:
                 file = caption_data.captions_in(self.source)
+                folder = stack.enter_context(TemporaryDirectory(prefix="chainrule-"))
                 captions = str(Path(folder) / PurePosixPath(file.name).name)
                 with file.open() as content:
                     Path(captions).write_bytes(content.read())
