@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
@@ -14,10 +14,22 @@ from chainrule.kernels._compiled import FEW, RECORDED, first_compiled
 from chainrule.state import State
 
 if TYPE_CHECKING:
-    from chainrule._base import AutoregressiveModel, Context
     from chainrule.kernels._compiled_loops import Rows
 
 Step = Callable[[Tensor | None, State], tuple[Distribution, State]]
+
+
+class Stepping(Protocol):
+    """What an executor needs of an `AutoregressiveModel`."""
+
+    @property
+    def sequence_length(self) -> int | None: ...
+
+    def initial_state(self, batch_size: int, context: Any = None) -> State: ...
+
+    def step(self, x_prev: Tensor | None, state: State) -> tuple[Distribution, State]: ...
+
+    def unroll(self, x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[Distribution, State]: ...
 
 
 class Executor:
@@ -27,7 +39,7 @@ class Executor:
     each of them stays valid.
     """
 
-    def __init__(self, model: "AutoregressiveModel", step: Step | None = None):
+    def __init__(self, model: Stepping, step: Step | None = None):
         self.model, self.step = model, step or model.step
 
     def unroll(self, x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[Distribution, State]:
@@ -52,7 +64,7 @@ class Executor:
         return 0.0
 
     def draws(
-        self, n: int, context: "Context", prefix: Tensor | None, pick: Draw, count: int | None = None
+        self, n: int, context: State, prefix: Tensor | None, pick: Draw, count: int | None = None
     ) -> Iterator[Tensor]:
         """The elements (n,) that follow a prefix (n, P, ...), each as `pick` draws it; `count` are needed, or all."""
         x_prev, known = None, 0 if prefix is None else prefix.shape[1]
@@ -79,7 +91,7 @@ class Executor:
             yield x_prev
 
     def rows(
-        self, n: int, count: int, context: "Context", prefix: Tensor | None, pick: Draw, eos: int | None = None
+        self, n: int, count: int, context: State, prefix: Tensor | None, pick: Draw, eos: int | None = None
     ) -> Tensor:
         """Return the elements after a prefix as `draws` gives them, (n, count, ...), `eos` after the first of a row."""
         elements: list[Tensor] = []

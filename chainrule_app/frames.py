@@ -66,13 +66,25 @@ def _with_index(data: Any) -> Any:
     index = data.index
     if index.nlevels == 1 and index.name is None:
         first = index[0] if len(index) and index.dtype == "object" else None
-        dated = str(index.dtype).startswith(("datetime", "period")) or isinstance(first, date)
-        return data.rename_axis(index="time").reset_index() if dated else data
-    there = {str(name) for name in data.columns}
-    twice = [
-        level for level, name in enumerate(index.names) if str(name) in there
-    ]  # as set_index(drop=False) leaves it
-    return data.reset_index(level=[level for level in range(index.nlevels) if level not in twice])
+        if not (str(index.dtype).startswith(("datetime", "period")) or isinstance(first, date)):
+            return data
+        data = data.rename_axis(index="time")
+        index = data.index
+    columns = {str(name): place for place, name in enumerate(data.columns)}
+    apart = []
+    for level, name in enumerate(index.names):
+        if str(name) not in columns:
+            apart.append(level)
+        elif list(index.get_level_values(level).astype(str)) != list(data.iloc[:, columns[str(name)]].astype(str)):
+            raise ValueError(f"data: the index is called {name!r}, as a column of other values is: rename one")
+    return data.reset_index(level=apart).reset_index(drop=True)  # set_index(drop=False) leaves a level a column, too
+
+
+def records_of(frame: Any) -> list[dict[str, Any]]:
+    """Return the rows of a frame, as `as_frame` returns it, as dictionaries."""
+    import narwhals as nw
+
+    return [*nw.from_native(frame).iter_rows(named=True)]
 
 
 def cells_of(values: Mapping[Any, Any], description: Mapping[str, Any] | None) -> dict[str, str]:
@@ -159,7 +171,8 @@ def check_restorable(frame: Any, table: "FrameTable", description: Mapping[str, 
     cells: dict[str, list[str | None]] = {}
     for column in table.columns:
         values = column.cells(slice(0, _CHECKED), str(table.origin)).texts()
-        cells[column.name] = [value for value in values if value is not None][:2]
+        present: list[str | None] = [value for value in values if value is not None]
+        cells[column.name] = present[:2]
     for index, name in enumerate(table.names):
         own = _type_at(frame, index)
         try:

@@ -5,15 +5,17 @@ wrote it. Nothing that is in memory is written to a file.
 """
 
 import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import fields
+from dataclasses import fields, replace
 from itertools import chain, takewhile
 from numbers import Real
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from chainrule._printing import printable
 from chainrule_app import frames
 from chainrule_app.heavy import np
 from chainrule_app.items import (
@@ -32,9 +34,11 @@ from chainrule_app.items import (
     sentence_of,
     words_of,
 )
-from chainrule_app.readers.gather import KINDS, RECORDS, gather, must_gather, paths_of, shared_folder
+from chainrule_app.readers.array_file import is_array
+from chainrule_app.readers.gather import KINDS, gather, must_gather, paths_of, shared_folder
 from chainrule_app.readers.origin import HeldRows, HeldText, InMemory, Origin
-from chainrule_app.readers.packed import plain_name
+from chainrule_app.readers.record_keys import Keys, found_keys, keys_of, located_records, pairs_in, sentences_in
+from chainrule_app.readers.records import holds_records
 from chainrule_app.readers.text import STDIN
 from chainrule_app.tasks.run_directory import FRAME
 
@@ -53,24 +57,27 @@ class Inputs:
         task: str = "",
         *,
         rate: int | None = None,
-        text_column: str | None = None,
+        keys: Keys | None = None,  # of records
         keep_paths: bool = False,
         answers: bool = True,  # whether texts to classify come with their labels
     ):
-        self.task, self._rate, self._text_column, self._keep_paths = task, rate, text_column or "", keep_paths
+        self.task, self._rate, self._keys, self._keep_paths = task, rate, keys or Keys(), keep_paths
         self._answers = answers
         self.description: dict[str, Any] | None = None
         self.options: dict[str, Any] = {}
         self.items: int | None = None  # rows or strings in memory; each has one row in a result
         self._folders = ExitStack()  # of gathered files, which exist until the end
         self.names: dict[str, str] = {}  # of sources, by the path of the file that they were gathered in
-        self._records: set[str] = set()  # the files of these that hold records
+        self._found, self.tells = "", False  # the keys that records told, and whether to say so at the end
+        self._records: set[str] = set()  # the files of these with a line for each record
 
     def __enter__(self) -> "Inputs":
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         with self._folders:
+            if error is None and self._found and self.tells:
+                print(printable(self._found), file=sys.stderr)
             message = str(error)
             named = [name for name in self.names if name in message] if isinstance(error, ValueError) else []
             if named:
@@ -136,15 +143,27 @@ class Inputs:
         if not must_gather(source, kind, streams=streams):
             return paths_of(source)[0]
         folder = Path(self._folders.enter_context(TemporaryDirectory(prefix="chainrule-")))
-        made = str(gather(source, folder, kind, self._text_column))
-        if plain_name(paths_of(source)[0]).endswith(RECORDS):
-            if self.task in ("table", "forecast"):
-                self.options["header"] = "yes"  # keys are names, also where these are numbers
-            if kind != "text":  # texts have lines of their own
-                self._records.add(made)
+        first = paths_of(source)[0]
+        holds = first != STDIN and kind != "files" and holds_records(first)
+        alone = name.endswith("target")  # of two files, which may have other keys
+        if holds and not alone:
+            self._find_keys(next(located_records([first]), (first, {})), kind)
+        made = str(gather(source, folder, kind, Keys() if alone else self._keys))
+        if kind == "rows" and (holds or is_array(first)):
+            self.options["header"] = "yes"  # keys are names, also where these are numbers
+        if holds and kind != "text":  # texts have lines of their own
+            self._records.add(made)
         named = shared_folder(source) if kind == "files" else source
         self.names[made] = "standard input" if source == STDIN else str(named)
         return made
+
+    def _find_keys(self, located: tuple[str, Mapping[str, Any]], kind: str) -> None:
+        """Find the keys of pairs and tags in a first record; a run keeps them as options."""
+        where, record = located
+        keys, self._keys = self._keys, found_keys(record, kind, self._keys, where)
+        self.options |= self._keys.options(kind)
+        if self._keys != keys:
+            self._found = f"{where.removesuffix(': record 1').removesuffix(' index 0')}: {self._keys}"
 
     def text(self, text: str) -> "InMemory":
         """Return a text in memory as a source."""
@@ -177,6 +196,8 @@ class Inputs:
     def _frame(self, native: Any, origin: Origin, *, is_series: bool) -> InMemory:
         from chainrule_app.typed_columns import frame_table
 
+        if self.task in ("translate", "tag") and (records := frames.records_of(native)) and len(records[0]) > 1:
+            return self._keyed(records, origin)
         table = frame_table(native, origin, self.description)
         texts = [name for name in table.names if name in table.texts]
         of_texts = self.task in _OF_TEXTS or (is_series and self.task in ("", "classify"))
@@ -184,10 +205,6 @@ class Inputs:
             cells = table.columns[-1].cells(slice(None), str(origin)).texts()
             rows = [cell or "" for cell in cells if cell is not None or self.task not in ("", "text")]
             return self._strings(iter(rows), origin)
-        if self.task == "translate" and len(texts) == len(table.names) == 2:
-            return self._rows(
-                ("", ""), (tuple(cell or "" for cell in cells) for _, cells in table.rows()), origin, None
-            )
         if self.task in (*_OF_TEXTS, *_OF_FILES):
             raise ValueError(
                 f"{origin}: a frame holds no data of the task {self.task}: pass a list of one of its columns"
@@ -195,7 +212,7 @@ class Inputs:
         self.task = self.task or ("forecast" if is_series else "table")
         self.items = len(table)
         if self.task == "classify":
-            self.options |= labelled_columns(table, texts, self._text_column)
+            self.options |= labelled_columns(table, texts, self._keys.text or "")
             self._describe_labels(table)
         elif self.description is None:
             self.description = frames.describe(native, table)
@@ -260,12 +277,8 @@ class Inputs:
         pairs = list(rows)
         if self.task == "classify" and self.description is None:
             self.description = frames.describe_labels([pair[-1] for pair in pairs])
-        in_lines = self.task == "translate"
-        return self._held([pair_of(origin, index, pair, in_lines=in_lines) for index, pair in enumerate(pairs)], origin)
-
-    def _held(self, rows: list[Any], origin: Origin) -> InMemory:
-        self.items = len(rows)
-        return HeldRows(origin, rows)
+        self.items, in_lines = len(pairs), self.task == "translate"
+        return HeldRows(origin, [pair_of(origin, index, pair, in_lines=in_lines) for index, pair in enumerate(pairs)])
 
     def _strings(self, rows: Iterator[str], origin: Origin) -> InMemory:
         self.task = self.task or "text"
@@ -281,7 +294,8 @@ class Inputs:
         texts = [(row,) for row in rows]
         if self.task != "classify" and any("\n" in text for (text,) in texts):
             raise ValueError(f"{origin}: a row of the task {self.task} is one line, but a string has a line break")
-        return self._held(texts, origin)
+        self.items = len(texts)
+        return HeldRows(origin, texts)
 
     def _texts(self, rows: Iterator[str], origin: Origin) -> InMemory:
         self.items, broken = 0, False
@@ -306,22 +320,27 @@ class Inputs:
 
     def _mappings(self, first: Mapping[str, Any], records: list[Any], origin: Origin) -> InMemory:
         self.task = self.task or "table"
-        if self.task in (*_OF_FILES, "tag"):
-            remedy = "of sentences, each of pairs of a word and a tag"
-            remedy = remedy if self.task == "tag" else f"as [row[{next(iter(first), 'image')!r}] for row in data]"
+        if self.task in _OF_FILES:
+            remedy = f"as [row[{next(iter(first), 'image')!r}] for row in data]"
             raise ValueError(f"{origin}: dictionaries hold no data of the task {self.task}: pass a list {remedy}")
+        if self.task in ("translate", "tag"):
+            return self._keyed(records, origin)
         from chainrule_app.typed_columns import records_table
 
         self.items = len(records)
         table = records_table(records, origin, self.description)
         if self.task == "classify":
-            self.options |= labelled_columns(table, sorted(table.texts), self._text_column)
+            self.options |= labelled_columns(table, sorted(table.texts), self._keys.text or "")
             self._describe_labels(table)
-        if self.task == "translate":
-            return self._rows(
-                ("", ""), (tuple(cell or "" for cell in cells) for _, cells in table.rows()), origin, None
-            )
         return table
+
+    def _keyed(self, records: list[Any], origin: Origin) -> InMemory:
+        """Return the pairs or the tagged sentences of dictionaries, by the names of their keys."""
+        self._find_keys((origin.at(0), records[0]), KINDS[self.task])
+        if self.task == "translate":
+            self.items = len(records)
+            return HeldRows(origin, list(pairs_in(records, self._keys, origin)))
+        return self._sentences(sentences_in(records, self._keys, origin), origin)
 
     def _arrays(self, first: Any, rows: Iterator[Any], origin: Origin, labels: Any) -> InMemory:
         if first.ndim == 1 and self.task in ("", "sound"):
@@ -351,7 +370,7 @@ class Inputs:
         return HeldImages(origin, images, labels)
 
     def _rolls(self, rolls: Iterable[Any], origin: Origin) -> InMemory:
-        from chainrule_app.readers.music import HeldRolls
+        from chainrule_app.readers.piano_rolls import HeldRolls
 
         held = HeldRolls(origin, rolls)
         self.items = len(held.files)
@@ -371,9 +390,10 @@ class Inputs:
 
 def inputs_of(run: "Task[Any]", *, answers: bool = True) -> Inputs:
     """Return the `Inputs` for the verbs and methods of a run."""
-    column = getattr(run.data, "text_column", None)
-    inputs = Inputs(run.name, rate=getattr(run, "rate", None), text_column=column, answers=answers)
+    keys = replace(keys_of(run.data), answers=answers)
+    inputs = Inputs(run.name, rate=getattr(run, "rate", None), keys=keys, answers=answers)
     if (run.path / FRAME).is_file():
         inputs.description = frames.load_description(run.path / FRAME)
     run.source_names = inputs.names
+    inputs.tells = True  # a training tells in its own lines
     return inputs

@@ -60,8 +60,8 @@ def chosen_options(kind: type, options: Mapping[str, Any], inputs: "Inputs") -> 
     given = {name: options[name] for name in paths & options.keys() if options[name] is not None}
     if isinstance(where := options.get("where"), Mapping):
         options = {**options, "where": frames.cells_of(where, inputs.description)}
-    sources = {name: inputs.item(data, name) for name, data in given.items()}
-    sources = {name: source if isinstance(source, InMemory) else Path(source) for name, source in sources.items()}
+    read = {name: inputs.item(data, name) for name, data in given.items()}
+    sources = {name: source if isinstance(source, InMemory) else Path(source) for name, source in read.items()}
     chosen = kind(**{**in_flags(options), **sources})
     check_options(chosen)
     return chosen

@@ -23,6 +23,7 @@ from chainrule_app.keywords import (
     whole_number,
 )
 from chainrule_app.listing import history_of
+from chainrule_app.restored_frames import restore
 from chainrule_app.results import Report, Result
 from chainrule_app.tasks import open_run
 from chainrule_app.tasks.capabilities import METHODS, OPTIONS, PREDICTIONS
@@ -370,7 +371,7 @@ class Run:
         with keyword_errors(), inputs_of(self._task, answers=name == "evaluate") as inputs:
             options = dict(options)
             labels = {"labels": options.pop("labels", None)} if self.task in ("image", "classify-images") else {}
-            path: str | list[str] | None = None
+            path: Any = None
             if texts and self.task == "text" and not isinstance(data, str | PathLike):
                 path = texts_of(data)
             elif data is not None or not optional:
@@ -396,4 +397,4 @@ class Run:
             return result.values
         description = frames.load_description(self.path / FRAME)
         len(result)  # a temporary run may be gone later
-        return frames.restore(description, result.cells()) if description else frames.like(completed, result)
+        return restore(description, result.cells()) if description else frames.like(completed, result)

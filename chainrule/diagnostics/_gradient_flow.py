@@ -4,24 +4,36 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from chainrule._modes import wide
 from chainrule.diagnostics._backpropagation import (
     THRESHOLD,
+    by_distance,
+    gradient_norms,
     jacobian_norms,
     products_of_bounds,
     run_back,
     running_products,
     steps_above,
 )
+from chainrule.diagnostics._backpropagation import reach as reach_of
 from chainrule.diagnostics._derivatives import Passage
-from chainrule.diagnostics._panels import flow_figures
+from chainrule.diagnostics._panels import (
+    Array,
+    draw_every,
+    draw_influence,
+    draw_jacobians,
+    draw_last,
+    stacked,
+)
 from chainrule.diagnostics._subject import Loss, Subject, replay, subject_of
 from chainrule.layers._cells import project
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
@@ -77,6 +89,42 @@ class GradientFlow:
     def plot(self) -> "list[Figure]":
         """Plot gradients by the distance to the loss, Jacobians, and the influence of inputs, with matplotlib."""
         return flow_figures(self)
+
+
+def flow_figures(flow: GradientFlow) -> "list[Figure]":
+    """Draw three figures, with a panel per layer: gradients, Jacobians and their products, influence of inputs."""
+
+    def profile(values: Tensor) -> Array:
+        return np.asarray(by_distance(values, flow.lengths))
+
+    finite = [row for row in range(len(flow.lengths)) if row not in dict(flow.nonfinite)]
+
+    def norms(gradient: Tensor) -> Array:
+        return np.asarray(by_distance(gradient_norms(gradient[finite]), flow.lengths[finite]))
+
+    def gradients(axes: "Axes", layer: int) -> None:
+        delta, local = norms(flow.delta[layer]), norms(flow.local[layer])
+        if flow.loss == "last":
+            cell = norms(flow.delta_cell[layer]) if flow.delta_cell else None
+            furthest = max(reach_of(torch.from_numpy(each)) for each in (delta, cell) if each is not None)
+            draw_last(axes, delta, local, furthest, cell)
+        else:
+            draw_every(axes, delta, local)
+
+    def jacobians(axes: "Axes", layer: int) -> None:
+        norm, product, bound = flow.jacobian_norms[layer], flow.product_norms[layer], flow.bound[layer]
+        draw_jacobians(axes, profile(norm), profile(product), profile(bound))
+
+    def influence(axes: "Axes", layer: int) -> None:
+        derivative, perturbed = np.asarray(flow.influence[layer]), np.asarray(flow.influence_perturbed[layer])
+        draw_influence(axes, derivative, perturbed, (flow.memory_length[layer], flow.memory_length_perturbed[layer]))
+
+    count = len(flow.delta)
+    return [
+        stacked(count, gradients, f"gradients, loss: {flow.loss}"),
+        stacked(count, jacobians, "Jacobians"),
+        stacked(count, influence, "influence of inputs"),
+    ]
 
 
 def gradient_flow(

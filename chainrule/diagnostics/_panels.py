@@ -7,16 +7,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
 
-from chainrule.diagnostics._backpropagation import THRESHOLD, by_distance, gradient_norms
+from chainrule.diagnostics._backpropagation import THRESHOLD
 from chainrule.diagnostics._backpropagation import reach as reach_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-    from chainrule.diagnostics._gradient_flow import GradientFlow
 
 INK, MUTED, GRID = "#1b1d21", "#6b7078", "#d8dade"
 BLUE, ORANGE, GREEN = "#0072b2", "#d55e00", "#009e73"  # distinct for colour-blind readers (Okabe and Ito 2008)
@@ -109,43 +106,7 @@ def draw_influence(axes: "Axes", derivative: Array, perturbed: Array, lengths: t
             axes.plot([length], [THRESHOLD], "o", color=colour, markersize=4.5, zorder=4)
 
 
-def flow_figures(flow: "GradientFlow") -> "list[Figure]":
-    """Draw three figures, with a panel per layer: gradients, Jacobians and their products, influence of inputs."""
-
-    def profile(values: Tensor) -> Array:
-        return np.asarray(by_distance(values, flow.lengths))
-
-    finite = [row for row in range(len(flow.lengths)) if row not in dict(flow.nonfinite)]
-
-    def norms(gradient: Tensor) -> Array:
-        return np.asarray(by_distance(gradient_norms(gradient[finite]), flow.lengths[finite]))
-
-    def gradients(axes: "Axes", layer: int) -> None:
-        delta, local = norms(flow.delta[layer]), norms(flow.local[layer])
-        if flow.loss == "last":
-            cell = norms(flow.delta_cell[layer]) if flow.delta_cell else None
-            furthest = max(reach_of(torch.from_numpy(each)) for each in (delta, cell) if each is not None)
-            draw_last(axes, delta, local, furthest, cell)
-        else:
-            draw_every(axes, delta, local)
-
-    def jacobians(axes: "Axes", layer: int) -> None:
-        norm, product, bound = flow.jacobian_norms[layer], flow.product_norms[layer], flow.bound[layer]
-        draw_jacobians(axes, profile(norm), profile(product), profile(bound))
-
-    def influence(axes: "Axes", layer: int) -> None:
-        derivative, perturbed = np.asarray(flow.influence[layer]), np.asarray(flow.influence_perturbed[layer])
-        draw_influence(axes, derivative, perturbed, (flow.memory_length[layer], flow.memory_length_perturbed[layer]))
-
-    count = len(flow.delta)
-    return [
-        _stacked(count, gradients, f"gradients, loss: {flow.loss}"),
-        _stacked(count, jacobians, "Jacobians"),
-        _stacked(count, influence, "influence of inputs"),
-    ]
-
-
-def _stacked(count: int, draw: "Callable[[Axes, int], None]", title: str) -> "Figure":
+def stacked(count: int, draw: "Callable[[Axes, int], None]", title: str) -> "Figure":
     figure = new_figure(5.6, 0.3 + 3.0 * count)
     figure.set_facecolor("white")
     for layer, axes in enumerate(figure.subplots(count, 1, squeeze=False)[:, 0]):

@@ -3,7 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 import torch
@@ -11,9 +11,6 @@ from torch import Tensor
 from torch.distributions import Distribution, constraints
 
 from chainrule.kernels._transforms import needs_plain_form
-
-if TYPE_CHECKING:
-    from chainrule.heads._categorical import Categorical
 
 Choose: TypeAlias = Callable[[Tensor, Tensor | None], Tensor]
 """Function that codes one symbol in each of B rows, given probabilities (B, V), and returns the symbols (B,). An
@@ -45,8 +42,8 @@ class Head(Distribution, ABC):
             ValueError: a parameter is NaN, or no value has positive probability.
         """
 
-    def categorical(self) -> "Categorical | None":
-        """Return the same distribution as a table over V symbols 0, …, V−1, or `None` if it is not over symbols."""
+    def categorical(self) -> Any:
+        """Return the same distribution as a `Categorical` over 0, …, V−1, or `None` if it is not over symbols."""
         return None
 
     def code(self, choose: Choose, value: Tensor | None = None) -> Tensor:

@@ -8,7 +8,7 @@ buffer first. So every state keeps its value, though almost none is copied.
 """
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import torch
@@ -17,9 +17,10 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from chainrule.state import State
 
-if TYPE_CHECKING:
-    from chainrule.layers._causal_attention import CausalAttention
-    from chainrule.layers._dilated_stack import DilatedStack
+# Layers hand themselves over: a kernel imports none of them.
+CausalAttention: TypeAlias = Any
+DilatedStack: TypeAlias = Any
+
 
 ROOM = 128  # elements, for attention at least, until a cache moves to a new buffer
 
@@ -38,7 +39,7 @@ class CausalAttentionSteps:
     holds, so that an element is copied once or twice in its life.
     """
 
-    def __init__(self, layer: "CausalAttention", rotary: Rotary | None):
+    def __init__(self, layer: CausalAttention, rotary: Rotary | None):
         self.heads, self.groups, self.window, self.rotary = layer.num_heads, layer.num_kv_heads, layer.window, rotary
         self.head_size, slopes = layer.head_size, layer.slopes()
         self.like, bias = layer.out_proj.weight.detach(), layer.out_proj.bias
@@ -173,7 +174,7 @@ class PreparedDilatedStack:
     @torch.no_grad()
     def __init__(
         self,
-        stack: "DilatedStack",
+        stack: DilatedStack,
         features: Tensor | None = None,
         linears: Sequence[nn.Linear] = (),
         *,

@@ -1,7 +1,7 @@
 """The streams of a PixelCNN++ pixel by pixel, and the whole model for compiled loops."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -9,9 +9,10 @@ from torch import Tensor, nn
 from chainrule.kernels._raster_program import CONCATENATED_ELU, GLU, IDENTITY, Features, Program, constant, labelled
 from chainrule.state import State
 
-if TYPE_CHECKING:
-    from chainrule.layers._gated_pyramid import GatedPyramid, GatedResidualBlock, ShiftedConv2d
-    from chainrule.models._pixel_cnn_pp import PixelCNNPP
+# Layers hand themselves over: a kernel imports none of them.
+GatedPyramid: TypeAlias = Any
+GatedResidualBlock: TypeAlias = Any
+ShiftedConv2d: TypeAlias = Any
 
 
 class PyramidScan:
@@ -25,7 +26,7 @@ class PyramidScan:
     the concatenated ELU.
     """
 
-    def __init__(self, pyramid: "GatedPyramid", activate: Callable[..., Tensor]):
+    def __init__(self, pyramid: GatedPyramid, activate: Callable[..., Tensor]):
         self._activate = activate
         self.depth = len(pyramid.down_blocks)
         blocks = [*pyramid.down_blocks, *pyramid.up_blocks]
@@ -126,7 +127,7 @@ class PyramidScan:
 class _ShiftedConvolutions:
     """n shifted convolutions of one shape, divided into what they read above, to the left, and at the pixel itself."""
 
-    def __init__(self, layers: "Sequence[ShiftedConv2d]"):
+    def __init__(self, layers: Sequence[ShiftedConv2d]):
         weight = torch.stack([layer.weight for layer in layers])  # (n, out, in, 2, 2)
         self._layers = len(layers)
         self._above = weight[:, :, :, :1].flatten(0, 1)  # (n·out, in, 1, 2)
@@ -182,7 +183,7 @@ class Pyramid:
         return out
 
     def convolved(
-        self, layer: "ShiftedConv2d", source: Features, out: Features, kind: int, level: int, *,
+        self, layer: ShiftedConv2d, source: Features, out: Features, kind: int, level: int, *,
         before: tuple[Tensor, Features] | None = None, near: tuple[Tensor, Features] | None = None,
         label: nn.Module | None = None, plus: Features | None = None,
     ) -> None:  # fmt: skip
@@ -210,7 +211,7 @@ class Pyramid:
         )  # fmt: skip
 
     def block(
-        self, block: "GatedResidualBlock", x: Features, read: Features, near: Features | None,
+        self, block: GatedResidualBlock, x: Features, read: Features, near: Features | None,
         shortcut: Features | None, out: Features, level: int,
     ) -> None:  # fmt: skip
         """Append a residual block that reads x, and its concatenated ELU."""
@@ -223,7 +224,7 @@ class Pyramid:
         self.convolved(block.second, again, out, GLU, level, label=block.label_bias, plus=x)
 
     def append(
-        self, pyramid: "GatedPyramid", x: Features, near: list[Features], level: int = 0
+        self, pyramid: GatedPyramid, x: Features, near: list[Features], level: int = 0
     ) -> tuple[Features, list[Features]]:
         """Append a pyramid; return its result, and the result of each block for the other stream."""
         program, shortcuts = self.program, []
@@ -260,25 +261,3 @@ class Pyramid:
                 part = weight[:, :, row : row + 1, taps].transpose(0, 1)
                 program.add(self.operations, base, to, self.channels, weight=part, source=coarse, level=level + 1)
         return Features(both.start, both.step)
-
-
-def pixel_cnn_pp(model: "PixelCNNPP", most: float) -> Program:
-    """Return the operations of a PixelCNN++, whose log-scales are clamped to `most`."""
-    streams, output = model.streams, model.output
-    above, channels = streams.above, len(streams.above.weight)
-    program = Program(model.image_shape, model.levels, above.weight, output.components, most)
-    image = program.pixels = program.features(model.image_shape[0] + 1, 3, 1)
-    vertical, horizontal = (Pyramid(program, channels, horizontal=stream) for stream in (False, True))
-    v, h = vertical.place(0), horizontal.place(0)
-    base = program.bias(channels, constant(above.bias))
-    program.add(program.row_operations, base, v, channels, weight=above.weight, source=image, left=1)
-    _, found = vertical.append(streams.vertical, v, [])
-    program.masked(streams.first, image, program.above(streams.first, image), h)
-    h, _ = horizontal.append(streams.horizontal, h, found)
-    outs = len(output.weight)
-    base, program.scores = program.bias(outs, constant(output.bias)), Features(program.reserve(outs), 0)
-    program.add(
-        program.operations[0], base, program.scores, outs,
-        weight=output.weight, source=horizontal.elu(h, 0), top=1, reads=channels,
-    )  # fmt: skip
-    return program

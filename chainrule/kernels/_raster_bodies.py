@@ -1,7 +1,7 @@
 """The layers of the PixelCNN family and of the PixelRNN, prepared for single elements."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -10,15 +10,18 @@ from chainrule.kernels._lattice_lstm import lattice_cell
 from chainrule.kernels._raster_convolutions import PIXELS, RasterBody, RasterConvolutions, RasterMemory
 from chainrule.state import State
 
-if TYPE_CHECKING:
-    from chainrule.layers._lattice_lstm import DiagonalLSTM, RowLSTM
-    from chainrule.layers._masked_conv2d import GatedStacks, MaskedResidualBlock, PixelLogits
+# Layers hand themselves over: a kernel imports none of them.
+DiagonalLSTM: TypeAlias = Any
+RowLSTM: TypeAlias = Any
+GatedStacks: TypeAlias = Any
+MaskedResidualBlock: TypeAlias = Any
+PixelLogits: TypeAlias = Any
 
 
 class RasterLogits:
     """`PixelLogits` prepared for single elements."""
 
-    def __init__(self, layer: "PixelLogits"):
+    def __init__(self, layer: PixelLogits):
         self._hidden = RasterConvolutions([layer.hidden])
         self._scores = RasterConvolutions([layer.output])
         self.convolutions = {"hidden": self._hidden, "scores": self._scores}
@@ -40,7 +43,7 @@ class RasterResidualBlocks(RasterBody):
 
     whole_rows = frozenset({"middle"})
 
-    def __init__(self, blocks: "Sequence[MaskedResidualBlock]"):
+    def __init__(self, blocks: Sequence[MaskedResidualBlock]):
         self.narrowing = RasterConvolutions([block.narrowing for block in blocks])
         self.middle = RasterConvolutions([block.middle for block in blocks])
         self.widening = RasterConvolutions([block.widening for block in blocks])
@@ -88,7 +91,7 @@ class RasterGatedStacks(RasterBody):
     The code computes -tanh(a_1) ⊙ σ(a_2) = σ(a_2) - 2σ(2a_1) ⊙ σ(a_2); the residual product turns the sign again.
     """
 
-    def __init__(self, stacks: "Sequence[GatedStacks]"):
+    def __init__(self, stacks: Sequence[GatedStacks]):
         self.stacks = stacks
         ones = stacks[0].residual.weight.new_ones(stacks[0].residual.weight.shape[0])
         self.scale = torch.cat([2 * ones, ones])
@@ -141,7 +144,7 @@ class RasterRowLSTM(RasterBody):
 
     whole_rows = frozenset({"output", "cells"})
 
-    def __init__(self, layers: "Sequence[RowLSTM]"):
+    def __init__(self, layers: Sequence[RowLSTM]):
         self.input = RasterConvolutions([layer.input for layer in layers])
         self.output = RasterConvolutions([layer.output for layer in layers])
         order = self.input.order
@@ -199,7 +202,7 @@ class RasterDiagonalLSTM(RasterBody):
 
     whole_rows = frozenset({"input", "left"})
 
-    def __init__(self, layers: "Sequence[DiagonalLSTM]", lattice_lstm: Callable[..., tuple[Tensor, Tensor]]):
+    def __init__(self, layers: Sequence[DiagonalLSTM], lattice_lstm: Callable[..., tuple[Tensor, Tensor]]):
         self._lattice_lstm = lattice_lstm
         self.input = RasterConvolutions([layer.input_left for layer in layers])
         self.output = RasterConvolutions([layer.output for layer in layers])

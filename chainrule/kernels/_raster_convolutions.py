@@ -2,15 +2,15 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
 from chainrule.state import State
 
-if TYPE_CHECKING:
-    from chainrule.layers._masked_conv2d import MaskedConv2d
+# Layers hand themselves over: a kernel imports none of them.
+MaskedConv2d: TypeAlias = Any
 
 
 class RasterMemory:
@@ -93,7 +93,7 @@ class RasterConvolutions(RasterMemory):
             group of gates lie side by side.
     """
 
-    def __init__(self, layers: "Sequence[MaskedConv2d]", scale: Tensor | None = None):
+    def __init__(self, layers: Sequence[MaskedConv2d], scale: Tensor | None = None):
         first = layers[0]
         weight = torch.stack([layer.masked_weight() for layer in layers])  # (L, out, in, rows + 1, width)
         count, _, _, height, width = weight.shape
@@ -150,5 +150,5 @@ class RasterConvolutions(RasterMemory):
         return torch.baddbmm(base, window.transpose(0, 1), self._known[group]).unbind(0)
 
 
-def _bias(layer: "MaskedConv2d") -> Tensor:
+def _bias(layer: MaskedConv2d) -> Tensor:
     return layer.weight.new_zeros(len(layer.weight)) if layer.bias is None else layer.bias

@@ -3,15 +3,16 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-if TYPE_CHECKING:
-    from chainrule.layers._masked_conv2d import MaskedConv2d, PixelLogits
-    from chainrule.models._pixel_cnn import GatedPixelCNN, PixelCNN
+# Layers hand themselves over: a kernel imports none of them.
+MaskedConv2d: TypeAlias = Any
+PixelLogits: TypeAlias = Any
+
 
 IDENTITY, RELU, GATE, CONCATENATED_ELU, GLU = range(5)  # what is done with a sum
 Bias: TypeAlias = Callable[[Tensor | None], Tensor]
@@ -136,7 +137,7 @@ class Program:
         operations.append((level, *product, *places))
 
     def masked(
-        self, layer: "MaskedConv2d", source: Features, base: Features, out: Features, kind: int = IDENTITY
+        self, layer: MaskedConv2d, source: Features, base: Features, out: Features, kind: int = IDENTITY
     ) -> None:
         """Append what a masked convolution reads in the present row; the base has its channels sorted by group."""
         weight, (out_groups, in_groups) = layer.masked_weight(), layer.groups_of_channels()
@@ -153,7 +154,7 @@ class Program:
             )  # fmt: skip
             begin += len(units)
 
-    def above(self, layer: "MaskedConv2d", source: Features, label: nn.Module | None = None) -> Features:
+    def above(self, layer: MaskedConv2d, source: Features, label: nn.Module | None = None) -> Features:
         """Append what a masked convolution reads of the rows above, with its bias; channels sorted by group."""
         order = order_of(layer)
         out = self.features(len(order))
@@ -165,13 +166,13 @@ class Program:
         )  # fmt: skip
         return out
 
-    def bias_of(self, layer: "MaskedConv2d", label_bias: nn.Module | None = None) -> Features:
+    def bias_of(self, layer: MaskedConv2d, label_bias: nn.Module | None = None) -> Features:
         """Reserve the bias of a masked convolution, sorted by group."""
         order, zeros = order_of(layer), self.like.new_zeros(layer.mask.shape[0])
         bias = zeros if layer.bias is None else layer.bias
         return self.bias(len(order), labelled(bias[order], label_bias, order))
 
-    def rectified(self, layer: "MaskedConv2d", source: Features) -> Features:
+    def rectified(self, layer: MaskedConv2d, source: Features) -> Features:
         """Append the rectifier before a masked convolution."""
         _, groups = layer.groups_of_channels()
         out, begin = self.features(len(groups)), 0
@@ -180,7 +181,7 @@ class Program:
             begin += size
         return out
 
-    def logits(self, head: "PixelLogits", h: Features) -> None:
+    def logits(self, head: PixelLogits, h: Features) -> None:
         """Append the layers after the features."""
         r = self.rectified(head.hidden, h)
         hidden = self.features(head.hidden.mask.shape[0])
@@ -235,7 +236,7 @@ class Program:
         return draw
 
 
-def order_of(layer: "MaskedConv2d") -> Tensor:
+def order_of(layer: MaskedConv2d) -> Tensor:
     """Return the channels of a masked convolution sorted by group."""
     return layer.groups_of_channels()[0].argsort(stable=True)
 
@@ -249,56 +250,3 @@ def constant(bias: Tensor | None) -> Bias:
     """Return a bias without labels."""
     assert bias is not None
     return lambda label: bias
-
-
-def gated_pixel_cnn(model: "GatedPixelCNN") -> Program:
-    """Return the operations of a gated PixelCNN."""
-    stacks, channels = model.stacks, model.first.residual.mask.shape[0]
-    program = Program(model.image_shape, model.levels, model.first.residual.weight)
-    side = max(layer.vertical.kernel_size[1] // 2 for layer in stacks)
-    image = program.pixels = program.features(model.image_shape[0], model.first.rows_above + 2, side)
-    v = h = image
-    zero = program.reserve(2 * channels)
-    for layer in stacks:
-        label, bias = layer.label_bias, layer.vertical.bias
-        order = order_of(layer.horizontal)
-        assert bias is not None
-        vertical = program.bias(2 * channels, labelled(bias, label, slice(2 * channels)))
-        a, over = program.features(2 * channels), program.features(2 * channels)
-        operations = program.row_operations
-        program.add(
-            operations, vertical, a, 2 * channels, weight=layer.vertical.weight, source=v,
-            left=layer.vertical.kernel_size[1] // 2,
-        )  # fmt: skip
-        v = program.features(channels, stacks[-1].rows_above + 1, side)
-        program.add(operations, a, v, 2 * channels, GATE)
-        down = layer.vertical_to_horizontal
-        assert down.bias is not None
-        base = program.bias(2 * channels, labelled(down.bias[order], label, 2 * channels + order))
-        program.add(operations, base, over, 2 * channels, weight=down.weight[order], source=a)
-        gated, before = Features(program.reserve(channels), 0), h
-        h = program.features(channels, side=side)
-        program.masked(layer.horizontal, before, over, gated, GATE)
-        program.masked(layer.residual, gated, Features(zero, 0) if layer is stacks[0] else before, h)
-    program.logits(model.head, h)
-    return program
-
-
-def pixel_cnn(model: "PixelCNN") -> Program:
-    """Return the operations of a PixelCNN."""
-    program = Program(model.image_shape, model.levels, model.first.weight)
-    side = max(layer.mask.shape[3] // 2 for layer in (model.first, *(block.middle for block in model.blocks)))
-    image = program.pixels = program.features(model.image_shape[0], model.first.rows_above + 1, side)
-    channels = len(model.first.weight)
-    h = Features(program.reserve(channels), 0)
-    program.masked(model.first, image, program.above(model.first, image), h)
-    for block in model.blocks:
-        read, half, before = program.rectified(block.narrowing, h), channels // 2, h
-        inner = program.features(half, block.middle.rows_above + 1, side)
-        program.masked(block.narrowing, read, program.bias_of(block.narrowing), inner, RELU)
-        gathered, h = Features(program.reserve(half), 0), Features(program.reserve(channels), 0)
-        over = program.above(block.middle, inner, block.label_bias)
-        program.masked(block.middle, inner, over, gathered, RELU)
-        program.masked(block.widening, gathered, before, h)
-    program.logits(model.head, h)
-    return program

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING
+from typing import Any, TypeAlias
 from warnings import catch_warnings, simplefilter
 
 import torch
@@ -10,9 +10,10 @@ from torch import Tensor, nn
 
 from chainrule.kernels._products import onednn_where_it_runs
 
-if TYPE_CHECKING:
-    from chainrule.layers._packing import Packing
-    from chainrule.layers._recurrent import Recurrent
+# Layers hand themselves over: a kernel imports none of them.
+Packing: TypeAlias = Any
+Recurrent: TypeAlias = Any
+
 
 KERNELS: dict[str, Callable[..., tuple[Tensor, ...]]] = {
     "LSTM": torch.lstm,
@@ -24,7 +25,7 @@ ONE_HOT_LIMIT = 2**24  # elements of one-hot vectors made for the vendor's kerne
 
 
 @contextmanager
-def _cudnn_in_own_type(layer: "Recurrent", weights: list[Tensor], *, apart: bool) -> Iterator[None]:
+def _cudnn_in_own_type(layer: Recurrent, weights: list[Tensor], *, apart: bool) -> Iterator[None]:
     """Without autocast, which sends cuDNN float16 whatever type it is set to; with the weights in one piece.
 
     Copies of a layer, and weights that `torch.func.functional_call` puts in its place, lie scattered. The layer's own
@@ -41,9 +42,7 @@ def _cudnn_in_own_type(layer: "Recurrent", weights: list[Tensor], *, apart: bool
         yield
 
 
-def vendor_output(
-    layer: "Recurrent", x: Tensor, parts: list[Tensor], packing: "Packing"
-) -> tuple[Tensor, list[Tensor]]:
+def vendor_output(layer: Recurrent, x: Tensor, parts: list[Tensor], packing: Packing) -> tuple[Tensor, list[Tensor]]:
     """Run all layers and directions by the fused kernel (cuDNN, oneDNN), over full rows or packed ones."""
     kernel, on_gpu = KERNELS[layer.mode], x.device.type == "cuda"
     groups = layer.all_weights

@@ -1,7 +1,7 @@
 """The recurrent cells, one step of a stack of them, and the projection of its input for all elements at once."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -12,8 +12,8 @@ from chainrule.kernels._transforms import values_are_known
 from chainrule.layers._pointwise import linear
 from chainrule.state import State
 
-if TYPE_CHECKING:
-    from chainrule.layers._recurrent import Recurrent
+Recurrent: TypeAlias = Any  # its module imports this one
+
 
 Known = Sequence[Tensor] | None  # activations that a first pass kept, for all steps
 FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -108,7 +108,7 @@ class StackedCells:
     Under autocast, weights are converted here and not at every step.
     """
 
-    def __init__(self, recurrent: "Recurrent", *, training: bool | None = None):
+    def __init__(self, recurrent: Recurrent, *, training: bool | None = None):
         self._cell, self._has_cell = recurrent.cell, recurrent.has_cell
         self._dropout = recurrent.dropout if (recurrent.training if training is None else training) else 0.0
         self._layers = []

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import torch
 from torch import Tensor, nn
@@ -24,20 +24,22 @@ from chainrule.state import State, count_rows
 if TYPE_CHECKING:
     from chainrule.kernels._compiled_loops import Recurrence, Rows
     from chainrule.kernels._compiled_transformer import Blocks
-    from chainrule.models._model_mean import ModelMean
-    from chainrule.models._ngram_lm import NgramLM
-    from chainrule.models._recurrent_lm import RecurrentLM
-    from chainrule.models._symbol_model import SymbolModel
-    from chainrule.models._transformer_lm import TransformerLM
-    from chainrule.models._wavenet import WaveNet
+
+# Models make their executors: these import none of them.
+ModelMean: TypeAlias = Any
+NgramLM: TypeAlias = Any
+RecurrentLM: TypeAlias = Any
+SymbolModel: TypeAlias = Any
+TransformerLM: TypeAlias = Any
+WaveNet: TypeAlias = Any
 
 
 class SymbolExecutor(Executor):
     """A model of symbols whose layer and head are prepared, and whose input vectors are looked up if they are few."""
 
-    model: "SymbolModel"
+    model: SymbolModel
 
-    def __init__(self, model: "SymbolModel"):
+    def __init__(self, model: SymbolModel):
         super().__init__(model)
         self.may_replace = not model.training and may_prepare(model)
         if not self.may_replace:
@@ -83,7 +85,7 @@ def saved_by(model: nn.Module, layer: nn.Module) -> float:
 class RecurrentExecutor(SymbolExecutor):
     """A recurrent language model, whose long sequences compiled loops draw."""
 
-    model: "RecurrentLM"
+    model: RecurrentLM
 
     def fixed(self, state: State) -> tuple[Step, State] | None:
         return (self.step, state) if self.may_replace else None
@@ -122,7 +124,7 @@ def _compiled_cells(loops: ModuleType, layer: Recurrent) -> "tuple[Recurrence, T
 class WaveNetExecutor(SymbolExecutor):
     """A WaveNet, whose long sequences compiled loops draw."""
 
-    model: "WaveNet"
+    model: WaveNet
 
     @property
     def saved(self) -> float:
@@ -151,7 +153,7 @@ class WaveNetExecutor(SymbolExecutor):
 class TransformerExecutor(SymbolExecutor):
     """A Transformer, whose long sequences compiled loops draw."""
 
-    model: "TransformerLM"
+    model: TransformerLM
 
     def fixed(self, state: State) -> tuple[Step, State] | None:
         """With caches as long as the window, whose empty slots no query reads."""
@@ -233,7 +235,7 @@ def compiled_blocks(stack: TransformerStack) -> "Blocks | None":
 class NgramExecutor(Executor):
     """Counts, looked up by compiled loops."""
 
-    model: "NgramLM"
+    model: NgramLM
     saved = 5e-4
 
     def fixed(self, state: State) -> tuple[Step, State] | None:
@@ -248,9 +250,9 @@ class NgramExecutor(Executor):
 class MeanExecutor(Executor):
     """The parts of a mean, each prepared."""
 
-    model: "ModelMean"
+    model: ModelMean
 
-    def __init__(self, model: "ModelMean"):
+    def __init__(self, model: ModelMean):
         super().__init__(model, self._together)
         self._parts = [part.prepare() for part in model.parts]
 

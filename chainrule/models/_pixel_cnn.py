@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from chainrule._ranges import Layers, Probability, Range, Size
 from chainrule.kernels._raster_bodies import RasterGatedStacks, RasterResidualBlocks
 from chainrule.kernels._raster_convolutions import PIXELS, RasterBody, RasterConvolutions
-from chainrule.kernels._raster_program import Program, gated_pixel_cnn, pixel_cnn
+from chainrule.kernels._raster_program import GATE, RELU, Features, Program, labelled, order_of
 from chainrule.layers._masked_conv2d import GatedStacks, MaskedConv2d, MaskedResidualBlock, PixelLogits
 from chainrule.models._raster_model import MaskedImageModel
 from chainrule.state import State
@@ -78,7 +78,7 @@ class PixelCNN(MaskedImageModel):
         return RasterConvolutions([self.first]), RasterResidualBlocks(self.blocks)
 
     def program(self) -> Program:
-        return pixel_cnn(self)
+        return _program(self)
 
 
 @final
@@ -163,4 +163,57 @@ class GatedPixelCNN(MaskedImageModel):
         return body.first, body
 
     def program(self) -> Program:
-        return gated_pixel_cnn(self)
+        return _gated_program(self)
+
+
+def _gated_program(model: GatedPixelCNN) -> Program:
+    """Return the operations of a gated PixelCNN."""
+    stacks, channels = model.stacks, model.first.residual.mask.shape[0]
+    program = Program(model.image_shape, model.levels, model.first.residual.weight)
+    side = max(layer.vertical.kernel_size[1] // 2 for layer in stacks)
+    image = program.pixels = program.features(model.image_shape[0], model.first.rows_above + 2, side)
+    v = h = image
+    zero = program.reserve(2 * channels)
+    for layer in stacks:
+        label, bias = layer.label_bias, layer.vertical.bias
+        order = order_of(layer.horizontal)
+        assert bias is not None
+        vertical = program.bias(2 * channels, labelled(bias, label, slice(2 * channels)))
+        a, over = program.features(2 * channels), program.features(2 * channels)
+        operations = program.row_operations
+        program.add(
+            operations, vertical, a, 2 * channels, weight=layer.vertical.weight, source=v,
+            left=layer.vertical.kernel_size[1] // 2,
+        )  # fmt: skip
+        v = program.features(channels, stacks[-1].rows_above + 1, side)
+        program.add(operations, a, v, 2 * channels, GATE)
+        down = layer.vertical_to_horizontal
+        assert down.bias is not None
+        base = program.bias(2 * channels, labelled(down.bias[order], label, 2 * channels + order))
+        program.add(operations, base, over, 2 * channels, weight=down.weight[order], source=a)
+        gated, before = Features(program.reserve(channels), 0), h
+        h = program.features(channels, side=side)
+        program.masked(layer.horizontal, before, over, gated, GATE)
+        program.masked(layer.residual, gated, Features(zero, 0) if layer is stacks[0] else before, h)
+    program.logits(model.head, h)
+    return program
+
+
+def _program(model: PixelCNN) -> Program:
+    """Return the operations of a PixelCNN."""
+    program = Program(model.image_shape, model.levels, model.first.weight)
+    side = max(layer.mask.shape[3] // 2 for layer in (model.first, *(block.middle for block in model.blocks)))
+    image = program.pixels = program.features(model.image_shape[0], model.first.rows_above + 1, side)
+    channels = len(model.first.weight)
+    h = Features(program.reserve(channels), 0)
+    program.masked(model.first, image, program.above(model.first, image), h)
+    for block in model.blocks:
+        read, half, before = program.rectified(block.narrowing, h), channels // 2, h
+        inner = program.features(half, block.middle.rows_above + 1, side)
+        program.masked(block.narrowing, read, program.bias_of(block.narrowing), inner, RELU)
+        gathered, h = Features(program.reserve(half), 0), Features(program.reserve(channels), 0)
+        over = program.above(block.middle, inner, block.label_bias)
+        program.masked(block.middle, inner, over, gathered, RELU)
+        program.masked(block.widening, gathered, before, h)
+    program.logits(model.head, h)
+    return program

@@ -9,9 +9,9 @@ from chainrule._ranges import Layers, Probability, Range, Size, check_sizes
 from chainrule.heads import DiscretizedLogisticMixture
 from chainrule.heads._head import largest_exponent
 from chainrule.heads._logistic_mixtures import bin_centres
-from chainrule.kernels._mixture_scan import PyramidScan, pixel_cnn_pp
+from chainrule.kernels._mixture_scan import Pyramid, PyramidScan
 from chainrule.kernels._raster_convolutions import RasterConvolutions
-from chainrule.kernels._raster_program import Program
+from chainrule.kernels._raster_program import Features, Program, constant
 from chainrule.layers._gated_pyramid import GatedStreams, PixelMixtures
 from chainrule.layers._pointwise import concatenated_elu
 from chainrule.models._conditioned import checked_labels
@@ -101,7 +101,7 @@ class PixelCNNPP(RasterModel):
         return _MixtureScan(self)
 
     def program(self) -> Program:
-        return pixel_cnn_pp(self, largest_exponent(self.output.weight.dtype))
+        return _program(self, largest_exponent(self.output.weight.dtype))
 
 
 class _MixtureScan(RasterScan):
@@ -193,3 +193,25 @@ def _pairs_of_first(colours: int) -> tuple[Tensor, Tensor]:
     pairs = [(later, earlier) for later in range(colours) for earlier in range(later)]
     first = torch.tensor([earlier == 0 for _, earlier in pairs], device="cpu")
     return first.nonzero().flatten(), (~first).nonzero().flatten()
+
+
+def _program(model: PixelCNNPP, most: float) -> Program:
+    """Return the operations of a PixelCNN++, whose log-scales are clamped to `most`."""
+    streams, output = model.streams, model.output
+    above, channels = streams.above, len(streams.above.weight)
+    program = Program(model.image_shape, model.levels, above.weight, output.components, most)
+    image = program.pixels = program.features(model.image_shape[0] + 1, 3, 1)
+    vertical, horizontal = (Pyramid(program, channels, horizontal=stream) for stream in (False, True))
+    v, h = vertical.place(0), horizontal.place(0)
+    base = program.bias(channels, constant(above.bias))
+    program.add(program.row_operations, base, v, channels, weight=above.weight, source=image, left=1)
+    _, found = vertical.append(streams.vertical, v, [])
+    program.masked(streams.first, image, program.above(streams.first, image), h)
+    h, _ = horizontal.append(streams.horizontal, h, found)
+    outs = len(output.weight)
+    base, program.scores = program.bias(outs, constant(output.bias)), Features(program.reserve(outs), 0)
+    program.add(
+        program.operations[0], base, program.scores, outs,
+        weight=output.weight, source=horizontal.elu(h, 0), top=1, reads=channels,
+    )  # fmt: skip
+    return program

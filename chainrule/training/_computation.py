@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import torch
 from torch import nn
@@ -27,9 +27,7 @@ from torch import nn
 from chainrule.layers._masked_linear import MaskedLinear
 from chainrule.layers._recurrent import Backend, Recurrent
 from chainrule.state import leaves
-
-if TYPE_CHECKING:
-    from chainrule.training._evaluate import Batch
+from chainrule.training._batch import Batch
 
 
 @dataclass(frozen=True)
@@ -182,7 +180,7 @@ class Work:
     multiplies: float  # average number of multiply-adds at once
 
     @classmethod
-    def of(cls, model: nn.Module, batch: "Batch") -> "Work":
+    def of(cls, model: nn.Module, batch: Batch) -> "Work":
         """Describe a training step of a model on a batch."""
         recurrent, rows = recurrent_layers(model), batch.x.shape[0]
         full = batch.lengths is None and not (isinstance(batch.context, dict) and "lengths" in batch.context)
@@ -234,7 +232,7 @@ def choose(
 
 def choose_computation(
     model: nn.Module,
-    batch: "Batch",
+    batch: Batch,
     device: torch.device,
     *,
     threads: int | None = None,

@@ -6,14 +6,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from statistics import median
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from chainrule._typed_json import field_types, read_fields
-from chainrule.training._evaluate import Batch, Evaluation, ValidationBatches, count_elements
+from chainrule.training._batch import Batch, ValidationBatches, count_elements
+from chainrule.training._evaluate import Evaluation
+from chainrule.training._measurements import Likelihood, MetricResult
 from chainrule.training._options import DEFAULT_BUDGET, TrainingOptions
-
-if TYPE_CHECKING:
-    from chainrule.training._validation import Likelihood, MetricResult
 
 
 @dataclass
@@ -53,7 +52,7 @@ class Position:
     vanished_looks: int = 0
     exploded_looks: int = 0
 
-    def record(self, likelihood: "Likelihood", verdict: "MetricResult | None" = None) -> bool:
+    def record(self, likelihood: Likelihood, verdict: MetricResult | None = None) -> bool:
         """Record a validation at the current step; return true if its weights are the best so far.
 
         Two validations are compared on their common data. A validation on at least `WIDER` times as much data as the
@@ -76,7 +75,7 @@ class Position:
                 self.highest_value = self.best_value + behind  # the earlier maximum, corrected to these rows
         return improved
 
-    def _is_better(self, likelihood: "Likelihood", verdict: "MetricResult | None") -> bool:
+    def _is_better(self, likelihood: Likelihood, verdict: MetricResult | None) -> bool:
         if self.best is None:
             return True
         if verdict is not None and self.highest_value is not None:

@@ -1,10 +1,10 @@
 """Batches, the training objective, the evaluation of a model, and units of likelihood."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -13,58 +13,11 @@ from chainrule._base import AutoregressiveModel, Context, TrainableModel
 from chainrule._latent import LatentModel
 from chainrule._modes import device_of, evaluating, seed_torch
 from chainrule.state import State, detach, map_state
+from chainrule.training._batch import Batch, count_elements
 from chainrule.training._computation import autocast
 from chainrule.training._parallel import own_randomness
 
 _SEED = 0  # seed of the draws for bounds
-
-
-class Batch(Protocol):
-    """Protocol of a batch: any object with these attributes.
-
-    `chainrule.data.Batch` builds one from tensors, and the functions of `chainrule.data` build them from files.
-    """
-
-    @property
-    def x(self) -> Tensor:
-        """Elements (B, T), or `whole` rows (B, ...)."""
-
-    @property
-    def lengths(self) -> Tensor | None:
-        """Lengths (B,) if every row is a whole sequence; None for chunks of endless rows."""
-
-    @property
-    def previous(self) -> Tensor | None:
-        """Element (B,) before x[:, 0]; None at the start of the rows, where no state is carried over."""
-
-    @property
-    def context(self) -> Context:
-        """Context of each row; rows with a context are whole sequences."""
-
-    @property
-    def whole(self) -> bool:
-        """True if the rows are whole sequences without lengths: images (B, C, H, W), labels (B,)."""
-
-
-class TrainingBatches(Protocol):
-    """Protocol of training data: a pure function of the step, so that resuming needs only the step's number."""
-
-    @property
-    def steps_per_epoch(self) -> int:
-        """Number of batches in a pass over the data."""
-
-    def at(self, step: int) -> Batch:
-        """Return the batch of a step, counted from 0 over all epochs."""
-
-
-ValidationBatches: TypeAlias = Callable[[], Iterable[Batch]]
-
-
-def count_elements(batch: Batch) -> int:
-    """Count the elements that a model predicts in a batch."""
-    if batch.lengths is not None:
-        return int(batch.lengths.sum())
-    return batch.x.numel() if batch.whole else batch.x.shape[0] * batch.x.shape[1]
 
 
 class Objective(nn.Module):

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from chainrule._base import AutoregressiveModel
 from chainrule._modes import widest
 from chainrule.state import State, select
+from chainrule.training._batch import Batch
 from chainrule.training._duration import Position
-from chainrule.training._evaluate import Batch
 
 GradientProbe: TypeAlias = Callable[[AutoregressiveModel, Tensor, Tensor | None, State, Tensor | None], list[Tensor]]
 ROWS = 4  # rows of a batch to measure; more rows cost more and show the same

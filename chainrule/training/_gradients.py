@@ -12,7 +12,8 @@ from chainrule._latent import LatentModel
 from chainrule.kernels import enabled
 from chainrule.kernels._cuda_graphs import RecordedGradient, recorded_gradient
 from chainrule.state import State, leaves, map_state
-from chainrule.training._evaluate import Batch, count_elements, score
+from chainrule.training._batch import Batch, count_elements
+from chainrule.training._evaluate import score
 from chainrule.training._optimiser import clip_gradient
 from chainrule.training._parallel import Processes
 

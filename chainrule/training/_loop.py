@@ -10,6 +10,7 @@ import torch
 
 from chainrule._base import TrainableModel
 from chainrule.state import State
+from chainrule.training._batch import Batch, TrainingBatches, ValidationBatches, count_elements
 from chainrule.training._callbacks import Callback, Ending
 from chainrule.training._checkpoint import (
     CHECKPOINT,
@@ -23,15 +24,7 @@ from chainrule.training._checkpoint import (
 )
 from chainrule.training._computation import emulation_note, multiply_dtype
 from chainrule.training._duration import Duration, Position, make_duration, start_up_note
-from chainrule.training._evaluate import (
-    Batch,
-    Evaluation,
-    Objective,
-    TrainingBatches,
-    TrainingResult,
-    ValidationBatches,
-    count_elements,
-)
+from chainrule.training._evaluate import Evaluation, Objective, TrainingResult
 from chainrule.training._gradient_monitor import (
     EVERY,
     EVERY_ON_GPU,
@@ -41,6 +34,7 @@ from chainrule.training._gradient_monitor import (
     Guard,
 )
 from chainrule.training._gradients import Gradients
+from chainrule.training._measurements import Likelihood, MetricResult, MetricValue
 from chainrule.training._metrics import Metrics
 from chainrule.training._optimiser import learning_rate, make_optimiser
 from chainrule.training._options import TrainingOptions
@@ -54,15 +48,7 @@ from chainrule.training._parallel import (
     seed_step,
 )
 from chainrule.training._report import Display, Report, StepFigures, make_display
-from chainrule.training._validation import (
-    Likelihood,
-    MetricResult,
-    MetricValue,
-    Observe,
-    OnValidation,
-    Validation,
-    ValidationMetric,
-)
+from chainrule.training._validation import Observe, OnValidation, Validation, ValidationMetric
 
 SAVE_SECONDS = 60.0  # between checkpoints: a killed run loses at most this much
 

@@ -10,13 +10,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from chainrule.files import replacing
+from chainrule.files import naming, replacing
 from chainrule.training._callbacks import Callback, Ending
 
 if TYPE_CHECKING:
     from chainrule.training._duration import Position
     from chainrule.training._evaluate import Evaluation
-    from chainrule.training._validation import Findings, MetricResult, Preview
+    from chainrule.training._measurements import MetricResult
+    from chainrule.training._validation import Findings, Preview
 
 METRICS = "metrics.jsonl"
 TIMINGS = "timings.jsonl"
@@ -152,7 +153,8 @@ class _Lines:
             raise OSError(f"{self._path}: cannot be written ({reason}); the last checkpoint is intact") from error
 
     def sync(self) -> None:
-        os.fsync(self._file.fileno())
+        with naming(self._path):
+            os.fsync(self._file.fileno())
 
     def close(self) -> None:
         self._file.close()

@@ -20,8 +20,9 @@ from chainrule.training._callbacks import Ending
 from chainrule.training._duration import Position
 from chainrule.training._evaluate import Evaluation, bits
 from chainrule.training._gradient_monitor import GradientAlarms, GradientWarning, Guard, Profile, record
+from chainrule.training._measurements import MetricResult
 from chainrule.training._metrics import Metrics
-from chainrule.training._validation import Findings, MetricResult, Preview
+from chainrule.training._validation import Findings, Preview
 
 
 class Display:

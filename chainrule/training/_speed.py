@@ -10,8 +10,9 @@ import torch
 from chainrule._base import TrainableModel
 from chainrule._modes import seed_torch
 from chainrule.state import leaves
+from chainrule.training._batch import Batch, TrainingBatches, count_elements
 from chainrule.training._computation import Computation, computing
-from chainrule.training._evaluate import Batch, Objective, TrainingBatches, count_elements
+from chainrule.training._evaluate import Objective
 from chainrule.training._gradients import Gradients
 from chainrule.training._optimiser import Kind, make_optimiser
 from chainrule.training._parallel import Processes, own_randomness

@@ -14,8 +14,10 @@ import numpy.typing as npt
 import torch
 
 from chainrule._base import TrainableModel
+from chainrule.training._batch import Batch, ValidationBatches
 from chainrule.training._duration import Duration, Position
-from chainrule.training._evaluate import Batch, Evaluation, ValidationBatches, evaluations
+from chainrule.training._evaluate import evaluations
+from chainrule.training._measurements import Likelihood, MetricResult, MetricValue
 from chainrule.training._parallel import Interrupts
 
 Rows = npt.NDArray[np.int64]
@@ -34,23 +36,6 @@ FEW_ROWS = 8  # rows answered first, to measure the time per row
 LIKELIHOOD_SHARE = 0.4  # share of a validation's time for the likelihood, if there is a metric
 PARTS = 10  # parts of the rows from which the standard error of a partial validation is estimated
 BOTH_SHARE = 0.75  # share of a validation's time for likelihood and metric; the rest is for the sample
-
-
-@dataclass(frozen=True)
-class MetricValue:
-    """Value of a task's metric on validation data.
-
-    Args:
-        name: name of the metric: accuracy, f1, bleu.
-        value: the value; higher is better.
-        text: examples to show.
-        margin: later weights are kept unless their value is lower than the highest by more than this.
-    """
-
-    name: str
-    value: float
-    text: str = ""
-    margin: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -88,29 +73,6 @@ class Calibrated(Protocol):
 
     def calibrate(self, batches: Iterable[Batch]) -> None:
         """Fit these parameters to the first batches."""
-
-
-@dataclass(frozen=True)
-class Likelihood:
-    """Likelihood of validation data, and of its part in common with the best validation so far."""
-
-    evaluation: Evaluation  # likelihood of all scored batches
-    common: Evaluation  # likelihood of the common part
-    batches: int  # number of scored batches
-    whole: bool  # true if these are all batches
-
-
-@dataclass(frozen=True)
-class MetricResult:
-    """Value of a metric, and its value on the rows in common with the best validation so far."""
-
-    metric: MetricValue  # value on all answered rows
-    common: float  # value on the common rows
-    rows: int  # number of answered rows
-    whole: bool  # true if these are all rows
-    # later weights are kept unless `common` is lower than the highest value by more than this: the metric's margin,
-    # and for a part of the rows at least its standard error
-    margin: float = 0.0
 
 
 class Validation:

@@ -34,6 +34,7 @@ from chainrule_app.tasks.config import Duration, RunConfig, options_class
 from chainrule_app.tasks.display import Switch, Verb, counted, dump_json, flag, format_duration, resume_command
 from chainrule_app.tasks.output import checked_page
 from chainrule_app.tasks.task import Task
+from chainrule_app.tasks.train_command import train_command
 from chainrule_app.training_run import started_from, train_run
 
 if TYPE_CHECKING:
@@ -149,6 +150,7 @@ def show_result(run: Task[Any], result: "TrainingResult", *, json: bool) -> None
     if json:
         summary = {
             "run": str(run.path),
+            "command": train_command(run),
             "steps": result.step,
             "steps_now": result.steps_now,
             "elements": result.elements,

@@ -8,7 +8,7 @@ train.pieces, valid.pieces       where pieces begin
 """
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,10 +23,10 @@ from chainrule.data._batches import Batch, Batches, Shuffled, by_length, in_orde
 from chainrule.data._vocabulary import Ids
 from chainrule_app.readers.kinds import MIDI
 from chainrule_app.readers.members import LARGEST, Member, Members, read_each
-from chainrule_app.readers.origin import InMemory, Origin, digest_of
+from chainrule_app.readers.piano_rolls import KEYS, LOWEST, HeldRoll, HeldRolls
+from chainrule_app.readers.piano_rolls import Roll as Roll
 from chainrule_app.readers.store import Store, StoreWriter
 
-LOWEST, KEYS = 21, 88  # the lowest key of a piano, A0, in MIDI's numbers, and the number of its keys
 _TICKS = 480  # of a quarter note in files written here, or the nearest multiple of its frames below
 _MOST_TICKS = 0x7FFF  # 15 bits
 _VELOCITY = 80
@@ -40,42 +40,6 @@ MANIFEST = "music.json"
 FILES_TO_HOLD_OUT_WHOLE = 10
 _POOL = 64  # batches whose pieces are sorted by length
 _LONGEST_HELD_OUT = 4096  # frames of held-out music that are read in one pass
-Roll = npt.NDArray[np.bool_]
-
-
-@dataclass(frozen=True)
-class HeldRoll:
-    """One piano roll in memory."""
-
-    name: str  # its index
-    label: str  # the name for errors
-    roll: Roll  # (T, 88) which keys are down
-
-    def skipped(self, error: ValueError) -> dict[str, str]:
-        """Return the record of a bad roll."""
-        return {"file": self.name, "reason": str(error)}
-
-
-class HeldRolls(InMemory):
-    """Piano rolls in memory, each (T, 88)."""
-
-    def __init__(self, origin: Origin, rolls: Iterable[Any]):
-        self.origin = origin
-        self.files = [self._roll(index, roll) for index, roll in enumerate(rolls)]
-
-    def _roll(self, index: int, roll: Any) -> HeldRoll:
-        where = self.origin.at(index)
-        if np.shape(roll)[1:] != (KEYS,):
-            remedy = f"of the 128 notes of MIDI pass roll[:, {LOWEST}:{LOWEST + KEYS}]"
-            raise ValueError(f"{where}: expected piano rolls (T, {KEYS}), got {np.shape(roll)}: {remedy}")
-        if not np.isin(roll, (0, 1)).all():
-            raise ValueError(f"{where}: expected piano rolls of 0 and 1, got other numbers: pass roll > 0")
-        if not np.any(roll):
-            raise ValueError(f"{where}: expected notes, got none: leave it out")
-        return HeldRoll(str(index), where, np.asarray(roll).astype(np.bool_))
-
-    def fingerprint(self) -> dict[str, Any]:
-        return digest_of(self.origin, (np.packbits(file.roll, axis=1).tobytes() for file in self.files))
 
 
 def MidiFiles(source: Any) -> "Members | HeldRolls":  # noqa: N802  as the class that it returns
@@ -149,8 +113,9 @@ def read_midi(content: bytes, name: str, frames_per_quarter: int = 4) -> Piece:
     before, unless it was struck in that one.
     """
     head, tracks = b"", list[bytes]()
+    content = _unwrapped(content)
     for place, chunk, data in _chunks(content, name):
-        if (place == 0) != (chunk == b"MThd"):
+        if place == 0 and chunk != b"MThd":
             raise ValueError(f"{name}: no MIDI file: expected MThd at its beginning, got {content[:4]!r}")
         head = head or data
         tracks += [data] * (chunk == b"MTrk")
@@ -185,15 +150,31 @@ def read_midi(content: bytes, name: str, frames_per_quarter: int = 4) -> Piece:
     return Piece(roll, float(np.clip(6e7 / max(microseconds, 1), 4, 1000)), int((~on_piano).sum()))
 
 
+def _unwrapped(content: bytes) -> bytes:
+    """Return the MIDI file inside a RIFF file (RMID), whose chunks have sizes of the other byte order, made even."""
+    if content[:4] != b"RIFF" or content[8:12] != b"RMID":
+        return content
+    place = 12
+    while place + 8 <= len(content):
+        kind, size = struct.unpack_from("<4sI", content, place)
+        if kind == b"data":
+            return content[place + 8 : place + 8 + size]
+        place += 8 + size + size % 2
+    return content
+
+
 def _chunks(content: bytes, name: str) -> Iterator[tuple[int, bytes, bytes]]:
-    """Yield the place, kind and data of each chunk."""
-    place = 0
+    """Yield the place, kind and data of each chunk; what follows the last track and is no chunk is passed over."""
+    place, tracks = 0, 0
     while place + 8 <= len(content):
         kind, size = struct.unpack_from(">4sI", content, place)
         data = content[place + 8 : place + 8 + size]
+        if tracks and (kind == b"MThd" or (len(data) < size and kind != b"MTrk")):
+            return
         yield place, kind, data
         if len(data) < size:
-            raise ValueError(f"{name}: cut short: expected {size:,} bytes, got {len(data):,}: get it again")
+            raise ValueError(f"{name}: cut short: expected a chunk of {size:,} bytes, got {len(data):,}: get it again")
+        tracks += kind == b"MTrk"
         place += 8 + size
 
 
@@ -347,20 +328,21 @@ def prepare_music(
     skipped: list[dict[str, str]] = []
     beyond = 0
 
-    def read_all(files: Members | HeldRolls) -> list[tuple[npt.NDArray[np.uint8], float]]:
+    def read_all(files: Sequence[Member | HeldRoll]) -> list[tuple[npt.NDArray[np.uint8], float]]:
         """Return the rolls and their tempi."""
         nonlocal beyond
         rolls, read = [], partial(read_piece, frames_per_quarter=frames_per_quarter)
-        for _, piece in read_each(files.files, read, skipped, skip_bad=skip_bad):
+        for _, piece in read_each(files, read, skipped, skip_bad=skip_bad):
             rolls.append((np.packbits(piece.roll, axis=1), piece.quarters_per_minute))
             beyond += piece.beyond
         return rolls
 
     collection = MidiFiles(source)
-    train, valid = read_all(collection), list[tuple[npt.NDArray[np.uint8], float]]()
+    train, valid = read_all(collection.part("train")), list[tuple[npt.NDArray[np.uint8], float]]()
     held_out = None if validation is None else MidiFiles(validation)
-    if held_out is not None:
-        valid = read_all(held_out)
+    others = collection.part("valid") if held_out is None else held_out.files
+    if others:
+        valid = read_all(others)
     elif len(train) >= FILES_TO_HOLD_OUT_WHOLE:
         train, valid = split_rows(train, validation_fraction, seed)
     else:
@@ -377,7 +359,7 @@ def prepare_music(
             writer.array(f"{part}.pieces", np.cumsum([0, *map(len, rolls)], dtype=np.int64))
         manifest = {
             "source": collection.fingerprint(),
-            "validation": None if held_out is None else held_out.fingerprint(),
+            "validation": (held_out or collection).fingerprint() if others else None,
             "quarters_per_minute": quarters_per_minute,
             "beyond": beyond,
             "skipped": skipped,

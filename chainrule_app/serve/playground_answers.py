@@ -73,7 +73,7 @@ def summarised(columns: Sequence[Any], rows: Sequence[Sequence[str | None]], whi
     names = [column.name for column in columns]
     return {
         "columns": [_distribution(columns[index], [row[index] for row in rows]) for index in which],
-        "rows": [dict(zip(names, row, strict=True)) for row in rows[:8]],
+        "rows": [dict(zip(names, (cell or "" for cell in row), strict=True)) for row in rows[:8]],
     }
 
 
@@ -81,7 +81,7 @@ def _partial(task: Any, cells: Mapping[str, str]) -> Any:
     schema_columns = task.schema.kept
     if unknown := cells.keys() - {column.name for column in schema_columns}:
         raise ValueError(f"cells: there is no column {min(unknown)!r}")
-    values = [cells.get(column.name, "") for column in schema_columns]
+    values: list[str | None] = [cells.get(column.name, "") for column in schema_columns]
     is_known = [not column.is_missing(cell) for column, cell in zip(schema_columns, values, strict=True)]
     numbers = [
         column.encode(cell) if there else 0.0

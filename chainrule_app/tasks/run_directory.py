@@ -23,13 +23,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from difflib import get_close_matches
+from itertools import chain
 from math import prod
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any, cast
 from weakref import finalize
 
-from chainrule.files import check_header, read_json
+from chainrule.files import check_header, naming, read_json
 from chainrule_app.tasks.config import FORMAT, format_in, task_in
 
 CONFIG = "config.json"
@@ -61,6 +62,8 @@ FILES = (
 )
 FOLDERS = (DATA, "tensorboard", "wandb")
 DRAFT = ".preparing"  # where a new run is made, in the directory that it will fill
+LOCK = ".lock"
+_WORKING = (LOCK, DRAFT, ".partial")  # while a process works in the directory
 _CONFIG_LIMIT = 1 << 20  # bytes; a config is a few hundred, and a kilobyte for each column of a table
 
 
@@ -69,6 +72,7 @@ def read_config(run: Path, read: Callable[[Any], Any]) -> Any:
     path = run / CONFIG
     if not run.exists():
         raise FileNotFoundError(f"{run}: no such run; {_remedy(run)}")
+    _refuse_links(run)
     if not path.exists():
         raise ValueError(f"{run}: not a run: expected a directory with {CONFIG}, as `chainrule train` writes it")
     if not path.is_file():  # reading a pipe would wait for a writer
@@ -79,6 +83,14 @@ def read_config(run: Path, read: Callable[[Any], Any]) -> Any:
         return read(json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, RecursionError) as error:  # JSON's and Unicode's errors are ValueErrors too
         raise ValueError(f"{path}: {error or 'nested too deeply'}") from None
+
+
+def _refuse_links(run: Path) -> None:
+    """Refuse a run with a link among its files: a run may come from a stranger, and a report quotes what it reads."""
+    data = run / DATA
+    for path in chain((run / name for name in (*FILES, *FOLDERS, *_WORKING)), data.rglob("*")):
+        if path.is_symlink():
+            raise ValueError(f"{path}: expected a file of the run, got a link: put what it names in its place")
 
 
 def _remedy(path: Path) -> str:
@@ -217,7 +229,6 @@ def _format_of_run(path: Path) -> int | None:
     return run_format
 
 
-LOCK = ".lock"
 _UNSUPPORTED = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP}  # by file systems without locks
 
 
@@ -307,7 +318,8 @@ def copy_run(run: Path, target: Path, *, overwrite: bool) -> None:
     draft = target / DRAFT
     remove_folder(draft)
     try:
-        shutil.copytree(run, draft, ignore=shutil.ignore_patterns(".*"))
+        with naming(draft):
+            shutil.copytree(run, draft, ignore=shutil.ignore_patterns(".*"))
         remove(target)
         for part in sorted(draft.iterdir(), key=lambda part: part.name == CONFIG):  # last: it makes the directory a run
             part.rename(target / part.name)

@@ -85,7 +85,7 @@ def is_open(schedule: SizeSchedule, config: RunConfig, explicit_flags: frozenset
 
 def choose_size(run: "Task[Any]", schedule: SizeSchedule, batches: "TrainingBatches") -> RunConfig:
     """Choose the size that suits the budget of a new run."""
-    from chainrule.training._evaluate import count_elements
+    from chainrule.training._batch import count_elements
     from chainrule.training._speed import average_batch
 
     config = run.config
@@ -117,7 +117,7 @@ def expected_passes(config: RunConfig, steps_per_epoch: int) -> float | None:
 
 def time_passes(run: "Task[Any]", batches: "TrainingBatches") -> tuple[RunConfig, float]:
     """Return the config and the passes of a new run; a budget is timed if it was not before."""
-    from chainrule.training._evaluate import count_elements
+    from chainrule.training._batch import count_elements
     from chainrule.training._speed import average_batch
 
     config, budget = run.config, run.config.duration.budget

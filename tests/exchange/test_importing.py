@@ -128,12 +128,13 @@ def test_recurrent_state_dicts(tmp_path, kind, embedded):
 
 
 @torch.no_grad()
-def test_words(tmp_path):
+def test_words(tmp_path, capsys):
     words = ["<unk>", "the", "<eos>", "cat"]
     source = shaken(CharRNN(nn.LSTM, len(words), embedded=True))
     torch.save({"state_dict": source.state_dict()}, tmp_path / "model.pt")
     (tmp_path / "words.json").write_text(json.dumps(words))
     run = import_model("torch-rnn", tmp_path / "model.pt", vocabulary=tmp_path / "words.json")
+    assert "assumed: symbols are words, separated by white space" in capsys.readouterr().err
     x = torch.from_numpy(run._task.vocabulary.encode("cat the\nthe dog\n")).unsqueeze(0)
     numbers = torch.tensor([0, 2, 1, 3])
     wanted = source(before(numbers[x], 2))[..., numbers].log_softmax(-1)

@@ -15,9 +15,9 @@ from chainrule.training import _duration as duration
 from chainrule.training import _loop as loop
 from chainrule.training import _report as report
 from chainrule.training import _validation as validation
+from chainrule.training._batch import count_elements
 from chainrule.training._duration import Position
-from chainrule.training._evaluate import count_elements
-from chainrule.training._validation import Likelihood, MetricResult
+from chainrule.training._measurements import Likelihood, MetricResult
 
 INPUTS = torch.randn(32, 3, generator=torch.Generator().manual_seed(0))
 LABELS = (INPUTS[:, 0] > 0).long()

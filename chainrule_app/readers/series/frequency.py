@@ -272,7 +272,9 @@ def _days(dates: Sequence[datetime]) -> list[datetime] | None:
 
     A time that clocks skipped, as in the zones whose clocks go forward at midnight, is later on that day.
     """
-    usual = Counter(date.time() for date in dates).most_common(1)[0][0]
+    usual, count = Counter(date.time() for date in dates).most_common(1)[0]
+    if 2 * count < len(dates):
+        return None
     moments = sorted(set(dates))
     first = moments[0] - timedelta(days=1) if moments[0].year > 1 else moments[0]  # a named zone knows its offset there
     skipped = {date: _offset(date) - _offset(before) for before, date in pairwise([first, *moments])}

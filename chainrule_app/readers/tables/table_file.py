@@ -10,10 +10,8 @@ import numpy as np
 import polars
 
 from chainrule_app.readers.delimited import MOST_COLUMNS, DelimitedFile, Row, may_have_decimal_commas, with_point
-from chainrule_app.readers.gather import parquet_errors, parquet_frames, record_rows
-from chainrule_app.readers.kinds import RECORDS
 from chainrule_app.readers.origin import Origin
-from chainrule_app.readers.packed import plain_name
+from chainrule_app.readers.records import holds_records, parquet_errors, parquet_frames, record_rows
 from chainrule_app.readers.tables.blocks import Block, regular_blocks
 from chainrule_app.readers.tables.first_rows import find_layout, is_header, is_units
 from chainrule_app.readers.tables.frame_table import FrameTable, TypedColumn, polars_column
@@ -36,7 +34,7 @@ class TableFile:
         self._local = local  # whether moments of Parquet keep the time of their zone
         self.path, self.origin, self.texts = check_file(path), Origin(str(path)), set[str]()
         self._parquet = self.path.name.lower().endswith(".parquet")
-        self._records = plain_name(path).endswith(RECORDS)
+        self._records = not self._parquet and holds_records(path)
         if self._parquet or self._records:
             self.header, self.units, self._before = True, False, 0
             if self._parquet:

@@ -94,6 +94,8 @@ def label_texts(run: "ClassifyTask", data: list[str], options: Labelling, *, dev
             raise ValueError(f"{data[0]}: expected at least one text, got none")
 
     def notes() -> Iterator[str]:
+        if rows.columns.header and rows.columns.text_name is None:
+            yield "the first line is read as a header, although its names are not those in training"
         if counts["empty"]:
             yield f"{counted(counts['empty'], 'empty text')}: predicted the label frequencies of training"
         if counts["cut"]:
@@ -101,12 +103,8 @@ def label_texts(run: "ClassifyTask", data: list[str], options: Labelling, *, dev
             yield f"{counted(counts['cut'], 'text')} cut after element {limit}"
 
     hidden = [Column(name, shown=False) for name in ("tokens", "attention", "cut")]
-    columns = [
-        Column("line"),
-        *label_columns(options.top, len(names), frames.value_parser(run.path / FRAME, "label")),
-        Column("text"),
-        *hidden,
-    ]
+    labels = label_columns(options.top, len(names), frames.value_parser(run.path / FRAME, "label"))
+    columns = [Column("line"), *labels, Column("text"), *hidden]
     return Result(columns, labelled(), notes=notes, main="label")
 
 

@@ -71,7 +71,7 @@ def predict_series(run: "ForecastTask", data: list[str] | None, options: Forecas
         shortest = min(stop - start for start, stop in prediction.file.spans[prediction.series].tolist())
         if shortest < run.longest_lag:
             rows = counted(shortest, "row")
-            yield f"{prediction.file.where}: {rows}, but the model reads {run.longest_lag} rows back: add earlier rows"
+            yield f"the shortest series has {rows}, but the model reads {run.longest_lag} back: add earlier rows"
 
     item = prediction.file.item or "series"
     others = [

@@ -7,7 +7,6 @@ data/source, source.csv, ...     a copy of the file, which a forecast without da
 """
 
 import math
-import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -17,6 +16,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from chainrule._printing import listed, one_line
+from chainrule.files import copy_file
 from chainrule_app.readers import series as series_reader
 from chainrule_app.readers import tables as table_reader
 from chainrule_app.readers.origin import is_path
@@ -160,7 +160,7 @@ class ForecastTask(Task["AutoregressiveModel"]):
         schema = None if old is None else old.schema
         facts = prepare_series(source, self.path / DATA, schema=schema, **options).facts
         if is_path(source):
-            shutil.copyfile(source, self.path / DATA / ("source" + "".join(Path(source).suffixes[-2:])))
+            copy_file(Path(source), self.path / DATA / ("source" + "".join(Path(source).suffixes[-2:])))
             if notice := table_reader.TableFile(source, header=self.schema.header).left_out():
                 print(notice, file=sys.stderr)
         else:

@@ -83,13 +83,13 @@ def sample_rows(run: "TableTask", n: int, options: TableSampling, *, seed: int, 
 
 
 def _rows_result(
-    run: "TableTask", rows: Iterator[list[str]], about: dict[str, Any], notices: Sequence[str] = ()
+    run: "TableTask", rows: Iterator[list[str | None]], about: dict[str, Any], notices: Sequence[str] = ()
 ) -> Result:
     """Build the result of drawing whole rows."""
     columns = [Column(column.name, parse=column.parsed) for column in run.schema.kept]
     copies = Copies("row", partial(_in_training, run))
 
-    def counted_rows() -> Iterator[list[str]]:
+    def counted_rows() -> Iterator[list[str | None]]:
         for row in rows:
             copies.add(tuple(row))
             yield row
@@ -108,7 +108,7 @@ def _rows_result(
 _MOST_CELLS = 1 << 23  # of a training table that is searched
 
 
-def _in_training(run: "TableTask", rows: set[tuple[str, ...]]) -> set[tuple[str, ...]]:
+def _in_training(run: "TableTask", rows: set[tuple[str | None, ...]]) -> set[tuple[str | None, ...]]:
     """Return the rows, as cells, that equal a row of the training table; a rare value equals none."""
     columns, training = run.schema.kept, run.table().train
     if training.size > _MOST_CELLS:

@@ -23,7 +23,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from chainrule.training import Batch
-from chainrule.training._evaluate import count_elements
+from chainrule.training._batch import count_elements
 from chainrule.training._optimiser import forgetting_decay
 from chainrule_app.heavy import torch
 from chainrule_app.tasks.config import Duration, RunConfig, Settled

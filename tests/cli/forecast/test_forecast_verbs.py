@@ -211,6 +211,14 @@ def test_days_with_a_zone_go_on_with_the_next_day(command, ok, tmp_path):
         assert json.loads(evaluated)["first_row"] == 116
 
 
+def test_few_rows_are_named_without_the_file_that_they_were_written_to(ok, run, tmp_path, monkeypatch):
+    """Of standard input, the note named a temporary file."""
+    header, *rows = lines()
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("\n".join([header, *rows[-11:]]).encode())))
+    told = ok("forecast", run, "-", "--paths", 9).err.splitlines()
+    assert "the shortest series has 5 rows, but the model reads 8 back: add earlier rows" in told
+
+
 def test_all_paths_come_as_json(command, run, series):
     outcome = command("forecast", run, series, "--seed", 1, "--paths", 30, "--json")
     records = [json.loads(line) for line in outcome.out.splitlines()]

@@ -46,7 +46,7 @@ def test_a_forecast_of_few_rows_is_that_of_the_lines(command, ok, months, tmp_pa
     without = command("train", months, *ASKED, *SAME, "--no-linear", "--out", alone)
     assert "linear" not in without.err
     assert type(open_run(alone).model()) is Forecaster
-    assert "linear" not in command("info", alone).out
+    assert "linear autoregression" not in command("info", alone).out
     assert "13 rows back at each step; the linear autoregression also the last 13\n" in command("inspect", out).out
     assert "13 rows back at each step\n" in command("inspect", alone).out
     found, other = (json.loads(command("evaluate", path, months, "--json").out) for path in (out, alone))
