@@ -285,6 +285,11 @@ class ModuleRun:
             self._folder.remove()
             self._folder = None
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        if self._folder is not None:
+            self.path = self._folder.path  # where the files of the pickle are
+
     def check(self, *, seed: int = 0) -> Any:
         """Check on held-out rows that the model keeps the contract; see `chainrule.testing.check_model`."""
         from chainrule.testing import check_model

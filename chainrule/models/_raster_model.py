@@ -12,6 +12,7 @@ from torch.distributions import Distribution
 from chainrule._base import Context
 from chainrule._checks import check_prefix
 from chainrule._executor import Executor
+from chainrule._modes import own_draws
 from chainrule.heads import Categorical, DiscretizedLogisticMixture
 from chainrule.heads._adapter import Draw
 from chainrule.kernels._compiled import compiled_loops, first_compiled
@@ -67,7 +68,7 @@ def pixel_dependencies(streams: GatedStreams, image_shape: tuple[int, int, int])
     """Mark the earlier elements that can influence each one through streams that read whole pixels, as above."""
     colours, height, width = image_shape
     pyramid = streams.vertical
-    with torch.device("cpu"), torch.random.fork_rng(devices=()):
+    with torch.device("cpu"), own_draws(0):
         narrow = GatedStreams(1, 2, len(pyramid.down), pyramid.resolutions)
     pixels = raster_dependencies(
         narrow,
@@ -322,7 +323,7 @@ class MaskedImageModel(RasterModel):
 
     def visible_past(self, length: int) -> Tensor:
         """Mark the earlier elements that can influence each conditional through the masks, (T, T) booleans."""
-        with torch.device("cpu"), torch.random.fork_rng(devices=()):
+        with torch.device("cpu"), own_draws(0):
             narrow = self.narrow()
 
         def read(pixels: Tensor) -> Tensor:

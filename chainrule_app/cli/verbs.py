@@ -78,8 +78,8 @@ def train_verb(task: type[Task[Any]], model: str = "") -> Verb:
         files = {source: "-" if path == "/dev/stdin" else path for source, path in files.items()}
         length = Duration.of(run.budget, run.steps, run.epochs, task.BUDGET)
         request = RunConfig(files, reading, model, options, length, training)
-        if run.resume and run.overwrite:
-            raise ValueError("--resume continues a run, --overwrite deletes it: give only one")
+        if run.resume + run.overwrite + run.either > 1:
+            raise ValueError("--resume and --continue go on with a run, --overwrite deletes it: give only one")
         if run.init is not None:
             if run.resume:
                 raise ValueError("--from starts a new run, --resume continues one: give only one")
@@ -94,7 +94,7 @@ def train_verb(task: type[Task[Any]], model: str = "") -> Verb:
                 out,
                 explicit_flags,
                 plain=run.plain,
-                resume=run.resume,
+                resume=None if run.either else run.resume,
                 overwrite=run.overwrite,
                 began=began,
             )

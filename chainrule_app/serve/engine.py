@@ -87,7 +87,7 @@ class Engine:
     """A worker thread that owns the model of a run of texts, and draws all texts that are asked for side by side."""
 
     def __init__(self, run: Run, limits: Limits):
-        if run.task != "text" or not isinstance(run.model, AutoregressiveModel):
+        if run.task.name != "text" or not isinstance(run.model, AutoregressiveModel):
             raise ValueError(f"{run.path}: expected a run of a text that is drawn symbol by symbol")
         self.run, self.limits, self.model = run, limits, run.model
         self.vocabulary = load_vocabulary(run.path / VOCABULARY)
