@@ -21,6 +21,7 @@ from chainrule.layers._image_encoder import gated_layers
 from chainrule.layers._masked_linear import MaskedLinear, made_degrees
 from chainrule.layers._pointwise import Linear
 from chainrule.models._column_model import ColumnModel, checked_order
+from chainrule.models._table_candidates import TableCandidates
 from chainrule.state import State
 
 
@@ -76,6 +77,18 @@ class TableLayout:
     def column(self, index: int, outputs: Tensor) -> TableColumn:
         """(B, n) outputs for a column as the distribution of its values."""
         return TableColumn(self.singles[index], outputs)
+
+    def part(self, which: Sequence[int]) -> "TableLayout":
+        """Return the layout of some of the columns alone."""
+        return TableLayout([self.columns[index] for index in which], self.components)
+
+    def places_in(self, whole: "TableLayout", which: Sequence[int]) -> Tensor:
+        """(n,) where the outputs of this layout are among the outputs of another one, of which it is a `part`."""
+        places = torch.empty(len(self._output_columns), dtype=torch.long, device="cpu")
+        for index, column in enumerate(which):
+            outputs = whole.outputs[column]
+            places[self.outputs[index]] = torch.arange(outputs.start, outputs.stop, device="cpu")
+        return places
 
     def coded_with(self, decimals: Sequence[int | None]) -> "TableLayout":
         """Return a copy that can code columns of real numbers with `decimals` digits after the point."""
@@ -276,6 +289,10 @@ class TableMADE(ColumnModel):
         outputs = self._outputs(x)
         column = self.order[t]
         return self.layout.column(column, outputs[:, self.layout.outputs[column]]), columns
+
+    def candidates(self, x: Tensor, column: int, counted: Tensor) -> TableCandidates:
+        """Return what changes of rows (B, D) as the cell of a column does; see `TableCandidates`."""
+        return TableCandidates(self, x, column, counted)
 
     def exclude(self, symbols: Sequence[int | None]) -> None:
         """Give one symbol of each column probability 0 from now on, whatever is known; see `TableLayout.exclude`."""

@@ -1,8 +1,9 @@
 """Verbs of runs: train, and those that ask a trained model.
 
-`train_verb` makes the verb that trains a model of a task, or continues a run. The others are sample, score, evaluate,
-embed, inspect, reconstruct, interpolate and predict. Each is the same for every task that has its method; the first
-line of its docstring is its line in the list of verbs. A verb calls the run's method of its name and shows the result.
+`train_verb` makes the verb that trains a model of a task, or continues a run. The others are sample, score, fill,
+evaluate, embed, inspect, reconstruct, interpolate and predict. Each is the same for every task that has its method; the
+first line of its docstring is its line in the list of verbs. A verb calls the run's method of its name and shows the
+result.
 """
 
 import sys
@@ -250,6 +251,36 @@ def score(
     checked_out(out, json=json)
     result = run.score(data, options, device=device)
     show(result, json=json, csv=csv, ranked=sort, top=top, out=out)
+
+
+@verb_for("fill")
+def fill(
+    run: Any,
+    file: Input,
+    /,
+    *,
+    options: Any,
+    out: Path | None = None,
+    probabilities: Path | None = None,
+    json: Switch = False,
+    device: Device = "auto",
+) -> None:
+    """Fill in the gaps of a table: every empty cell and missing column.
+
+    Args:
+        file: The table.
+        out: File to write.
+        probabilities: Second file to write, with a row for each filled cell: its interval, and the probabilities.
+        json: Print one JSON object per row.
+    """
+    checked_out(out, json=json)
+    checked_out(probabilities, flag="--probabilities")
+    if probabilities is not None and options.values == "draw":
+        raise ValueError("--probabilities: draws have none: choose --with mean, mode or median")
+    result = run.fill(file, options, device=device)
+    show(result, json=json, out=out)
+    if probabilities is not None:
+        show(result.per("cell"), out=probabilities)
 
 
 @verb_for("evaluate")

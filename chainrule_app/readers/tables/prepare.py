@@ -46,6 +46,8 @@ class PartialRow:
     drawn: list[bool]  # which of these are to be drawn
     numbers: list[float]  # (D,) of the cells of the kept columns; 0 where one is to be drawn
     known: list[bool]  # (D,) which of these are known
+    line: int = 0  # of the file
+    place: int = 0  # among its rows, from 0
 
     def filled(self, drawn: Sequence[str | None]) -> list[str | None]:
         """Return the known cells as in the data, and the others from the drawn cells of the kept columns."""
@@ -183,7 +185,7 @@ class TableSchema(Record):
     ) -> Generator[PartialRow, None, None]:
         there = {name: index for index, name in enumerate(file.names)}
         places = [there.get(column.name, -1) for column in columns]
-        for line, row in file.rows(empty_end=True):
+        for number, (line, row) in enumerate(file.rows(empty_end=True)):
             cells = [row[index] if index >= 0 else None for index in places]
             drawn = [
                 column.kind != "skip" and column.is_missing(cell) for column, cell in zip(columns, cells, strict=True)
@@ -197,7 +199,7 @@ class TableSchema(Record):
                     numbers.append(0.0 if own else column.encode(cell))
                 except ValueError as error:
                     raise ValueError(f"{file.origin.at(line)}, {error}") from None
-            yield PartialRow(cells, drawn, numbers, is_known)
+            yield PartialRow(cells, drawn, numbers, is_known, line, number)
 
     def to_json(self) -> dict[str, Any]:
         return super().to_json() | {"columns": [column.to_json() for column in self.columns]}
