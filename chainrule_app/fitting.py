@@ -17,6 +17,7 @@ from chainrule_app.keywords import check_known, config_of, flags_given, keyword_
 from chainrule_app.listing import history_of
 from chainrule_app.readers.gather import paths_of
 from chainrule_app.readers.kinds import is_images
+from chainrule_app.readers.origin import is_path
 from chainrule_app.readers.record_keys import keys_of
 from chainrule_app.results import Column, Result
 from chainrule_app.run import Run
@@ -109,20 +110,21 @@ def fit(
                 raise ValueError(f"text: expected a string, got {type(text).__name__}: pass a list of strings as data")
             if data is not None:
                 raise ValueError("text: given together with data: pass one of them")
-            source: str | None = inputs.text(text)
+            source: Any = inputs.text(text)
         else:
-            source = None if data is None else inputs.path(data, labels=labels, rate=options.get("rate"))
+            source = None if data is None else inputs.source(data, labels=labels, rate=options.get("rate"))
         chosen = task_class(inputs.task) if inputs.task else _recognised(source)
-        if chosen.name == "classify" and source is not None and is_images(paths_of(source)[0]):
+        if chosen.name == "classify" and is_path(source) and is_images(paths_of(source)[0]):
             chosen = task_class("classify-images")
         inputs.task = chosen.name
         if labels is not None and chosen.name not in ("image", "classify-images"):
             raise ValueError(f"labels: expected images in an array, got data of the task {chosen.name}")
-        sources: dict[str, str | None] = dict.fromkeys(chosen.SOURCES)
+        sources: dict[str, Any] = dict.fromkeys(chosen.SOURCES)
         for name in chosen.SOURCES:
-            value = options.pop(name, None) if name != "source" or source is None else source
-            if value is not None:
-                sources[name] = inputs.path(value, name)
+            if name == "source" and source is not None:
+                sources[name] = source
+            elif (value := options.pop(name, None)) is not None:
+                sources[name] = inputs.source(value, name)
         options = inputs.options | options
         if before is not None and model is None:
             model = str(chosen.open(before).config.model)

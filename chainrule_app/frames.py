@@ -1,30 +1,23 @@
-"""Frames of pandas, polars and Arrow, and arrays: cells of text, and frames of them with the dtypes that they had.
+"""Frames of pandas, polars and Arrow, and arrays: what kinds they were, and frames of those kinds made of cells.
 
-A frame is described by the name of its library and the dtype of each column. The description is JSON, kept in a run's
+A frame is described by the name of its library and the type of each column. The description is JSON, kept in a run's
 directory, so that a run that was fitted on a pandas frame samples pandas frames, also in a later session.
 """
 
-import csv
 import json
-from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from datetime import UTC, date, datetime, time, timedelta
-from decimal import Decimal
-from math import isnan
+from base64 import b64encode
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chainrule_app.readers import tables as table_reader
+from chainrule_app.restored_frames import parser_of, restore, unpacked
 
 if TYPE_CHECKING:
+    from chainrule_app.readers.tables.frame_table import FrameTable
     from chainrule_app.results import Result
-from chainrule.files import naming
 
-_TRUE = "True"
-_TICK = timedelta(microseconds=1)
-_UNITS = {"days": 86_400_000_000, "hours": 3_600_000_000, "minutes": 60_000_000, "seconds": 1_000_000,
-          "milliseconds": 1_000, "microseconds": 1}  # fmt: skip
+_LIBRARIES = ("pandas", "polars", "pyarrow", "modin", "cudf", "narwhals")
 
 
 def is_frame(data: Any) -> bool:
@@ -33,14 +26,18 @@ def is_frame(data: Any) -> bool:
     >>> is_frame([1, 2]), is_frame("rows.csv")
     (False, False)
     """
-    if type(data).__module__.partition(".")[0] not in ("pandas", "polars", "pyarrow", "modin", "cudf", "narwhals"):
+    if type(data).__module__.partition(".")[0] not in _LIBRARIES:
         return False
+    if _is_pandas(data) and getattr(data, "ndim", 0) == 2:
+        _check_names(data)
     import narwhals as nw
 
-    if type(data).__module__.partition(".")[0] == "pandas" and getattr(data, "ndim", 0) == 2:
-        _check_names(data)
     native = nw.from_native(data, allow_series=True, pass_through=True)
     return isinstance(native, nw.DataFrame | nw.LazyFrame | nw.Series)
+
+
+def _is_pandas(data: Any) -> bool:
+    return type(data).__module__.partition(".")[0] == "pandas"
 
 
 def _check_names(data: Any) -> None:
@@ -50,277 +47,205 @@ def _check_names(data: Any) -> None:
         raise ValueError(f"data: expected columns of different names, got {twice!r} twice: rename one")
 
 
-def _with_index(data: Any) -> Any:
-    """Make the levels of an index the first columns of a frame of pandas; a level that is a column already is left out.
-
-    Raises:
-        ValueError: a column has the name of a level, and other values.
-    """
-    for name in data.index.names:
-        if name is not None and str(name) in data.columns:
-            level = data.index.get_level_values(name)
-            if list(level.astype(str)) != list(data[str(name)].astype(str)):
-                raise ValueError(f"data: the index is called {name!r}, as a column of other values is: rename one")
-            if data.index.nlevels == 1:
-                return data.reset_index(drop=True)
-            data = data.droplevel(name)
-    return data.reset_index()
-
-
 def as_frame(data: Any) -> Any:
-    """Convert a frame or series to a narwhals DataFrame; a date or named index becomes the first column."""
+    """Convert a frame or series to a frame of pandas, polars or Arrow; a date or named index becomes first columns."""
     import narwhals as nw
 
-    if type(data).__module__.partition(".")[0] == "pandas":
-        if data.ndim == 1:
-            data = data.to_frame(data.name if data.name is not None else "value")
-        if str(data.index.dtype).startswith("period"):
-            data = data.set_axis(data.index.to_timestamp())
-        names = [" ".join(map(str, name)) if isinstance(name, tuple) else str(name) for name in data.columns]
-        data = data.set_axis(names, axis=1)
-        if str(data.index.dtype).startswith("datetime"):
-            data = data.rename_axis(index=data.index.name or "time")
-        if any(name is not None for name in data.index.names):
-            data = _with_index(data)
-        _check_names(data)
     frame = nw.from_native(data, allow_series=True)
-    if isinstance(frame, nw.Series):
-        return frame.alias(frame.name or "value").to_frame()
-    return frame.collect() if isinstance(frame, nw.LazyFrame) else frame
+    frame = frame.collect() if isinstance(frame, nw.LazyFrame) else frame
+    library = frame.implementation.value
+    if library in ("pandas", "modin", "cudf"):
+        return _with_index(frame.to_pandas())
+    frame = frame.alias(frame.name or "value").to_frame() if isinstance(frame, nw.Series) else frame
+    return frame.to_native() if library in ("polars", "pyarrow") else frame.to_arrow()
 
 
-def write_csv(
-    frame: Any, path: Path, description: Mapping[str, Any], *, local: bool = True, header: bool = True
-) -> None:
-    """Write a narwhals DataFrame as described; times are in UTC, or `local` with the name of their zone."""
-    units = {name: dtype.get("unit", "microseconds") for name, dtype in description["columns"].items()}
-    columns = [_cells(frame[name].to_list(), name, local, units.get(name, "microseconds")) for name in frame.columns]
-    with naming(path), path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        if header:
-            writer.writerow(frame.columns)
-        if len(columns) == 1:  # a row of one empty cell would be an empty line, which readers pass over
-            columns = [[cell or "NA" for cell in columns[0]]]
-        writer.writerows(zip(*columns, strict=True))
+def _with_index(data: Any) -> Any:
+    """Return a frame of pandas in which an index of dates, with names or of several levels is made columns."""
+    data = data.to_frame("value" if data.name is None else data.name) if data.ndim == 1 else data
+    index = data.index
+    if index.nlevels == 1 and index.name is None:
+        first = index[0] if len(index) and index.dtype == "object" else None
+        if not (str(index.dtype).startswith(("datetime", "period")) or isinstance(first, date)):
+            return data
+        data = data.rename_axis(index="time")
+        index = data.index
+    columns = {str(name): place for place, name in enumerate(data.columns)}
+    apart = []
+    for level, name in enumerate(index.names):
+        if str(name) not in columns:
+            apart.append(level)
+        elif list(index.get_level_values(level).astype(str)) != list(data.iloc[:, columns[str(name)]].astype(str)):
+            raise ValueError(f"data: the index is called {name!r}, as a column of other values is: rename one")
+    return data.reset_index(level=apart).reset_index(drop=True)  # set_index(drop=False) leaves a level a column, too
 
 
-def _cells(values: Sequence[Any], name: str, local: bool, unit: str) -> list[str]:
-    check_cells(name, values)
-    fine = any(getattr(value, "microsecond", 0) for value in values)  # all times are written alike
-    precision = "microseconds" if fine else "seconds"
-    return ["" if _is_missing(value) else _cell(value, name, precision, local, unit) for value in values]
-
-
-def check_cells(name: str, values: Iterable[Any]) -> None:
-    """Refuse values that are no cells of a table, such as lists and arrays."""
-    for value in values:
-        if isinstance(value, list | dict | tuple | set | bytes) or getattr(value, "ndim", None):
-            kind = type(value).__name__
-            raise ValueError(f"{name}: expected numbers, texts, booleans or dates, got {kind}: leave it out")
-
-
-def _cell(value: Any, name: str, precision: str, local: bool, unit: str) -> str:
-    if isinstance(value, datetime):
-        zone = str(value.tzinfo)
-        if local and value.tzinfo is not None and table_reader.named_zone(zone) is not None:
-            return f"{value.isoformat(' ', precision)}[{zone}]"
-        value = value if local or value.tzinfo is None else value.astimezone(UTC)
-        return value.isoformat(" ", precision)
-    if isinstance(value, timedelta):
-        number, rest = divmod(value // _TICK, _UNITS[unit])
-        if rest:
-            raise ValueError(f"{name}: expected whole {unit}, as in training, got {value}: round it")
-        return str(number)
-    return str(value)
-
-
-def cells_of(values: Mapping[str, Any], description: Mapping[str, Any] | None) -> dict[str, str]:
-    """Return the cells of values of described columns."""
-    columns = {} if description is None else description["columns"]
-    units = {name: columns.get(name, {}).get("unit", "microseconds") for name in map(str, values)}
-    return {
-        name: _cells([value], name, False, units[name])[0] for name, value in zip(units, values.values(), strict=True)
-    }
-
-
-def _is_missing(value: Any) -> bool:
-    return value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and isnan(value))
-
-
-def describe(frame: Any) -> dict[str, Any]:
-    """Describe the library of a narwhals DataFrame and its dtypes, as JSON."""
-    description: dict[str, Any] = {
-        "library": frame.implementation.value,
-        "columns": {name: _dtype(frame[name]) for name in frame.columns},
-    }
-    if description["library"] == "pyarrow":  # kinds of strings, digits of decimals: narwhals does not tell them apart
-        schema = frame.to_native().schema.remove_metadata()
-        description["schema"] = b64encode(schema.serialize().to_pybytes()).decode("ascii")
-    return description
-
-
-_OBJECTS = {Decimal: "Decimal", date: "Date", time: "Time", bool: "Boolean", int: "Int64", float: "Float64"}
-
-
-def _dtype(series: Any) -> dict[str, Any]:
-    kind = series.dtype
-    description: dict[str, Any] = {"kind": type(kind).__name__ if not isinstance(kind, type) else kind.__name__}
-    if description["kind"] == "Object":  # pandas has no dtype for decimals and dates
-        description["kind"] = _kind_of(series.to_list())
-    for name in ("time_unit", "time_zone"):
-        if getattr(kind, name, None) is not None:
-            description[name] = str(getattr(kind, name))
-    if description["kind"] == "Duration":
-        ticks = [value // _TICK for value in series.drop_nulls().to_list()]
-        description["unit"] = next(name for name, unit in _UNITS.items() if all(tick % unit == 0 for tick in ticks))
-    if description["kind"] == "Enum":
-        description["categories"] = list(kind.categories)
-    if series.implementation.value == "pandas":
-        description["pandas"] = str(series.to_native().dtype)
-        if description["pandas"] == "category":
-            categories = series.to_native().cat
-            description["of"] = _kind_of(categories.categories.tolist())
-            description |= {
-                "categories": [str(name) for name in categories.categories],
-                "ordered": bool(categories.ordered),
-            }
-    return description
-
-
-def _kind_of(values: Iterable[Any]) -> str:
-    """Name the type of objects; other objects, and those of several types, are texts."""
-    kinds = {type(value) for value in values if not _is_missing(value)}
-    return _OBJECTS.get(kinds.pop(), "String") if len(kinds) == 1 else "String"
-
-
-def text_columns(description: Mapping[str, Any], frame: Any) -> list[str]:
-    """List the text and category columns whose values look like numbers."""
-    kinds = {name: dtype["kind"] for name, dtype in description["columns"].items()}
-    texts = [name for name, kind in kinds.items() if kind in ("String", "Enum", "Categorical")]
-    return [name for name in texts if all(map(_spells_number, frame[name].drop_nulls().unique().to_list()))]
-
-
-def _spells_number(text: Any) -> bool:
-    with suppress(ValueError, TypeError):  # of other texts; of categories that are no texts
-        float(text)
-        return True
-    return False
-
-
-def restore(description: Mapping[str, Any], columns: Mapping[str, Sequence[str | None]]) -> Any:
-    """Restore a native frame of the described library and dtypes from text cells."""
-    if description["library"] == "numpy":
-        import numpy as np
-
-        dtype = np.dtype(description["dtype"])
-        parse, missing = (float, np.nan) if dtype.kind == "f" else (_whole, 0)
-        rows = zip(*columns.values(), strict=True)
-        return np.array([[parse(cell) if cell else missing for cell in row] for row in rows], dtype)
-    dtypes = description["columns"]
-    values = {name: _parsed(cells, dtypes.get(name, {"kind": "String"})) for name, cells in columns.items()}
-    if description["library"] == "pandas":
-        import pandas
-
-        return pandas.DataFrame({name: _pandas_series(column, dtypes.get(name, {})) for name, column in values.items()})
-    if "schema" in description:
-        return _arrow_table(description["schema"], values)
+def records_of(frame: Any) -> list[dict[str, Any]]:
+    """Return the rows of a frame, as `as_frame` returns it, as dictionaries."""
     import narwhals as nw
 
-    series = [
-        nw.new_series(name, column, _narwhals_dtype(dtypes.get(name, {})), backend=description["library"])
-        for name, column in values.items()
-    ]
-    return nw.to_native(nw.concat([one.to_frame() for one in series], how="horizontal"))
+    return [*nw.from_native(frame).iter_rows(named=True)]
 
 
-_PANDAS = {"Int64": "int64", "Float64": "float64"}
+def cells_of(values: Mapping[Any, Any], description: Mapping[str, Any] | None) -> dict[str, str]:
+    """Return values of described columns as cells of a file."""
+    from chainrule_app.readers.origin import Origin
+    from chainrule_app.typed_columns import records_table
+
+    ((_, cells),) = records_table([values], Origin("where", "index"), description).rows()
+    return {str(name): cell or "" for name, cell in zip(values, cells, strict=True)}
+
+
+def describe(frame: Any, table: "FrameTable") -> dict[str, Any]:
+    """Describe the library of a frame, as `as_frame` returns it, and the types of its columns, as JSON."""
+    library = type(frame).__module__.partition(".")[0]
+    columns = {}
+    for index, column in enumerate(table.columns):
+        kind = column.take(slice(0, 0)).dtype
+        own: dict[str, Any] = {"kind": "Decimal" if column.spelt else str(kind.base_type())}
+        if column.unit:
+            own["unit"] = column.unit
+        if library == "pandas":
+            own |= _pandas_type(frame.iloc[:, index])
+        elif library == "polars":
+            own |= _polars_type(frame.dtypes[index])
+        columns[column.name] = own
+    description: dict[str, Any] = {"library": library, "columns": columns}
+    if library == "pandas" and not all(isinstance(name, str) for name in frame.columns):
+        description["names"] = [
+            name if isinstance(name, int | float | str) else None for name in map(_plain, frame.columns)
+        ]
+    if library == "pyarrow":
+        description["schema"] = _packed(frame.schema.remove_metadata())
+    return description
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if hasattr(value, "item") else value
+
+
+def _packed(schema: Any) -> str:
+    return b64encode(schema.serialize().to_pybytes()).decode("ascii")
+
+
+def _polars_type(kind: Any) -> dict[str, Any]:
+    own: dict[str, Any] = {"polars": str(kind.base_type())}
+    names = ("time_unit", "time_zone", "precision", "scale")
+    own |= {name: getattr(kind, name) for name in names if getattr(kind, name, None) is not None}
+    return own | ({"categories": kind.categories.to_list()} if own["polars"] == "Enum" else {})
+
+
+def _pandas_type(series: Any) -> dict[str, Any]:
+    from chainrule_app.typed_columns import kind_of_objects
+
+    kind = series.dtype
+    own: dict[str, Any] = {"pandas": str(kind)}
+    if hasattr(kind, "pyarrow_dtype"):
+        import pyarrow
+
+        own["arrow"] = _packed(pyarrow.schema([pyarrow.field("", kind.pyarrow_dtype)]))
+    elif own["pandas"] == "category":
+        own |= {"ordered": bool(kind.ordered), "categories": _pandas_index(kind.categories)}
+    elif own["pandas"] == "object":
+        own["of"] = kind_of_objects(series)
+        own["stamps"] = any(hasattr(value, "to_pydatetime") or hasattr(value, "to_pytimedelta") for value in series)
+    elif hasattr(kind, "storage"):
+        own["storage"] = kind.storage
+    return own
+
+
+def _pandas_index(index: Any) -> dict[str, Any]:
+    """Describe the categories of pandas: intervals by both of their ends."""
+    if str(index.dtype).startswith("interval"):
+        ends = {"left": _pandas_index(index.left), "right": _pandas_index(index.right)}
+        return {"closed": index.closed, **ends}
+    values = [_plain(value) if isinstance(_plain(value), bool | int | float | str) else str(value) for value in index]
+    kind = type(index[0]).__name__ if len(index) and str(index.dtype) == "object" else ""
+    return {"values": values, "dtype": str(index.dtype), "of": kind}
+
+
+def check_restorable(frame: Any, table: "FrameTable", description: Mapping[str, Any]) -> None:
+    """Refuse a frame with a column whose type does not come back from its cells."""
+    from chainrule_app.readers.tables.frame_table import refused
+
+    cells: dict[str, list[str | None]] = {}
+    for column in table.columns:
+        values = column.cells(slice(0, _CHECKED), str(table.origin)).texts()
+        present: list[str | None] = [value for value in values if value is not None]
+        cells[column.name] = present[:2]
+    for index, name in enumerate(table.names):
+        own = _type_at(frame, index)
+        try:
+            again = _type_at(restore({**description, "names": None}, {name: cells[name]}), 0)
+        except Exception:  # whatever a library raises for a type that it cannot make
+            again = None
+        if again != own and (cells[name] or str(own) != "object"):
+            raise refused(str(table.origin), name, str(own))
+
+
+def _type_at(frame: Any, index: int) -> Any:
+    """Return the type of a column of a frame."""
+    if _is_pandas(frame):
+        return frame.dtypes.iloc[index]
+    return frame.dtypes[index] if hasattr(frame, "dtypes") else frame.schema[index].type
+
+
+_CHECKED = 1000  # rows
+
+
+_NUMBERS = {"int": ("Int64", "int64"), "float": ("Float64", "float64")}
 
 
 def like(data: Any, result: "Result") -> Any:
-    """Return a result as the same kind of frame as `data`, with its dtypes; the result itself if `data` are no frame.
+    """Return a result as the same kind of frame as `data`, with its types; the result itself if `data` are no frame.
 
     A column that the frame lacks, or that is empty there, gets the type of its values.
     """
     if not is_frame(data):
         return result
+    from chainrule_app.readers.origin import Origin
+    from chainrule_app.typed_columns import frame_table, kind_of_objects
+
     frame, cells = as_frame(data), result.cells()
-    description = describe(frame)
-    for name in cells:
-        if name not in frame.columns or all(map(_is_missing, frame[name].to_list())):
-            kind = _kind_of(result[name])
-            description["columns"][name] = {"kind": kind, "pandas": _PANDAS.get(kind, "object")}
-            description.pop("schema", None)  # of Arrow: it lacks this type
-    return restore(description, cells)
+    table = frame_table(frame, Origin("complete", "index"))
+    description = describe(frame, table)
+    empty = {column.name for column in table.columns if (own := column.take(slice(None))).null_count() == len(own)}
+    for name in cells.keys() - (set(table.names) - empty):
+        kind, native = _NUMBERS.get(kind_of_objects(result[name]), ("String", "object"))
+        description["columns"][name] = {"kind": kind, "pandas": native, "polars": kind}
+        if "schema" in description:
+            description["schema"] = _with_field(description["schema"], name, native)
+    return restore({**description, "names": None}, cells)
 
 
-_PARSERS: dict[str, Callable[[str], Any]] = {
-    "Boolean": lambda cell: cell == _TRUE,
-    "Decimal": Decimal,
-    "Date": date.fromisoformat,
-    "Datetime": datetime.fromisoformat,
-    "Time": time.fromisoformat,
-    "Float32": float,
-    "Float64": float,
-}
-
-
-def _parsed(cells: Sequence[str | None], dtype: Mapping[str, Any]) -> list[Any]:
-    parse = _parser(dtype)
-    rare = table_reader.OTHER if parse is not str else None  # it stands for rare values, which have no names
-    return [None if not cell or cell == rare else parse(cell) for cell in cells]
-
-
-def _parser(dtype: Mapping[str, Any]) -> Callable[[str], Any]:
-    kind = dtype["kind"]
-    if kind == "Duration":
-        unit = _UNITS[dtype["unit"]] * _TICK
-        return lambda cell: _whole(cell) * unit
-    return _PARSERS.get(kind, _whole if kind.startswith(("Int", "UInt")) else str)
-
-
-def _arrow_table(schema: str, values: Mapping[str, list[Any]]) -> Any:
+def _with_field(schema: str, name: str, native: str) -> str:
+    """Return a schema of Arrow with one more field, or another type of one."""
     import pyarrow
 
-    fields = pyarrow.ipc.read_schema(pyarrow.py_buffer(b64decode(schema)))
-    arrow_fields = [fields.field(name) for name in values]
-    return pyarrow.table(
-        [pyarrow.array(values[field.name], field.type) for field in arrow_fields], schema=pyarrow.schema(arrow_fields)
+    fields, known = (
+        pyarrow.field(name, {"object": "string", "float64": "double"}.get(native, native)),
+        unpacked(schema),
     )
+    index = known.get_field_index(name)
+    return _packed(known.append(fields) if index < 0 else known.set(index, fields))
 
 
-def _whole(cell: str) -> int:
-    return int(cell.removesuffix(".0"))
+def describe_labels(labels: Sequence[Any]) -> dict[str, Any] | None:
+    """Describe the type of labels, which their names do not tell, as JSON; None of texts."""
+    from chainrule_app.typed_columns import kind_of_objects
+
+    native = {"int": "Int64", "bool": "Boolean", "float": "Float64"}.get(kind_of_objects(labels))
+    return None if native is None else {"library": "labels", "columns": {"label": {"kind": native}}}
 
 
-def _pandas_series(values: list[Any], dtype: Mapping[str, Any]) -> Any:
-    import pandas
+def value_parser(path: Path, name: str) -> Callable[[str], Any] | None:
+    """Return what makes the values, as their owner gave them, of the cells of a column or label; None of texts.
 
-    native = dtype.get("pandas", "object")
-    if native == "category":
-        of = {"kind": dtype.get("of", "String")}
-        categories, values = _parsed(dtype["categories"], of), _parsed(values, of)
-        typed = categories if all(value is None or value in categories for value in values) else None
-        return pandas.Series(pandas.Categorical(values, categories=typed, ordered=dtype.get("ordered", False)))
-    if None in values and native.startswith(("int", "uint")):
-        native = native.replace("uint", "UInt").replace("int", "Int")  # the integers of pandas that may be missing
-    if None in values and native == "bool":
-        native = "boolean"
-    return pandas.Series(values, dtype=native)
-
-
-def _narwhals_dtype(dtype: Mapping[str, Any]) -> Any:
-    import narwhals as nw
-
-    kind = dtype.get("kind", "String")
-    if kind == "Enum":
-        return nw.Enum(dtype["categories"])
-    if kind == "Datetime":
-        return nw.Datetime(dtype.get("time_unit", "us"), dtype.get("time_zone"))
-    if kind == "Duration":
-        return nw.Duration(dtype.get("time_unit", "us"))
-    if kind == "Decimal":
-        return None  # its precision is found from the values
-    return getattr(nw, kind, None)
+    Args:
+        path: of a description, which may be missing.
+        name: of the column, or "label".
+    """
+    return parser_of(load_description(path), name)
 
 
 def load_description(path: Path) -> dict[str, Any] | None:
@@ -332,6 +257,4 @@ def load_description(path: Path) -> dict[str, Any] | None:
     columns = description.get("columns") if isinstance(description, dict) else None
     if not isinstance(columns, dict) or not all(isinstance(kind, dict) and "kind" in kind for kind in columns.values()):
         return None
-    if not all(kind["kind"] != "Duration" or kind.get("unit") in _UNITS for kind in columns.values()):
-        return None
-    return description if description.get("library") in ("pandas", "polars", "pyarrow", "numpy") else None
+    return description if description.get("library") in ("pandas", "polars", "pyarrow", "numpy", "labels") else None

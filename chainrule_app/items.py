@@ -1,16 +1,14 @@
-"""Items of data in memory: what may be one, and how it is written to a file."""
+"""Items of data in memory: what may be one, and what it holds."""
 
-import csv
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from itertools import chain, islice
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from itertools import chain
 from pathlib import Path
 from typing import Any
-from zipfile import ZipFile
 
-from chainrule.files import naming
 from chainrule_app import frames
 from chainrule_app.heavy import np
 from chainrule_app.readers.gather import paths_of
+from chainrule_app.readers.origin import Origin
 from chainrule_app.readers.text import STDIN
 
 _LOUDEST = 2.0  # amplitude of a sound; what is above 1 is cut
@@ -70,11 +68,11 @@ def is_clip(item: Any) -> bool:
     return hasattr(item, "get_all_samples") or (isinstance(item, Mapping) and {"array", "sampling_rate"} <= {*item})
 
 
-def samples_of(clips: Iterable[Any], rate: int, name: str) -> Iterator[Any]:
+def samples_of(clips: Iterable[Any], rate: int, origin: Origin) -> Iterator[Any]:
     """Yield the samples of clips that have one rate."""
     for number, clip in enumerate(clips):
         if not is_clip(clip) or clip["sampling_rate"] != rate:
-            raise ValueError(f"{name} index {number}: expected a sound of {rate:,} samples a second, got another")
+            raise ValueError(f"{origin.at(number)}: expected a sound of {rate:,} samples a second, got another")
         yield clip["array"]
 
 
@@ -97,120 +95,47 @@ def as_array(data: Any) -> Any:
     return data.astype(float).filled(np.nan) if np.ma.is_masked(data) else np.asarray(data)
 
 
-def words_of(number: int, words: Sequence[str]) -> str:
+def words_of(origin: Origin, index: int, words: Sequence[str]) -> Sequence[str]:
+    """Return the words of a sentence; a blank in one of them raises ValueError."""
     for word in words:
-        if not word or any(blank in word for blank in " \t\r\n"):
-            raise ValueError(f"data index {number}: expected words without blanks, got {word!r:.80}")
-    return "".join(f"{word}\n" for word in words) + "\n"
+        if not word or any(blank in word for blank in " \t\n"):
+            raise ValueError(f"{origin.at(index)}: expected words without blanks, got {word!r:.80}")
+    return words
 
 
-def all_of(kind: type, rows: Iterator[Any], name: str) -> Iterator[Any]:
+def all_of(kind: type, rows: Iterator[Any], origin: Origin) -> Iterator[Any]:
+    """Yield rows that are all of one kind."""
     for number, row in enumerate(rows):
         if not isinstance(row, kind) or (kind is Sequence and isinstance(row, str)):
-            raise ValueError(f"{name} index {number}: expected rows of one kind, got {row!r:.80}")
+            raise ValueError(f"{origin.at(number)}: expected rows of one kind, got {row!r:.80}")
         yield row
 
 
-def sentence(name: str) -> Callable[[int, Sequence[Any]], str]:
-    def lines(index: int, pairs: Sequence[Any]) -> str:
-        if all(isinstance(word, str) for word in pairs):
-            return words_of(index, pairs)
-        written = []
-        for pair in pairs:
-            if not (isinstance(pair, Sequence) and len(pair) == 2 and all(map(_is_word, pair))):
-                raise ValueError(
-                    f"{name} index {index}: expected sentences of pairs of a word and a tag, got {pair!r:.80}"
-                )
-            written.append(f"{pair[0]}\t{pair[1]}\n")
-        return "".join(written) + "\n"
-
-    return lines
+def sentence_of(origin: Origin, index: int, pairs: Sequence[Any]) -> tuple[Sequence[str], Sequence[str]]:
+    """Return the words of a sentence and their tags, which words alone have none of."""
+    if all(isinstance(word, str) for word in pairs):
+        return words_of(origin, index, pairs), ()
+    for pair in pairs:
+        if not (isinstance(pair, Sequence) and len(pair) == 2 and all(map(_is_word, pair))):
+            raise ValueError(f"{origin.at(index)}: expected sentences of pairs of a word and a tag, got {pair!r:.80}")
+    words, tags = zip(*pairs, strict=True)
+    return words, tags
 
 
 def _is_word(part: Any) -> bool:
-    return isinstance(part, str) and part != "" and part == part.strip() and "\t" not in part and "\n" not in part
+    return isinstance(part, str) and part != "" and not any(blank in part for blank in " \t\n")
 
 
-def pair_of(name: str, *, one_line: bool) -> Callable[[int, Sequence[Any]], list[str]]:
-    def parts(index: int, pair: Sequence[Any]) -> list[str]:
-        if len(pair) != 2 or None in pair:
-            raise ValueError(
-                f"{name} index {index}: expected strings or pairs of strings, got {len(pair)} values: {pair!r:.80}"
-            )
-        texts = list(map(str, pair))
-        if one_line and any("\t" in text or "\n" in text for text in texts):
-            raise ValueError(f"{name} index {index}: expected a source and a target in one line each, got {pair!r:.80}")
-        return texts
-
-    return parts
-
-
-def png_of(image: Any, name: str) -> bytes:
-    from chainrule_app.readers.images.source import png
-
-    if image.dtype != "uint8" or image.ndim not in (2, 3):
-        raise ValueError(f"{name}: expected images (H, W) or (H, W, 3) of uint8, got {image.dtype} {image.shape}")
-    return png(image)
-
-
-def record_cells(first: Mapping[str, Any], rows: Iterable[Any], name: str) -> Iterator[list[Any]]:
-    """Yield the cells of records that have the keys of the first one."""
-    for number, row in enumerate(rows):
-        if row.keys() != first.keys():
-            raise ValueError(f"{name} index {number}: expected the keys {', '.join(map(str, first))}")
-        yield ["" if row[key] is None else row[key] for key in first]
-
-
-def item_at(file: Path, line: int, task: str) -> int:
-    """Return the index of the item that a written file has in a line."""
-    with file.open(encoding="utf-8", newline="") as lines:
-        if file.suffix == ".csv":
-            rows = csv.reader(lines)
-            return sum(rows.line_num < line for _ in rows)
-        if task == "tag":
-            return sum(text == "\n" for text in islice(lines, line - 1))
-    return line - 1
-
-
-def write_zip(images: Any, file: Path) -> Path:
-    """Write images to an archive of PNG files."""
-    with ZipFile(file.with_suffix(".zip"), "w") as archive:
-        for number, image in enumerate(images):
-            archive.writestr(f"{number:06}.png", png_of(image, file.name))
-    return file.with_suffix(".zip")
-
-
-def write_rolls(rolls: Iterable[Any], folder: Path, frames_per_quarter: int, lowest: int, keys: int) -> Path:
-    """Write piano rolls to a folder of MIDI files."""
-    from chainrule_app.readers.music import midi_file
-
-    folder.mkdir()
-    for number, roll in enumerate(rolls):
-        where = f"{folder.name} index {number}"
-        if np.shape(roll)[1:] != (keys,):
-            remedy = f"of the 128 notes of MIDI pass roll[:, {lowest}:{lowest + keys}]"
-            raise ValueError(f"{where}: expected piano rolls (T, {keys}), got {np.shape(roll)}: {remedy}")
-        try:
-            content = midi_file(roll, frames_per_quarter=frames_per_quarter)
-        except ValueError as error:
-            raise ValueError(f"{where}: {error}") from None
-        (folder / f"{number:06}.mid").write_bytes(content)
-    return folder
-
-
-def write_text(file: Path, pieces: Iterable[str]) -> Path:
-    with naming(file), file.open("w", encoding="utf-8", newline="") as opened:
-        opened.writelines(pieces)
-    return file
-
-
-def write_csv(file: Path, names: Sequence[str] | None, rows: Iterable[Sequence[Any]]) -> Path:
-    with naming(file), file.open("w", encoding="utf-8", newline="") as opened:
-        writer = csv.writer(opened, lineterminator="\n")
-        if names is not None:
-            writer.writerow(names)
-        writer.writerows(rows)
-    return file
+def pair_of(origin: Origin, index: int, pair: Sequence[Any], *, in_lines: bool) -> tuple[str, str]:
+    """Return a text and its label, or a source and its target, which are one line each."""
+    if len(pair) != 2 or None in pair:
+        raise ValueError(
+            f"{origin.at(index)}: expected strings or pairs of strings, got {len(pair)} values: {pair!r:.80}"
+        )
+    first, second = map(str, pair)
+    if in_lines and ("\n" in first or "\n" in second):
+        raise ValueError(f"{origin.at(index)}: expected a source and a target in one line each, got {pair!r:.80}")
+    return first, second
 
 
 def labelled_columns(frame: Any, texts: Sequence[str], text_column: str) -> dict[str, str]:
@@ -218,12 +143,13 @@ def labelled_columns(frame: Any, texts: Sequence[str], text_column: str) -> dict
     from chainrule_app.readers.labelled.labelled_file import LABEL_NAMES, TEXT_NAMES
 
     def usual(names: Sequence[str]) -> list[str]:
-        return [name for name in frame.columns if name.lower() in names]
+        return [name for name in frame.names if name.lower() in names]
 
-    named = [text_column] if text_column in frame.columns else usual(TEXT_NAMES)
-    named = named or sorted(texts, key=lambda name: -frame[name].n_unique())
+    taken = {column.name: column.take for column in frame.columns}
+    named = [text_column] if text_column in frame.names else usual(TEXT_NAMES)
+    named = named or sorted(texts, key=lambda name: -taken[name](slice(None)).n_unique())
     if not named:
         return {}
-    rest = [name for name in frame.columns if name != named[0]]
+    rest = [name for name in frame.names if name != named[0]]
     labels = [name for name in usual(LABEL_NAMES) if name in rest] or (rest if len(rest) == 1 else [])
     return {"text_column": named[0]} | ({"label_column": labels[0]} if labels else {})

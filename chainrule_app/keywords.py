@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from chainrule._printing import one_line
 from chainrule_app import frames
+from chainrule_app.readers.origin import InMemory
 from chainrule_app.tasks.config import MOST_SEED, Duration, RunConfig, check_options
 from chainrule_app.tasks.display import flag
 
@@ -28,7 +29,7 @@ _IN_PYTHON = {"from": "init", "with": "values"}  # flags with another name in Py
 
 def config_of(
     task: "type[Task[Any]]",
-    sources: dict[str, str | None],
+    sources: dict[str, Any],
     model: str | None,
     options: Mapping[str, Any],
     *,
@@ -59,7 +60,9 @@ def chosen_options(kind: type, options: Mapping[str, Any], inputs: "Inputs") -> 
     given = {name: options[name] for name in paths & options.keys() if options[name] is not None}
     if isinstance(where := options.get("where"), Mapping):
         options = {**options, "where": frames.cells_of(where, inputs.description)}
-    chosen = kind(**{**in_flags(options), **{name: Path(inputs.file(data, name)) for name, data in given.items()}})
+    read = {name: inputs.item(data, name) for name, data in given.items()}
+    sources = {name: source if isinstance(source, InMemory) else Path(source) for name, source in read.items()}
+    chosen = kind(**{**in_flags(options), **sources})
     check_options(chosen)
     return chosen
 

@@ -26,6 +26,7 @@ from chainrule_app.keywords import (
     whole_number,
 )
 from chainrule_app.listing import history_of
+from chainrule_app.restored_frames import restore
 from chainrule_app.results import Report, Result
 from chainrule_app.tasks import open_run
 from chainrule_app.tasks.capabilities import METHODS, OPTIONS, PREDICTIONS
@@ -158,7 +159,7 @@ class Run:
         self._able("predict")
         device = device_name(device)
         with self._calling() as run, inputs_of(run, answers=False) as inputs:
-            files = None if data is None and run.continues else inputs.paths(data)
+            files = None if data is None and run.continues else inputs.sources(data)
             chosen = chosen_options(run.Prediction, inputs.options_of(run.Prediction) | options, inputs)
             return self._settled(run.predict(files, chosen, device=device), inputs)
 
@@ -246,7 +247,7 @@ class Run:
         self._able("interpolate")
         seed, device = seed_of(seed), device_name(device)
         with self._calling() as run, inputs_of(run) as inputs:
-            ends = (inputs.file(first, "first"), inputs.file(last, "last"))
+            ends = (inputs.item(first, "first"), inputs.item(last, "last"))
             chosen = chosen_options(run.Interpolation, options, inputs)
             return self._native(run.interpolate(ends, chosen, seed=seed, device=device))
 
@@ -430,17 +431,19 @@ class Run:
         with self._calling() as run, inputs_of(run, answers=name == "evaluate") as inputs:
             options = dict(options)
             labels = {"labels": options.pop("labels", None)} if self.task.name in ("image", "classify-images") else {}
-            path: str | list[str] | None = None
+            path: Any = None
             if texts and self.task.name == "text" and not isinstance(data, str | PathLike):
                 path = texts_of(data)
             elif data is not None or not optional:
-                path = inputs.path(data, **labels)
+                path = inputs.source(data, **labels)
             chosen = chosen_options(kind, inputs.options_of(kind) | options, inputs)
             return self._settled(getattr(run, name)(path, chosen, **settings), inputs, at_once=isinstance(path, list))
 
     def _settled(self, result: Any, inputs: Inputs, *, at_once: bool = False) -> Any:
         """Compute a result now if requested, or if its data or run may disappear."""
-        if isinstance(result, Result) and (at_once or inputs.written or self._folder is not None):
+        if isinstance(result, Result) and (
+            at_once or inputs.gathered or inputs.items is not None or self._folder is not None
+        ):
             len(result)
             return result if inputs.items is None else result.of_items(inputs.items)
         return result
@@ -454,7 +457,7 @@ class Run:
             return result.values
         description = frames.load_description(self.path / FRAME)
         len(result)  # a temporary run may be gone later
-        return frames.restore(description, result.cells()) if description else frames.like(completed, result)
+        return restore(description, result.cells()) if description else frames.like(completed, result)
 
 
 @contextmanager

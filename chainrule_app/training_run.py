@@ -12,7 +12,6 @@ from dataclasses import asdict, fields, replace
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
-from tempfile import gettempdir
 from typing import TYPE_CHECKING, Any
 
 from chainrule._printing import printable
@@ -20,6 +19,7 @@ from chainrule_app.inputs import Inputs
 from chainrule_app.readers.array_file import is_array
 from chainrule_app.readers.gather import paths_of
 from chainrule_app.readers.kinds import check_path
+from chainrule_app.readers.origin import is_path
 from chainrule_app.readers.packed import plain_name
 from chainrule_app.readers.record_keys import keys_of
 from chainrule_app.readers.records import holds_records
@@ -139,7 +139,7 @@ def _before(
     _check_packages(task, request if before is None or "--track" in explicit_flags else before)
     if before is None:
         refuse_taken(out, overwrite=overwrite)
-        for source in filter(None, request.sources.values()):
+        for source in filter(is_path, request.sources.values()):
             for path in paths_of(source):
                 check_path(path)
     return before
@@ -155,12 +155,10 @@ def _check_packages(task: type[Task[Any]], config: RunConfig) -> None:
         check_tracker(config.training.track)
 
 
-def _announce(source: Path | str | None) -> None:
+def _announce(source: Any) -> None:
     """Announce the data at once: importing torch takes a second or more."""
     if os.environ.get("RANK", "0") == "0":  # of several processes, the first
         name = "the text built into Python" if source is None else printable(str(source))
-        if source is not None and Path(source).is_relative_to(gettempdir()):
-            name = Path(name).name  # of data in memory, which were written to a file
         print(f"reading {name} …", file=sys.stderr, flush=True)
 
 
@@ -222,10 +220,10 @@ def create_run(
                 out.rmdir()
 
 
-def _name_records(facts: dict[str, Any], sources: Mapping[str, str | None]) -> None:
+def _name_records(facts: dict[str, Any], sources: Mapping[str, Any]) -> None:
     """Name sources of records and arrays by their own ending, not by that of the file they were written to."""
     for name, path in sources.items():
-        first = None if path is None else paths_of(path)[0]
+        first = paths_of(path)[0] if is_path(path) else None
         if first not in (None, STDIN) and facts.get(name) and (holds_records(first) or is_array(first)):
             facts[name]["name"] = Path(facts[name]["name"]).with_suffix(Path(plain_name(first)).suffix).name
 
@@ -358,7 +356,7 @@ def readable(task: "type[Task[Any]]", config: RunConfig) -> Iterator[RunConfig]:
     """Unpack compressed, piped or several sources to plain files during the block; errors name the sources."""
     with Inputs(task.name, keys=keys_of(config.data)) as inputs:
         plain: dict[str, str | None] = {
-            name: inputs.plain(path, name) for name, path in config.sources.items() if path is not None
+            name: inputs.plain(path, name) for name, path in config.sources.items() if is_path(path)
         }
         data = replace(config.data, **inputs.options) if inputs.options else config.data
         yield replace(config, sources=config.sources | plain, data=data)

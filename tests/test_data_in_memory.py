@@ -1,9 +1,8 @@
 """Data in memory reach the model as they are: no value is written to a text and guessed again."""
 
-import contextlib
 import csv
 import io
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
@@ -13,25 +12,20 @@ import pytest
 from PIL import Image
 
 import chainrule
+from chainrule_app.cli.main import main
 
 pandas = pytest.importorskip("pandas")
 polars = pytest.importorskip("polars")
 arrow = pytest.importorskip("pyarrow")
 
-guessed = pytest.mark.xfail(reason="data in memory are written to text files and guessed again", strict=True)
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=60)
 SMALL: dict[str, Any] = {"steps": 1, "hidden_size": 8}
 FILMS = [("good film", "pos"), ("bad film", "neg")] * 30
 
 
-def cases(*items: Any, wrong: Container[Any] = ()) -> list[Any]:
-    """Parameters of a test, of which those in `wrong` fail today."""
-    return [pytest.param(item, marks=guessed if item in wrong else ()) for item in items]
-
-
 OTHER_ENDS = "\v\f\x1c\x1d\x1e\x85\u2028\u2029"  # which some readers of lines and of CSV take for the end of a line
-SIGNS = cases("\r", OTHER_ENDS, wrong=["\r"])
+SIGNS = ["\r", OTHER_ENDS]
 
 
 def sampled(frame: Any, n: int = 6, **options: Any) -> Any:
@@ -54,7 +48,6 @@ def test_each_text_is_one_row_whatever_is_in_it(classifier, signs):
     assert [text.strip(signs) for text in answer["text"]] == [text.strip(signs) for text in texts]
 
 
-@guessed
 def test_texts_keep_the_blanks_at_their_ends(classifier):
     texts = [" good film", "bad film\u2028", "\x85film ", "film\r"]
     assert classifier.classify(texts)["text"] == texts
@@ -66,7 +59,6 @@ def test_each_text_is_trained_on_whatever_is_in_it(signs):
     assert run.classify(["bad day"])["index"] == [0]
 
 
-@guessed
 def test_labels_keep_the_blanks_at_their_ends():
     run = chainrule.fit([("good film", "pos "), ("bad film", " neg")] * 30, steps=1)
     assert sorted(run.classify(["good film"])["probabilities"][0]) == [" neg", "pos "]
@@ -103,7 +95,14 @@ def test_categories_may_hold_signs_that_end_lines_elsewhere(signs):
     assert set(run.sample(6, seed=0)["c"]) <= {f"x{signs}y", "z"}
 
 
-@guessed
+def test_samples_that_are_written_can_be_read(tmp_path):
+    """A cell with a lone carriage return was not quoted, and then read as two rows."""
+    run, new = tmp_path / "run", tmp_path / "new.csv"
+    chainrule.fit(pandas.DataFrame({"c": ["x\ry", "z"] * 30, "x": X}), out=run, **SMALL)
+    assert main(["sample", str(run), "-n", "9", "--out", str(new)]) == 0
+    assert len(chainrule.load(run).score(str(new))["nats"]) == 9
+
+
 def test_tables_that_are_written_can_be_read(tmp_path):
     frame = pandas.DataFrame({"c": ["x\ry", "z"] * 30, "x": X})
     new = chainrule.fit(frame, out=tmp_path / "run", **SMALL).sample(9, seed=0)
@@ -111,19 +110,16 @@ def test_tables_that_are_written_can_be_read(tmp_path):
     assert chainrule.load(tmp_path / "run").score(str(tmp_path / "new.csv"))["nats"]
 
 
-@guessed
 def test_categories_keep_the_blanks_at_their_ends():
     frame = pandas.DataFrame({"c": ["x", " x", "x ", "y"] * 15, "x": X})
     assert set(sampled(frame, 60)["c"]) == {"x", " x", "x ", "y"}
 
 
-@guessed
 def test_names_of_columns_keep_the_blanks_at_their_ends():
     frame = pandas.DataFrame({" c": ["x", "y"] * 30, "x ": X})
     assert list(sampled(frame).columns) == [" c", "x "]
 
 
-@guessed
 def test_an_empty_text_is_not_a_missing_one():
     frame = pandas.DataFrame({"c": ["", "y", None] * 20, "x": X})
     drawn = sampled(frame, 60)["c"]
@@ -131,14 +127,13 @@ def test_an_empty_text_is_not_a_missing_one():
     assert drawn.isna().any()
 
 
-@pytest.mark.parametrize("text", cases("<other>", "NA", "null", "nan", "-", "?", wrong=["NA", "null", "nan", "?"]))
+@pytest.mark.parametrize("text", ["<other>", "NA", "null", "nan", "-", "?"])
 def test_a_text_is_a_text_whatever_it_says_elsewhere(text):
     frame = pandas.DataFrame({"c": [text, "y"] * 30, "x": X})
     assert set(sampled(frame, 40)["c"]) == {text, "y"}
 
 
 @pytest.mark.parametrize("names", [[0, 1, 2], [2020, "x", 1.5]], ids=str)
-@guessed
 def test_columns_that_are_named_by_numbers_keep_their_names(names):
     frame = pandas.DataFrame(dict(zip(names, (X, X + 1, ["a", "b"] * 30), strict=True)))
     assert list(sampled(frame).columns) == names
@@ -162,10 +157,7 @@ OBJECTS: dict[str, tuple[list[Any], type | tuple[type, ...]]] = {
 }
 
 
-WRONG_OBJECTS = OBJECTS.keys() - {"decimals", "booleans and nothing"}
-
-
-@pytest.mark.parametrize("name", cases(*OBJECTS, wrong=WRONG_OBJECTS))
+@pytest.mark.parametrize("name", OBJECTS)
 def test_objects_of_a_column_keep_their_kind(name):
     values, kind = OBJECTS[name]
     frame = pandas.DataFrame({"v": pandas.Series(values, dtype=object), "x": X})
@@ -276,27 +268,16 @@ LIBRARIES: dict[str, tuple[dict[str, Callable[[], Any]], Callable[[dict[str, Any
     "polars": (POLARS, polars.DataFrame, lambda frame: frame.schema),
 }
 REFUSED = {
-    "arrow": {"binary", "interval", "list", "struct"},
-    "pandas": {"arrow binary", "arrow list"},
-    "polars": {"Binary", "List", "Array", "Struct"},
+    "arrow": {"binary", "uuid", "interval", "list", "struct"},
+    "pandas": {"intervals", "arrow binary", "arrow list"},
+    "polars": {"Float16", "Binary", "List", "Array", "Struct", "Object"},
 }
-WRONG = {
-    "arrow": {
-        "float16", "uuid", "date64", "decimal32", "decimal64", "decimal256",
-        "dictionary of integers", "dictionary of dates", "dictionary of booleans",
-    },
-    "pandas": {
-        "categories, one of them empty", "categories of times", "categories of intervals",
-        "intervals", "arrow string", "arrow decimal128", "arrow dictionary of texts",
-    },
-    "polars": {"Float16", "Decimal", "Object"},
-}  # fmt: skip
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_types_are_restored(library):
     columns, frame_of, types_of = LIBRARIES[library]
-    kinds = [kind for kind in columns if kind not in REFUSED[library] | WRONG[library]]
+    kinds = [kind for kind in columns if kind not in REFUSED[library]]
     frame = frame_of({kind: columns[kind]() for kind in kinds} | {"x": X})
     assert types_of(sampled(frame)) == types_of(frame)
 
@@ -309,24 +290,9 @@ def test_other_types_are_refused_before_training(library):
             chainrule.fit(frame_of({"column of this kind": columns[kind](), "x": X}), **SMALL)
 
 
-@pytest.mark.parametrize(("library", "kind"), [(library, kind) for library in WRONG for kind in sorted(WRONG[library])])
-@guessed
-def test_types_are_restored_or_refused(library, kind):
-    columns, frame_of, types_of = LIBRARIES[library]
-    frame = frame_of({"column": columns[kind](), "x": X})
-    with contextlib.suppress(ValueError):
-        run = chainrule.fit(frame, **SMALL)
-        try:
-            drawn = run.sample(4, seed=0)
-        except Exception as error:
-            raise AssertionError("a type that is trained on can be given back") from error
-        assert types_of(drawn) == types_of(frame)
-
-
 # Times: their notation is not guessed from the rows at hand.
 
 
-@guessed
 def test_rows_at_whole_seconds_are_scored_like_others():
     times = pandas.Timestamp("2024-01-01") + pandas.to_timedelta(RANDOM.integers(0, 40, 60) * 250, unit="ms")
     run = chainrule.fit(frame := pandas.DataFrame({"t": times, "x": X}), **SMALL)
@@ -344,7 +310,6 @@ def test_rows_at_whole_seconds_are_scored_like_others():
     ],
     ids=["times", "durations"],
 )
-@guessed
 def test_nanoseconds_are_kept(values):
     drawn = sampled(pandas.DataFrame({"t": values, "x": X}))["t"]
     assert drawn.between(values.min(), values.max()).all()
@@ -356,7 +321,7 @@ def test_nanoseconds_are_kept(values):
 @pytest.mark.parametrize(
     "index",
     [
-        pytest.param(pandas.Index(DAYS), marks=guessed),
+        pandas.Index(DAYS),
         pandas.to_datetime(STAMPS),
         pandas.PeriodIndex(DAYS, freq="D"),
     ],
@@ -366,14 +331,12 @@ def test_an_unnamed_index_of_dates_is_a_column(index):
     assert sampled(pandas.DataFrame({"x": X}, index=index)).reset_index(drop=True).shape[1] == 2
 
 
-@guessed
 def test_unnamed_levels_of_an_index_are_columns():
     index = pandas.MultiIndex.from_arrays([LETTERS, pandas.to_datetime(STAMPS)])
     frame = pandas.DataFrame({"x": X}, index=index)
     assert sampled(frame).reset_index(drop=True).shape[1] == 3
 
 
-@guessed
 def test_a_series_with_dates_of_python_is_forecast_by_date():
     days = pandas.date_range("2024-01-01", periods=60).date
     run = chainrule.fit(pandas.Series(X, index=days), task="forecast", horizon=2, **SMALL)
@@ -381,7 +344,6 @@ def test_a_series_with_dates_of_python_is_forecast_by_date():
     assert answer.tolist() == list(pandas.date_range("2024-03-01", periods=2))
 
 
-@guessed
 def test_items_that_are_numbers_are_answered_as_numbers():
     days = np.repeat(pandas.date_range("2024-01-01", periods=30), 2)
     frame = pandas.DataFrame({"shop": [7, 8] * 30, "day": days, "x": X})
@@ -390,7 +352,6 @@ def test_items_that_are_numbers_are_answered_as_numbers():
 
 
 @pytest.mark.parametrize("labels", [(1, 0), (True, False), (1.5, 2.5)], ids=str)
-@guessed
 def test_labels_of_texts_keep_their_type(labels):
     run = chainrule.fit([("good film", labels[0]), ("bad film", labels[1])] * 30, steps=1)
     (answer,) = run.classify(["good film"])["label"]
@@ -398,13 +359,11 @@ def test_labels_of_texts_keep_their_type(labels):
     assert answer in labels
 
 
-@guessed
 def test_labels_of_a_frame_keep_their_type():
     frame = pandas.DataFrame({"text": ["good film", "bad film"] * 30, "label": [3, 4] * 30})
     assert chainrule.fit(frame, task="classify", steps=1).classify(["good film"])["label"][0] in (3, 4)
 
 
-@guessed
 def test_labels_of_images_keep_their_type():
     images = RANDOM.integers(0, 2, (40, 8, 8), dtype=np.uint8)
     run = chainrule.fit(images, labels=np.arange(40) % 2, task="classify", steps=1)
@@ -439,7 +398,7 @@ PICTURES: dict[str, tuple[Callable[[], Image.Image], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("kind", cases(*PICTURES, wrong=PICTURES.keys() - {"grey", "colours", "black and white"}))
+@pytest.mark.parametrize("kind", PICTURES)
 def test_images_in_memory_are_read_as_their_files_are(kind, tmp_path):
     make, options = PICTURES[kind]
     images = [make() for _ in range(10)]

@@ -1,6 +1,5 @@
 """Frames of pandas, polars and Arrow keep their dtypes on the way through a run."""
 
-import csv
 import json
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -13,6 +12,8 @@ from hypothesis import strategies as st
 import chainrule
 from chainrule.files import write_json
 from chainrule_app import frames
+from chainrule_app.readers.origin import Origin
+from chainrule_app.typed_columns import frame_table
 
 pandas = pytest.importorskip("pandas")
 polars = pytest.importorskip("polars")
@@ -21,29 +22,37 @@ INTEGERS = st.integers(-(2**63), 2**63 - 1)
 TEXTS = st.text("abcXYZ 123,;\"'é", min_size=1).map(str.strip).filter(bool)
 
 
-def through_a_file(native, path):
-    """A frame written as CSV, and made again of its cells and its description."""
+DATA = Origin("data", "index")
+
+
+def described(native, known=None):
+    """The table of a frame, and its description as a run keeps it."""
     frame = frames.as_frame(native)
-    description = json.loads(json.dumps(frames.describe(frame)))
-    frames.write_csv(frame, path, description)
-    with path.open(encoding="utf-8", newline="") as file:
-        names, *rows = csv.reader(file)
-    return frames.restore(description, {name: [row[place] for row in rows] for place, name in enumerate(names)})
+    table = frame_table(frame, DATA, known)
+    frames.check_restorable(frame, table, frames.describe(frame, table))
+    return table, json.loads(json.dumps(frames.describe(frame, table)))
+
+
+def made_again(native):
+    """A frame made again of its cells and its description."""
+    table, description = described(native)
+    columns = zip(*(cells for _, cells in table.rows()), strict=True)
+    return frames.restore(description, dict(zip(table.names, map(list, columns), strict=True)))
 
 
 @settings(max_examples=30)
 @given(
     st.lists(st.tuples(INTEGERS, st.none() | INTEGERS, st.floats(allow_nan=False), st.booleans(), TEXTS), min_size=1)
 )
-def test_columns_of_polars_come_back_equal(tmp_path_factory, rows):
+def test_columns_of_polars_come_back_equal(rows):
     kinds = {"i": polars.Int64, "n": polars.Int64, "f": polars.Float64, "b": polars.Boolean, "s": polars.String}
     frame = polars.DataFrame(dict(zip(kinds, zip(*rows, strict=True), strict=True)), schema=kinds)
-    back = through_a_file(frame, tmp_path_factory.mktemp("frames") / "frame.csv")
+    back = made_again(frame)
     assert back.schema == frame.schema
     assert back.equals(frame)
 
 
-def test_dtypes_of_pandas_come_back(tmp_path):
+def test_dtypes_of_pandas_come_back():
     frame = pandas.DataFrame(
         {
             "integer": [1, 2, 3],
@@ -58,23 +67,17 @@ def test_dtypes_of_pandas_come_back(tmp_path):
             "date": [date(2024, 1, 1), date(2024, 1, 2), None],
         }
     )
-    back = through_a_file(frame, tmp_path / "frame.csv")
-    pandas.testing.assert_frame_equal(back, frame)
+    pandas.testing.assert_frame_equal(made_again(frame), frame)
 
 
-def test_times_are_written_alike_and_rare_values_without_a_name_are_missing(tmp_path):
-    times = ["2024-01-01 10:00:00", "2024-01-01 10:00:00.5"]
-    frame = pandas.DataFrame({"at": pandas.to_datetime(times, format="mixed")})
-    frames.write_csv(frames.as_frame(frame), tmp_path / "frame.csv", frames.describe(frames.as_frame(frame)))
-    written = ["at", "2024-01-01 10:00:00.000000", "2024-01-01 10:00:00.500000"]
-    assert (tmp_path / "frame.csv").read_text().splitlines() == written
+def test_rare_values_without_a_name_are_missing():
     frame = polars.DataFrame({"at": [datetime(2024, 1, 1)], "id": [2**60], "name": ["x"]})
-    back = frames.restore(frames.describe(frames.as_frame(frame)), {name: ["<other>"] for name in frame.columns})
+    back = frames.restore(described(frame)[1], {name: ["<other>"] for name in frame.columns})
     assert back.schema == frame.schema
     assert back.row(0) == (None, None, "<other>")
 
 
-def test_dtypes_of_polars_and_arrow_come_back(tmp_path):
+def test_dtypes_of_polars_and_arrow_come_back():
     frame = polars.DataFrame(
         {
             "enum": polars.Series(["x", "y", "x"], dtype=polars.Enum(["x", "y"])),
@@ -85,23 +88,23 @@ def test_dtypes_of_polars_and_arrow_come_back(tmp_path):
             "small": polars.Series([1, 2, 3], dtype=polars.UInt8),
         }
     )
-    back = through_a_file(frame, tmp_path / "frame.csv")
+    back = made_again(frame)
     assert back.schema == frame.schema
     assert back.equals(frame)
     pytest.importorskip("pyarrow")
     table = frame.select("date", "time", "small").to_arrow()
-    assert through_a_file(table, tmp_path / "table.csv").equals(table)
+    assert made_again(table).equals(table)
 
 
 def test_an_index_of_times_becomes_a_column():
     series = pandas.Series([1.0, 2.0], index=pandas.date_range("2024-01-01", periods=2, freq="h"), name="load")
-    assert frames.as_frame(series).columns == ["time", "load"]
-    assert frames.as_frame(series.reset_index(drop=True)).columns == ["load"]
+    assert described(series)[0].names == ["time", "load"]
+    assert described(series.reset_index(drop=True))[0].names == ["load"]
 
 
-def test_texts_that_spell_numbers_are_found():
-    frame = frames.as_frame(polars.DataFrame({"zip": ["123", "456"], "name": ["a", "1"], "n": [1, 2]}))
-    assert frames.text_columns(frames.describe(frame), frame) == ["zip"]
+def test_texts_that_spell_numbers_are_texts():
+    table, _ = described(polars.DataFrame({"zip": ["123", "456"], "name": ["a", "1"], "n": [1, 2]}))
+    assert table.texts == {"zip", "name"}
 
 
 @pytest.mark.parametrize(
@@ -115,30 +118,27 @@ def test_texts_that_spell_numbers_are_found():
         (timedelta(microseconds=3), "microseconds"),
     ],
 )
-def test_durations_are_whole_numbers_of_the_coarsest_unit(tmp_path, step, unit):
+def test_durations_are_whole_numbers_of_the_coarsest_unit(step, unit):
     """They were microseconds, so that samples were not round."""
     spans = [step * number for number in (0, 1, 5)] + [None]
     columns = {"wait": spans, "n": [1, 2, 3, 4]}
     for native in (pandas.DataFrame(columns), polars.DataFrame(columns)):
-        described = frames.describe(frames.as_frame(native))
-        assert described["columns"]["wait"]["unit"] == unit
-        assert list(through_a_file(native, tmp_path / "frame.csv")["wait"])[:3] == spans[:3]
+        assert described(native)[1]["columns"]["wait"]["unit"] == unit
+        assert list(made_again(native)["wait"])[:3] == spans[:3]
 
 
-def test_later_durations_have_the_unit_of_training(tmp_path):
-    description = frames.describe(frames.as_frame(polars.DataFrame({"wait": [timedelta(hours=5)]})))
-    later = frames.as_frame(polars.DataFrame({"wait": [timedelta(days=1)]}))
-    frames.write_csv(later, tmp_path / "later.csv", description)
-    assert (tmp_path / "later.csv").read_text() == "wait\n24\n"
+def test_later_durations_have_the_unit_of_training():
+    _, description = described(polars.DataFrame({"wait": [timedelta(hours=5)]}))
+    later, _ = described(polars.DataFrame({"wait": [timedelta(days=1)]}), description)
+    assert list(later.rows()) == [(0, ["24"])]
     assert frames.cells_of({"wait": timedelta(hours=3), "other": None}, description) == {"wait": "3", "other": ""}
     with pytest.raises(ValueError, match="wait: expected whole hours, as in training, got 0:30:00: round it"):
         frames.cells_of({"wait": timedelta(minutes=30)}, description)
 
 
-def test_cells_that_are_no_values_are_refused(tmp_path):
-    frame = frames.as_frame(polars.DataFrame({"a": [[1, 2], [3]]}))
+def test_cells_that_are_no_values_are_refused():
     with pytest.raises(ValueError, match="a: expected numbers, texts, booleans or dates, got list"):
-        frames.write_csv(frame, tmp_path / "x.csv", frames.describe(frame))
+        described(polars.DataFrame({"a": [[1, 2], [3]]}))
 
 
 def test_a_damaged_description_is_left_alone(tmp_path):
@@ -159,26 +159,24 @@ def test_a_damaged_description_is_left_alone(tmp_path):
 def test_indexes_and_columns_of_several_levels_are_columns():
     """The levels were left out without a word, and levels of columns ended in a TypeError."""
     frame = pandas.DataFrame({"shop": ["a", "b"], "year": [1, 2], "n": [3, 4]}).set_index(["shop", "year"])
-    assert frames.as_frame(frame).columns == ["shop", "year", "n"]
+    assert described(frame)[0].names == ["shop", "year", "n"]
     wide = pandas.DataFrame([[1, 2]], columns=pandas.MultiIndex.from_product([["n"], ["low", "high"]]))
-    assert frames.as_frame(wide).columns == ["n low", "n high"]
+    assert described(wide)[0].names == ["n low", "n high"]
     with pytest.raises(ValueError, match="expected columns of different names, got 'a' twice: rename one"):
         frames.is_frame(pandas.DataFrame([[1, 2]], columns=["a", "a"]))
     with pytest.raises(ValueError, match="expected columns of different names, got '1' twice: rename one"):
-        frames.as_frame(pandas.DataFrame([[1, 2]], columns=[1, "1"]))
+        described(pandas.DataFrame([[1, 2]], columns=[1, "1"]))
 
 
 def test_periods_are_their_first_moments():
     """Their dates were left out, so that forecasts counted rows."""
     series = pandas.Series([1.0, 2.0], index=pandas.period_range("2024-01", periods=2, freq="M"), name="load")
-    assert frames.as_frame(series)["time"].to_list() == [datetime(2024, 1, 1), datetime(2024, 2, 1)]
+    assert [cells[0] for _, cells in described(series)[0].rows()] == ["2024-01-01 00:00:00", "2024-02-01 00:00:00"]
 
 
-def test_categories_need_not_be_texts(tmp_path):
+def test_categories_need_not_be_texts():
     frame = pandas.DataFrame({"size": pandas.cut([1, 2, 9], 2), "n": [1, 2, 3]})
-    back = through_a_file(frame, tmp_path / "frame.csv")
-    assert frames.text_columns(frames.describe(frames.as_frame(frame)), frames.as_frame(frame)) == []
-    assert back["size"].tolist() == [str(size) for size in frame["size"]]
+    pandas.testing.assert_frame_equal(made_again(frame), frame)
 
 
 STEPS = {"horizon": 3, "steps": 1, "hidden_size": 4, "threads": 1, "validation_fraction": 0.2}
@@ -265,7 +263,7 @@ def test_an_index_that_is_a_column_too_is_read_once():
     days = pandas.date_range("2024-01-01", periods=4)
     frame = pandas.DataFrame({"day": days, "shop": [1, 1, 2, 2], "x": [1.5, 2.5, 3.5, 4.5]})
     for index in ("day", ["shop", "day"], ["shop"]):
-        native = frames.as_frame(frame.set_index(index, drop=False)).to_native()
+        native = frames.as_frame(frame.set_index(index, drop=False))
         assert native[["day", "shop", "x"]].equals(frame)
         assert len(native.columns) == 3
     other = frame.set_index(frame["x"].rename("day"))

@@ -42,7 +42,6 @@ OPTIONAL = {
     "chainrule_app.readers.music": {
         "chainrule_app",
         "chainrule_app.heavy",
-        "chainrule_app.inputs",
         "chainrule_app.tasks.music.task",
         "chainrule_app.tasks.output",
     },

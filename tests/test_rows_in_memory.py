@@ -47,7 +47,7 @@ def test_each_sentence_has_its_tags_and_its_translation():
     for sentences in ([["Ada"], []], [[], ["Ada"]], [[]]):  # the first was once expected to have words
         assert tagger.tag(sentences)["words"] == sentences
     assert tagger.evaluate([[], [("Ada", "B-PER")]]).summary["words"] == 1
-    with pytest.raises(ValueError, match="data index 1: expected 1 columns as in the file's first row, got 2"):
+    with pytest.raises(ValueError, match="data index 1: expected words as in the sentences before, got pairs"):
         tagger.tag([["Ada"], [("saw", "O")]])  # a pair was once written as one word
     translator = chainrule.fit([("das haus", "the house"), ("ein hund", "a dog")] * 30, task="translate", steps=1)
     answer = translator.translate(pandas.Series(["das haus", None, "ein hund"]))

@@ -227,7 +227,7 @@ def _scored(run: Any, data: Path, device: str) -> LikelihoodRecord:
     if not hasattr(run, "score"):
         raise ValueError(f"--data: {run.path} is a run of the task {run.name}, which scores no files: leave it out")
     with inputs_of(run) as inputs:
-        path = inputs.path(data, "data")
+        path = inputs.source(data, "data")
         scores = run.score(path, run.Scoring(), device=device)
         for _ in scores.stream():  # the likelihood needs all rows
             pass

@@ -196,7 +196,7 @@ def open_run(task: type[Task[Any]], arguments: dict[str, Any], stack: ExitStack)
             arguments[name] = [one for path in words for one in paths_of(str(path))]
         elif words and isinstance(arguments[name], list):
             source = words[0] if len(words) == 1 else join(words)
-            arguments[name] = source if inputs is None else inputs.path(source, name)
+            arguments[name] = source if inputs is None else inputs.source(source, name)
 
 
 def _spare_sources(run: Task[Any], out: Path | None) -> None:

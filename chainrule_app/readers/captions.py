@@ -1,5 +1,6 @@
 """Prepare captioned images on disk: pixels of one size, a vocabulary, captions as numbers; in bounded memory."""
 
+import io
 import json
 import re
 from collections.abc import Iterator, Sequence
@@ -20,8 +21,10 @@ from chainrule.data._characters import WordVocabulary
 from chainrule.data._vocabulary import Ids
 from chainrule_app.readers.delimited import DelimitedFile
 from chainrule_app.readers.images.folder import Fit, Reading, images_in
+from chainrule_app.readers.images.held import HeldImages
 from chainrule_app.readers.kinds import IMAGES
 from chainrule_app.readers.members import Member, Members
+from chainrule_app.readers.origin import HeldRows, is_path, origin_of
 from chainrule_app.readers.packed import plain_name
 from chainrule_app.readers.pairs import encode_sentence
 from chainrule_app.readers.ragged import Ragged
@@ -45,7 +48,7 @@ class Caption:
     text: str
 
 
-def read_captions(path: str | Path) -> Iterator[Caption]:
+def read_captions(path: str | Path | HeldRows) -> Iterator[Caption]:
     """Yield the captions of a file, compressed or not.
 
     A line is `name.jpg TAB caption`, the name with or without a number (`name.jpg#3`); or, under a header with the
@@ -53,6 +56,10 @@ def read_captions(path: str | Path) -> Iterator[Caption]:
     caption or a list of them. A .json file is a list of records, or an object with images and annotations, as in COCO.
     Images may have several captions.
     """
+    if isinstance(path, HeldRows):
+        for index, (text,) in path:
+            yield Caption(index, str(index), text)
+        return
     if holds_records(path):
         yield from _recorded_captions(path)
         return
@@ -167,10 +174,16 @@ def captions_in(images: str | Path) -> Member:
 class ImageStore:
     """The images of an archive or a folder, found by the last part of their names."""
 
-    def __init__(self, path: str | Path, size: int, fit: Fit = "crop"):
-        self.path = Path(path)  # the archive or the folder; see `Members`
+    def __init__(self, path: str | Path | HeldImages, size: int, fit: Fit = "crop"):
+        self.path = path  # the archive or the folder, see `Members`; or images in memory, named by their indices
         self._reading = Reading(size=(size, size), colour="rgb", fit=fit)
+        self._held = path if isinstance(path, HeldImages) else None
         self._members: dict[str, Member] = {}
+        if isinstance(path, HeldImages):
+            self._members = {
+                str(index): Member(str(index), path.label(index), io.BytesIO) for index in range(len(path))
+            }
+            return
         for member in Members(path, IMAGES, "image").files:
             other = self._members.setdefault(PurePosixPath(member.name).name, member)
             if other is not member:
@@ -184,6 +197,8 @@ class ImageStore:
 
     def image(self, name: str) -> npt.NDArray[np.uint8]:
         """(3, S, S), values from 0 to 255."""
+        if self._held is not None:
+            return self._held.pixels(int(name), self._reading)[0]
         with self._members[name].open() as file:
             return self._reading.image(file, self._members[name].label)[0]
 
@@ -255,11 +270,14 @@ class PreparedCaptions:
 
 def prepare_captions(
     directory: str | Path,  # created if it is missing; `captions.json` is the last file written into it
-    images: str | Path,  # a zip file or a folder
-    captions: str | Path,
+    images: str | Path | HeldImages,  # a zip file or a folder, or images in memory
+    captions: str | Path | HeldRows,
     *,
-    dev_images: str | Path | None = None,  # those to hold out, if they are not among `images`
-    validation_captions: str | Path | None = None,  # of the images to hold out; if not given, some images are drawn
+    dev_images: str | Path | HeldImages | None = None,  # those to hold out, if they are not among `images`
+    validation_captions: str
+    | Path
+    | HeldRows
+    | None = None,  # of the images to hold out; if not given, some images are drawn
     size: int = 64,  # S, every image becomes (S, S)
     fit: Fit = "crop",  # how; see `chainrule_app.readers.images.Reading`
     min_count: int = 3,  # rarer words are `<unk>`
@@ -300,7 +318,7 @@ def prepare_captions(
             ("valid", valid, dev_store, dev_file),
         ):
             rows = [
-                encode_sentence(vocabulary, caption.text, max_length, str(file), caption.line)
+                encode_sentence(vocabulary, caption.text, max_length, origin_of(file), caption.line)
                 for own in captioned.values()
                 for caption in own
             ]
@@ -346,17 +364,19 @@ def _open_part(store: Store, part: str, count: int, size: int, vocabulary: WordV
     return CaptionedImages(images, captions, store.offsets(f"{part}.captions", len(captions), rows=count, shortest=1))
 
 
-def captions_by_image(path: str | Path, store: ImageStore, *, lower_case: bool = True) -> dict[str, list[Caption]]:
+def captions_by_image(
+    path: str | Path | HeldRows, store: ImageStore, *, lower_case: bool = True
+) -> dict[str, list[Caption]]:
     """Return the captions of each image, in lower case or as they are, in the order in which the images come first."""
-    by_image: dict[str, list[Caption]] = {}
+    by_image, where = dict[str, list[Caption]](), origin_of(path)
     named: dict[str, str] = {}  # with its folders, which the store may have others of
     for caption in read_captions(path):
         name = PurePosixPath(caption.image.replace("\\", "/")).name
         if name not in store:
-            raise ValueError(f"{path} line {caption.line}: the image {caption.image} is not in {store.path}")
+            raise ValueError(f"{where.at(caption.line)}: the image {caption.image} is not in {store.path}")
         if named.setdefault(name, caption.image) != caption.image:
             raise ValueError(
-                f"{path} line {caption.line}: {named[name]} and {caption.image}: expected one image of each name"
+                f"{where.at(caption.line)}: {named[name]} and {caption.image}: expected one image of each name"
             )
         text = caption.text.lower() if lower_case else caption.text
         by_image.setdefault(name, []).append(replace(caption, image=name, text=text))
@@ -365,6 +385,8 @@ def captions_by_image(path: str | Path, store: ImageStore, *, lower_case: bool =
     return by_image
 
 
-def store_fingerprint(path: str | Path) -> dict[str, Any]:
+def store_fingerprint(path: Any) -> dict[str, Any]:
     """`name`, number of `bytes` and `sha256` of a file, or of the images of a folder."""
-    return images_in(Path(path)).fingerprint() if Path(path).is_dir() else fingerprint(path)
+    if is_path(path) and Path(path).is_dir():
+        return images_in(Path(path)).fingerprint()
+    return fingerprint(path)

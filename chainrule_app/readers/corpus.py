@@ -14,6 +14,7 @@ from chainrule.data._characters import ByteVocabulary, CharVocabulary, WordVocab
 from chainrule.data._subwords import BPEVocabulary, read_tokenizer
 from chainrule.data._vocabulary import Ids, Vocabulary, token_dtype
 from chainrule.files import load_record
+from chainrule_app.readers.origin import HeldText
 from chainrule_app.readers.store import FORMAT, Store, StoreWriter
 from chainrule_app.readers.stored_tokens import StoredTokens
 from chainrule_app.readers.text import Part, Progress, no_progress, open_source, split_by_position
@@ -58,12 +59,12 @@ class Corpus:
 
 
 def prepare_corpus(
-    source: str | Path | None,
+    source: str | Path | HeldText | None,
     directory: str | Path,
     *,
     level: str = "char",
     reading: str = "stream",
-    validation: str | Path | None = None,
+    validation: str | Path | HeldText | None = None,
     validation_fraction: float = 0.05,
     vocabulary_size: int | None = None,
     min_count: int = 1,
@@ -78,7 +79,7 @@ def prepare_corpus(
     corpus (same content, same options) is used as it is; anything else, a half-written corpus included, is replaced.
 
     Args:
-        source: a UTF-8 text file (any file at level byte); `None` for the text built into CPython.
+        source: a UTF-8 text file (any file at level byte), or a text in memory; `None` for the text built into CPython.
         directory: the folder to write to.
         level: unit that a symbol represents: char, byte, word or bpe.
         reading: `stream` reads the text as one sequence; `lines` reads each line as a sequence that ends in `<eos>`.

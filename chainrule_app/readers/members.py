@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, Self, TypeVar, cast
+from typing import Any, BinaryIO, Protocol, Self, TypeVar, cast
 from weakref import finalize
 
 from chainrule.files import refuse_device
@@ -144,9 +144,21 @@ def split_of(ways: Mapping[str, Sequence[str]]) -> dict[str, str]:
 Content = TypeVar("Content")
 
 
+class _Readable(Protocol):
+    """A file, or one item in memory."""
+
+    @property
+    def name(self) -> str: ...
+
+    def skipped(self, error: ValueError) -> dict[str, str]: ...
+
+
+File = TypeVar("File", bound=_Readable)
+
+
 def read_each(
-    files: Iterable[Member], read: Callable[[Member], Content], skipped: list[dict[str, str]], *, skip_bad: bool
-) -> Iterator[tuple[Member, Content]]:
+    files: Iterable[File], read: Callable[[File], Content], skipped: list[dict[str, str]], *, skip_bad: bool
+) -> Iterator[tuple[File, Content]]:
     """Yield each file with its content; `skip_bad` lists bad files in `skipped` instead of raising their errors."""
     for file in files:
         try:

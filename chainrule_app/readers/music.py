@@ -23,12 +23,14 @@ from chainrule.data._batches import Batch, Batches, Shuffled, by_length, in_orde
 from chainrule.data._vocabulary import Ids
 from chainrule_app.readers.kinds import MIDI
 from chainrule_app.readers.members import LARGEST, Member, Members, read_each
+from chainrule_app.readers.piano_rolls import KEYS, LOWEST, HeldRoll, HeldRolls
+from chainrule_app.readers.piano_rolls import Roll as Roll
 from chainrule_app.readers.store import Store, StoreWriter
 
-LOWEST, KEYS = 21, 88  # the lowest key of a piano, A0, in MIDI's numbers, and the number of its keys
 _TICKS = 480  # of a quarter note in files written here, or the nearest multiple of its frames below
 _MOST_TICKS = 0x7FFF  # 15 bits
 _VELOCITY = 80
+_QUARTERS_PER_MINUTE = 120.0  # where no tempo is known
 _USUAL = 500_000  # microseconds of a quarter note where a file names no tempo
 _DRUMS = 9  # the channel of percussion, whose numbers are no pitches
 _NOTE_OFF, _NOTE_ON, _META, _SYSTEM = 0x80, 0x90, 0xFF, (0xF0, 0xF7)
@@ -38,8 +40,11 @@ MANIFEST = "music.json"
 FILES_TO_HOLD_OUT_WHOLE = 10
 _POOL = 64  # batches whose pieces are sorted by length
 _LONGEST_HELD_OUT = 4096  # frames of held-out music that are read in one pass
-Roll = npt.NDArray[np.bool_]
-MidiFiles = partial(Members, endings=MIDI, noun="MIDI file")
+
+
+def MidiFiles(source: Any) -> "Members | HeldRolls":  # noqa: N802  as the class that it returns
+    """Return the MIDI files of a folder or an archive, or a single one, as `Members`; or piano rolls in memory."""
+    return source if isinstance(source, HeldRolls) else Members(source, MIDI, "MIDI file")
 
 
 def midi_file(
@@ -298,7 +303,10 @@ def music_evaluation(rolls: Rolls, batch_size: int) -> Iterator[Batch]:
     return map(parts.batch, in_order(len(order), batch_size, order))
 
 
-def read_piece(file: Member, frames_per_quarter: int) -> Piece:
+def read_piece(file: Member | HeldRoll, frames_per_quarter: int) -> Piece:
+    """Read the notes of a MIDI file, or of a piano roll in memory, whose frames are those that are wanted."""
+    if isinstance(file, HeldRoll):
+        return Piece(file.roll, _QUARTERS_PER_MINUTE, 0)
     with file.open() as content:
         data = content.read(LARGEST + 1)
     if len(data) > LARGEST:
@@ -307,7 +315,7 @@ def read_piece(file: Member, frames_per_quarter: int) -> Piece:
 
 
 def prepare_music(
-    source: str | Path,
+    source: str | Path | HeldRolls,
     directory: str | Path,
     *,
     frames_per_quarter: int,
@@ -320,7 +328,7 @@ def prepare_music(
     skipped: list[dict[str, str]] = []
     beyond = 0
 
-    def read_all(files: Sequence[Member]) -> list[tuple[npt.NDArray[np.uint8], float]]:
+    def read_all(files: Sequence[Member | HeldRoll]) -> list[tuple[npt.NDArray[np.uint8], float]]:
         """Return the rolls and their tempi."""
         nonlocal beyond
         rolls, read = [], partial(read_piece, frames_per_quarter=frames_per_quarter)

@@ -1,10 +1,10 @@
 """Prepare pairs on disk: two vocabularies from the training pairs, then all pairs as numbers, in bounded memory."""
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import product, zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from torch import Tensor
@@ -17,11 +17,13 @@ from chainrule.data._subwords import BPEVocabulary
 from chainrule.data._vocabulary import Ids, Vocabulary
 from chainrule_app.readers.corpus import load_vocabulary
 from chainrule_app.readers.delimited import DelimitedFile
+from chainrule_app.readers.origin import HeldRows, Origin, origin_of
 from chainrule_app.readers.ragged import Ragged
 from chainrule_app.readers.store import Store, StoreWriter
 from chainrule_app.readers.text import fingerprint
 
 _BATCHES_IN_POOL = 64
+SentenceSource: TypeAlias = str | Path | HeldRows
 
 
 @dataclass(frozen=True)
@@ -65,15 +67,21 @@ def pair_evaluation(pairs: PairedSentences, batch_size: int = 128) -> Iterator[B
 
 @dataclass(frozen=True)
 class Pair:
-    """A sentence and its translation, and the number of their line, from 1."""
+    """A sentence and its translation, and the number of their line, from 1; in memory their index."""
 
     line: int
     source: str
     target: str
 
 
-def read_pairs(source: str | Path, target: str | Path | None = None) -> Iterator[Pair]:
-    """Yield the stripped pairs of two files aligned line by line, or of one file of two columns."""
+def read_pairs(source: SentenceSource, target: SentenceSource | None = None) -> Iterator[Pair]:
+    """Yield the stripped pairs of two files aligned line by line, or of one file of two columns; or pairs in memory."""
+    if target is None and isinstance(source, HeldRows):
+        for index, row in source:
+            if len(row) != 2:
+                raise ValueError(f"{source.origin.at(index)}: expected a source and a target, got {len(row)} texts")
+            yield Pair(index, *row)
+        return
     if target is None:
         for line, text in read_sentences(source):
             columns = text.split("\t")
@@ -97,9 +105,11 @@ def read_pairs(source: str | Path, target: str | Path | None = None) -> Iterator
         )
 
 
-def read_sentences(path: str | Path) -> Generator[tuple[int, str], None, None]:
-    """Return the lines of a file with their numbers from 1; see `DelimitedFile`."""
-    return DelimitedFile(path).lines()
+def read_sentences(source: SentenceSource) -> Iterator[tuple[int, str]]:
+    """Yield the lines of a file with their numbers from 1, see `DelimitedFile`; or texts in memory from 0."""
+    if isinstance(source, HeldRows):
+        return ((index, row[0]) for index, row in source)
+    return DelimitedFile(source).lines()
 
 
 _MANIFEST = "pairs.json"
@@ -121,11 +131,12 @@ class Pairs:
 
 def prepare_pairs(
     directory: str | Path,  # created if it is missing; `pairs.json` is the last file written into it
-    source: str | Path,  # source sentences, or both, separated by a tab; see `read_pairs`
-    target: str | Path | None = None,
+    source: SentenceSource,  # source sentences, or both, separated by a tab; see `read_pairs`
+    target: SentenceSource | None = None,
     *,
-    validation_source: str | Path | None = None,  # validation pairs; by default some of the first pairs are held out
-    validation_target: str | Path | None = None,
+    validation_source: SentenceSource
+    | None = None,  # validation pairs; by default some of the first pairs are held out
+    validation_target: SentenceSource | None = None,
     level: str = "word",  # "word", text between blanks; or "bpe", pieces of words
     min_count: int = 2,  # rarer words are `<unk>`; pieces of words, rarer than that, are not merged
     vocabulary_size: int | None = None,  # most symbols of each vocabulary
@@ -152,8 +163,8 @@ def prepare_pairs(
         )
         for side in SIDES
     }
-    names = {"source": str(source), "target": str(target or source)}
-    dev_names = {"source": str(validation_source), "target": str(validation_target or validation_source)}
+    names = {"source": origin_of(source), "target": origin_of(target or source)}
+    dev_names = {"source": origin_of(validation_source), "target": origin_of(validation_target or validation_source)}
     files = {
         "source": source,
         "target": target,
@@ -215,12 +226,12 @@ def held_out_texts(directory: str | Path) -> tuple[list[str], list[str]]:
     return texts[0], texts[1]
 
 
-def encode_sentence(vocabulary: Vocabulary, sentence: str, max_length: int, name: str, line: int) -> Ids:
+def encode_sentence(vocabulary: Vocabulary, sentence: str, max_length: int, where: Origin, line: int) -> Ids:
     """Return the symbols of a sentence, `<eos>` last."""
     symbols = vocabulary.encode(f"{sentence}\n")
     if len(symbols) - 1 > max_length:
         raise ValueError(
-            f"{name} line {line}: expected at most {max_length} symbols, got {len(symbols) - 1}: "
+            f"{where.at(line)}: expected at most {max_length} symbols, got {len(symbols) - 1}: "
             "split the sentence, or train with a larger --max-length"
         )
     return symbols
@@ -235,7 +246,7 @@ class _Written:
         part: str,
         vocabularies: dict[str, Vocabulary],
         max_length: int,
-        names: dict[str, str],
+        names: dict[str, Origin],
     ):
         self._vocabularies, self._max_length, self._names = vocabularies, max_length, names
         self._symbols = {side: writer.growing(f"{part}.{side}.symbols", "i4") for side in SIDES}

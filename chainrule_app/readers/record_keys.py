@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
+from chainrule_app.readers.origin import Origin
 from chainrule_app.readers.records import Record, records
 
 SOURCES = ("source", "src", "input", "question", "prompt", "query", "instruction", "article", "document", "original")
@@ -58,8 +59,23 @@ def record_lines(located: Iterable[tuple[str, Record]], kind: str, keys: Keys) -
             keys, first = found_keys(record, kind, keys, where), False
         if kind == "pairs":
             yield "\t".join(text.translate(_BREAKS) for text in _pair_of(record, keys, where))
+        elif kind == "tags":
+            yield "".join("\t".join(cells) + "\n" for cells in zip(*_sentence_of(record, keys, where), strict=True))
         else:
-            yield _sentence_of(record, keys, where) if kind == "tags" else _text_of(record, keys.text, where)
+            yield _text_of(record, keys.text, where)
+
+
+def pairs_in(held: Iterable[Record], keys: Keys, origin: Origin) -> Iterator[list[str]]:
+    """Yield the sources and targets of records in memory, or the sources alone, in one line each."""
+    for index, record in enumerate(held):
+        yield [text.replace("\n", " ") for text in _pair_of(record, keys, origin.at(index))]
+
+
+def sentences_in(held: Iterable[Record], keys: Keys, origin: Origin) -> Iterator[tuple[list[str], list[str]]]:
+    """Yield the words of records in memory, and their tags if they have any."""
+    for index, record in enumerate(held):
+        words, *tags = _sentence_of(record, keys, origin.at(index))
+        yield words, [tag for column in tags for tag in column]
 
 
 def located_records(paths: Sequence[str]) -> Iterator[tuple[str, Record]]:
@@ -205,8 +221,8 @@ def _words_key(record: Record, where: str) -> str:
     return words
 
 
-def _sentence_of(record: Record, keys: Keys, where: str) -> str:
-    """Return a line for each word, with its tag if the record has tags."""
+def _sentence_of(record: Record, keys: Keys, where: str) -> list[list[str]]:
+    """Return the words of a record, and their tags if it has tags."""
     columns = [record[_words_key(record, where)]]
     if keys.tags is not None and (keys.answers or keys.tags in record):
         columns.append(record.get(keys.tags))
@@ -218,7 +234,7 @@ def _sentence_of(record: Record, keys: Keys, where: str) -> str:
     for cell in chain(*texts):
         if not cell or any(sign in cell for sign in " \t\r\n"):
             raise ValueError(f"{where}: expected words and tags without blanks, got {cell!r:.60}")
-    return "".join("\t".join(cells) + "\n" for cells in zip(*texts, strict=True))
+    return texts
 
 
 def _names(record: Collection[Any]) -> str:

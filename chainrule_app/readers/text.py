@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from chainrule.files import refuse_device
+from chainrule_app.readers.origin import HeldText, InMemory
 from chainrule_app.readers.packed import open_unpacked
 
 STDIN = "-"  # the path of standard input
@@ -25,7 +26,7 @@ _GZIP = b"\x1f\x8b"
 _REMEDY = "models trained with --level byte read any file"
 
 
-def read_text(path: str | Path, *, strict: bool = True) -> Generator[str, None, None]:
+def read_text(path: str | Path | HeldText, *, strict: bool = True) -> Generator[str, None, None]:
     """Yield the text of a file in chunks; `-` is standard input.
 
     Args:
@@ -42,7 +43,7 @@ def read_text(path: str | Path, *, strict: bool = True) -> Generator[str, None, 
         yield from decode_chunks(with_line_feeds(chunks) if strict else chunks, name=name_of(path), strict=strict)
 
 
-def read_lines(path: str | Path, *, strict: bool = True) -> Generator[tuple[int, str], None, None]:
+def read_lines(path: str | Path | HeldText, *, strict: bool = True) -> Generator[tuple[int, str], None, None]:
     r"""Yield the lines of a file with their numbers from 1, without their ``\n``; `-` is standard input.
 
     Only ``\n`` ends a line, or ``\r`` where a text has no ``\n``; a ``\r`` before it stays. Lines come as soon as they
@@ -102,8 +103,10 @@ def refuse_stdin(path: str | Path) -> None:
         )
 
 
-def open_bytes(path: str | Path) -> AbstractContextManager[BinaryIO]:
-    """Open a file, unpacked where it is compressed, or standard input for `-`, for reading bytes."""
+def open_bytes(path: str | Path | HeldText) -> AbstractContextManager[BinaryIO]:
+    """Open a file, unpacked where it is compressed, standard input for `-`, or a text in memory, for reading bytes."""
+    if isinstance(path, HeldText):
+        return path.open()
     if str(path) == STDIN:
         return nullcontext(sys.stdin.buffer)
     if Path(path).is_dir():
@@ -186,7 +189,7 @@ def refuse_utf16(beginning: bytes, name: str) -> None:
         )
 
 
-def name_of(path: str | Path) -> str:
+def name_of(path: str | Path | HeldText) -> str:
     """Return the name of a file in messages."""
     return "standard input" if str(path) == STDIN else str(path)
 
@@ -260,8 +263,10 @@ class Source:
         return {"name": self.name, "bytes": done, "sha256": digest.hexdigest()}
 
 
-def open_source(path: str | Path | None) -> Source:
-    """Return a file as a source, or the built-in text for `None`; raises as `check_file` does."""
+def open_source(path: str | Path | HeldText | None) -> Source:
+    """Return a file or a text in memory as a source, or the built-in text for `None`; raises as `check_file` does."""
+    if isinstance(path, HeldText):
+        return Source(str(path), str(path), len(path.content), path.open)
     if path is None:
         raw = builtin_text().encode()
         return Source(builtin_name(), builtin_name(), len(raw), lambda: io.BytesIO(raw))
@@ -269,9 +274,9 @@ def open_source(path: str | Path | None) -> Source:
     return Source(path.name, str(path), path.stat().st_size, lambda: open(path, "rb"))
 
 
-def fingerprint(path: str | Path | None) -> dict[str, Any]:
-    """`name`, `bytes` and `sha256` of a file (`None`: of the built-in text), to tell later whether it is the same."""
-    return open_source(path).fingerprint()
+def fingerprint(source: str | Path | InMemory | None) -> dict[str, Any]:
+    """`name`, `bytes` and `sha256` of a source (`None`: of the built-in text), to tell later whether it is the same."""
+    return source.fingerprint() if isinstance(source, InMemory) else open_source(source).fingerprint()
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ from pydantic import Field
 
 from chainrule.metrics import quantiles_of_samples
 from chainrule_app.readers.images.folder import Reading
-from chainrule_app.readers.tables.cell import MISSING
 from chainrule_app.readers.tables.prepare import PartialRow
 from chainrule_app.results import Result
 from chainrule_app.run import Run
@@ -159,12 +158,12 @@ def complete_row(run: Run, cells: Mapping[str, str], n: int, seed: int) -> dict[
     return summarised(schema_columns, rows, missing) | {"n": n, "effective": effective and min(effective)}
 
 
-def summarised(columns: Sequence[Any], rows: Sequence[Sequence[str]], which: Iterable[int]) -> dict[str, Any]:
+def summarised(columns: Sequence[Any], rows: Sequence[Sequence[str | None]], which: Iterable[int]) -> dict[str, Any]:
     """Return the distribution of some columns over drawn rows, and the first of the rows."""
     names = [column.name for column in columns]
     return {
         "columns": [_distribution(columns[index], [row[index] for row in rows]) for index in which],
-        "rows": [dict(zip(names, row, strict=True)) for row in rows[:8]],
+        "rows": [dict(zip(names, (cell or "" for cell in row), strict=True)) for row in rows[:8]],
     }
 
 
@@ -172,24 +171,22 @@ def _partial(task: Any, cells: Mapping[str, str]) -> Any:
     schema_columns = task.schema.kept
     if unknown := cells.keys() - {column.name for column in schema_columns}:
         raise ValueError(f"cells: there is no column {min(unknown)!r}")
-    values = [cells.get(column.name, "") for column in schema_columns]
-    is_known = [cell not in MISSING for cell in values]
+    values: list[str | None] = [cells.get(column.name, "") for column in schema_columns]
+    is_known = [not column.is_missing(cell) for column, cell in zip(schema_columns, values, strict=True)]
     numbers = [
         column.encode(cell) if there else 0.0
         for column, cell, there in zip(schema_columns, values, is_known, strict=True)
     ]
-    return PartialRow(
-        [cell if there else None for cell, there in zip(values, is_known, strict=True)], numbers, is_known
-    )
+    return PartialRow(values, [not there for there in is_known], numbers, is_known)
 
 
-def _distribution(column: Any, cells: Sequence[str]) -> dict[str, Any]:
+def _distribution(column: Any, cells: Sequence[str | None]) -> dict[str, Any]:
     """Summarise the drawn cells of a column: shares of its categories, or a histogram."""
     about = {"name": column.name, "kind": column.kind}
     numbers = [] if column.kind == "categorical" else [column.encode(cell) for cell in cells if cell]
     missing = sum(not cell for cell in cells) / len(cells)
     if column.kind == "categorical":
-        counts = Counter(cells).most_common()
+        counts = Counter(cell or "" for cell in cells).most_common()
         return about | {"shares": [[name, count / len(cells)] for name, count in counts]}
     if not numbers:
         return about | {"missing": missing, "bins": [], "low": 0, "high": 0, "mean": None}

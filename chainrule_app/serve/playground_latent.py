@@ -136,7 +136,8 @@ def encode_example(run: Run, number: int) -> dict[str, Any]:
             own = {"text": text_of(task, latent.rows[number].tolist())[0]}
         case _:
             (cells,) = task.schema.decode(latent.rows[number : number + 1].numpy())
-            own = {"row": dict(zip([column.name for column in task.schema.kept], cells, strict=True))}
+            names = [column.name for column in task.schema.kept]
+            own = {"row": dict(zip(names, (cell or "" for cell in cells), strict=True))}
     return own | {"code": latent.codes[number].tolist()}
 
 

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_args
 
 from chainrule._printing import one_line
 from chainrule._typed_json import check_keys, described, field_types, read_fields, read_value
+from chainrule_app.readers.origin import InMemory
 from chainrule_app.tasks.display import flags_of, parse_duration
 
 if TYPE_CHECKING:
     from chainrule_app.tasks.task import Task
 
 FORMAT = 20
+IN_MEMORY = " (in memory)"  # of a source that a config names but cannot hold
 
 Options = TypeVar("Options")
 MOST_SEED = (1 << 63) - 1
@@ -218,7 +220,7 @@ class InitialWeights:
 class RunConfig:
     """Content of `config.json`."""
 
-    sources: dict[str, str | None]  # data files as the user named them, by the names in Task.SOURCES
+    sources: dict[str, Any]  # data files as the user named them, or data in memory, by the names in Task.SOURCES
     data: Any
     model: str
     options: Any
@@ -247,7 +249,7 @@ class RunConfig:
             "format": FORMAT,
             "chainrule": __version__,
             "task": task,
-            "data": {"sources": self.sources, **asdict(self.data)},
+            "data": {"sources": {name: _recorded(own) for name, own in self.sources.items()}, **asdict(self.data)},
             "facts": None if self.facts is None else asdict(self.facts),
             "model": {"name": self.model, "options": asdict(self.options)},
             "training": {**asdict(self.duration), **asdict(self.training)},
@@ -285,6 +287,11 @@ class RunConfig:
         _check_settled(config, timed=not task.MODELS[config.model].planned)
         task.check_config(config)
         return config
+
+
+def _recorded(source: Any) -> str | None:
+    """Return a source as the config keeps it: of data in memory, which it does not hold, the name of the argument."""
+    return source if source is None or isinstance(source, str) else f"{source}{IN_MEMORY}"
 
 
 def _check_settled(config: RunConfig, *, timed: bool) -> None:
@@ -343,7 +350,7 @@ def check_options(options: Any) -> None:
                 bounds[0] <= number <= bounds[1] for number in (value.values() if type(value) is dict else [value])
             )
         except ValueError:
-            fits = isinstance(value, Path)  # JSON has no paths
+            fits = isinstance(value, Path | InMemory)  # JSON has neither
         if not fits:
             got = one_line(f"{value!r:.80}")
             raise ValueError(f"{item.name}: expected {described(hint)}{_describe_range(bounds)}, got {got}")

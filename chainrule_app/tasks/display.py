@@ -115,14 +115,14 @@ def format_passes(passes: float, data: str) -> str:
 
 
 def csv_line(cells: Iterable[str]) -> str:
-    """Format cells as a line of CSV, without the line end.
+    r"""Format cells as a line of CSV, without the line end; a carriage return in a cell is quoted, too.
 
-    >>> csv_line(["a", "b, c"])
-    'a,"b, c"'
+    >>> csv_line(["a", "b, c", "d\re"])
+    'a,"b, c","d\re"'
     """
     text = io.StringIO()
-    csv.writer(text, lineterminator="").writerow(cells)
-    return text.getvalue()
+    csv.writer(text, lineterminator="\r\n").writerow(cells)
+    return text.getvalue().removesuffix("\r\n")
 
 
 BeginBar = Callable[[int | None, str], Callable[[int], None]]

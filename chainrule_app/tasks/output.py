@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from chainrule.files import write_bytes, write_text
 from chainrule_app.heavy import np
+from chainrule_app.readers.origin import is_path
 from chainrule_app.results import Report, Result
 from chainrule_app.tasks.display import counted, loudness_line, quoted
 from chainrule_app.tasks.run_directory import REPORT
@@ -42,7 +43,14 @@ def write_page(page: Path, content: str) -> None:
 def inspect_again(run: "Task[Any]", file: str | None = None, **options: Any) -> str:
     """Return the command that makes a page again, without the options that are None."""
     flags = [f"--{name} {value}" for name, value in options.items() if value is not None]
-    return " ".join(["chainrule inspect", quoted(run.path), *([] if file is None else [quoted(Path(file))]), *flags])
+    return " ".join(
+        [
+            "chainrule inspect",
+            quoted(run.path),
+            *([] if file is None else [quoted(Path(file)) if is_path(file) else "DATA"]),
+            *flags,
+        ]
+    )
 
 
 def page_report(

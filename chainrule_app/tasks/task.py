@@ -146,9 +146,9 @@ class Task(Recipe, Checks, ABC, Generic[M]):
     # The data.
 
     @property
-    def source(self) -> str:
-        """Return the data to train on, as the user named them."""
-        return str(self.config.sources["source"])
+    def source(self) -> Any:
+        """Return the data to train on: a path as the user named it, or data in memory."""
+        return self.config.sources["source"]
 
     @classmethod
     def run_name(cls, request: RunConfig) -> str:

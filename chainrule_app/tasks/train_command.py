@@ -2,11 +2,10 @@
 
 from collections.abc import Iterator
 from dataclasses import fields
-from pathlib import Path
 from shlex import quote
-from tempfile import gettempdir
 from typing import TYPE_CHECKING, Any
 
+from chainrule_app.tasks.config import IN_MEMORY
 from chainrule_app.tasks.display import flag, flags_of, quoted
 
 if TYPE_CHECKING:
@@ -38,8 +37,8 @@ def likeness(config: "RunConfig") -> str:
 
 
 def _data(path: str) -> str:
-    """Quote a source for the shell; data in memory were in a temporary file, and have no path."""
-    return "DATA" if Path(path).is_relative_to(gettempdir()) and not Path(path).exists() else quote(path)
+    """Quote a source for the shell; data in memory have no path."""
+    return "DATA" if path.endswith(IN_MEMORY) else quote(path)
 
 
 def _length(run: "Task[Any]") -> tuple[str, Any]:

@@ -15,7 +15,7 @@ from chainrule import files as atomic
 from chainrule._blocks import in_blocks
 from chainrule.data import CharVocabulary
 from chainrule.files import parse_json, read_json, write_json
-from chainrule_app.readers import gather as gather
+from chainrule_app.readers import records
 from chainrule_app.readers import text as text
 from chainrule_app.readers.captions import read_captions
 from chainrule_app.readers.corpus import prepare_corpus
@@ -93,12 +93,10 @@ def test_rows_of_long_cells_of_parquet_are_read_a_few_at_a_time(tmp_path, monkey
     path = tmp_path / "rows.parquet"
     texts = [f"{row} " + "x" * 10_000 * (row > 300) for row in range(2000)]
     polars.DataFrame({"a": texts, "b": range(2000)}).write_parquet(path)
-    monkeypatch.setattr(gather, "_FRAME_BYTES", 100_000)
+    monkeypatch.setattr(records, "_FRAME_BYTES", 100_000)
     collect, sizes = polars.LazyFrame.collect, []
     monkeypatch.setattr(polars.LazyFrame, "collect", lambda frame: sizes.append(collect(frame)) or sizes[-1])
-    assert [cells for _, cells in TableFile(path).rows()] == [
-        [text.strip(), str(row)] for row, text in enumerate(texts)
-    ]
+    assert [cells for _, cells in TableFile(path).rows()] == [[text, str(row)] for row, text in enumerate(texts)]
     assert max(len(frame) for frame in sizes) <= 256
     assert max(len(frame) for frame in sizes[-100:]) <= 10
 

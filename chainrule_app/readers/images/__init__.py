@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from chainrule_app.readers.images.prepare import open_images as open_images
     from chainrule_app.readers.images.prepare import open_source as open_source
     from chainrule_app.readers.images.prepare import prepare_images as prepare_images
+    from chainrule_app.readers.images.prepare import read_image as read_image
     from chainrule_app.readers.images.prepare import source_fingerprint as source_fingerprint
     from chainrule_app.readers.images.source import ImageSource as ImageSource
     from chainrule_app.readers.images.source import Reduction as Reduction

@@ -54,6 +54,10 @@ class Reading:
         content = file.read(LARGEST + 1)
         if len(content) > LARGEST:
             raise ValueError(f"{label}: expected an image file of at most {LARGEST >> 20} MiB, got more: scale it")
+        return self.pixels(io.BytesIO(content), label)
+
+    def pixels(self, content: BinaryIO | Image.Image, label: str) -> tuple[Pixels, str]:
+        """Return the pixels of the content of a file, or of an image of Pillow, and the mode, as `image` does."""
         image, mode = _in_known_mode(_opened(content, label), label)
         image = self._in_colour(image, mode)
         if image.mode not in ("L", "RGB"):
@@ -75,18 +79,19 @@ class Reading:
         return image.convert("L") if mode == "1" else image
 
 
-def _opened(content: bytes, label: str) -> Image.Image:
+def _opened(content: BinaryIO | Image.Image, label: str) -> Image.Image:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(io.BytesIO(content), formats=FORMATS) as file:
-                if file.width * file.height > _MOST_PIXELS:  # of four bytes each, and copied
-                    raise ValueError(f"{file.width * file.height:,} pixels, more than {_MOST_PIXELS:,}")
-                file.load()
-                frames = getattr(file, "n_frames", 1)
-                ImageOps.exif_transpose(file, in_place=True)  # which copies nothing where it need not turn
-                image: Image.Image = file
+            if isinstance(content, Image.Image):
+                frames = _loaded(content)
+                image = ImageOps.exif_transpose(content)  # a copy: its owner keeps it as it is
+            else:
+                with Image.open(content, formats=FORMATS) as file:
+                    frames = _loaded(file)
+                    ImageOps.exif_transpose(file, in_place=True)  # which copies nothing where it need not turn
+                    image = file
     except Exception as error:  # what a damaged file makes a decoder raise is anyone's guess
         formats = ", ".join(FORMATS)
         reason = f"expected {formats}, got another format" if isinstance(error, UnidentifiedImageError) else error
@@ -94,6 +99,14 @@ def _opened(content: bytes, label: str) -> Image.Image:
     if frames > 1:
         raise ValueError(f"{label}: expected one image, got {frames}, such as an animation: split it into files")
     return image
+
+
+def _loaded(image: Image.Image) -> int:
+    """Decode an image, and return how many frames its file has."""
+    if image.width * image.height > _MOST_PIXELS:  # of four bytes each, and copied
+        raise ValueError(f"{image.width * image.height:,} pixels, more than {_MOST_PIXELS:,}")
+    image.load()
+    return int(getattr(image, "n_frames", 1))
 
 
 def _in_known_mode(image: Image.Image, label: str) -> tuple[Image.Image, str]:
@@ -154,12 +167,15 @@ class ImageFolder(ImageSource):
             ways = {file.name: ways[file.name][1:] for file in files}
             self.name += f" ({part})" if part is not None else ""
         parents = _labels_of(files, ways, labelled=labelled, path=path)
-        self._levels = black_and_white if self._survey(files, skip_bad) == "1" and self._reading == Reading() else 256
+        self._levels = self._found_levels(files, skip_bad, black_and_white)
         if parents is not None:
             names = tuple(sorted(set(parents.values())))
             places = {name: index for index, name in enumerate(names)}
             numbers = np.array([places[parents[file.name]] for file in self._files], np.int64)
             self.labels = ImageLabels(numbers, names)
+
+    def _found_levels(self, files: list[Member], skip_bad: bool, black_and_white: int) -> int:
+        return black_and_white if self._survey(files, skip_bad) == "1" and self._reading == Reading() else 256
 
     @property
     def levels(self) -> int:
@@ -210,7 +226,7 @@ class ImageFolder(ImageSource):
             self.transparent += mode in _TRANSPARENT
             readable.append(file)
         if first is None:
-            raise ValueError(f"{self.path}: none of the {len(files)} images can be read: expected at least one")
+            raise ValueError(f"{self.label}: none of the {len(files)} images can be read: expected at least one")
         self._files, self.count, self.skipped = readable, len(readable), tuple(skipped)
         return first[1]
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from chainrule._printing import listed
 from chainrule.data._batches import check_fraction, hold_out
 from chainrule_app.readers.images.folder import ImageFolder, Reading, images_in
+from chainrule_app.readers.images.held import HeldImages
 from chainrule_app.readers.images.source import ImageLabels, ImageSource, Pixels, Reduction
 from chainrule_app.readers.images.stacked import UNREADABLE, Header, StackedImages, image_layout, open_array, read_bytes
 from chainrule_app.readers.kinds import IMAGES, file_and_array
@@ -27,7 +28,7 @@ _MOST_ARRAYS = 1 << 10  # in an .npz file: the header of each is read
 
 
 def open_source(
-    path: str | Path,  # a folder or archive of image files
+    path: str | Path | HeldImages,  # a folder or archive of image files, a file of them, or images in memory
     *,
     labelled: bool | None = None,  # whether there are labels
     reading: Reading | None = None,
@@ -36,6 +37,8 @@ def open_source(
     part: str | None = None,  # of a folder or archive that has folders train and test, or validation; None takes all
 ) -> ImageSource:
     """Open images and look at them as far as it takes to know their number, shape and labels."""
+    if isinstance(path, HeldImages):
+        return path.opened(labelled=labelled, reading=reading, skip_bad=skip_bad, black_and_white=black_and_white)
     path, array = file_and_array(path)
     if is_collection(path):
         return ImageFolder(
@@ -56,8 +59,18 @@ def open_source(
     return source
 
 
-def source_fingerprint(path: str | Path) -> dict[str, Any]:
+def read_image(path: str | Path | HeldImages, reading: Reading) -> Pixels:
+    """Read the pixels (C, H, W) of one image file, or of one image in memory."""
+    if isinstance(path, HeldImages):
+        return path.pixels(0, reading)[0]
+    with check_file(path).open("rb") as file:
+        return reading.image(file, str(path))[0]
+
+
+def source_fingerprint(path: str | Path | HeldImages) -> dict[str, Any]:
     """`name`, number of `bytes` and `sha256` of a folder's images or of a file, to tell whether they are the same."""
+    if isinstance(path, HeldImages):
+        return path.fingerprint()
     path, _ = file_and_array(path)
     return images_in(path).fingerprint() if is_collection(path) else fingerprint(path)
 
@@ -217,7 +230,7 @@ class PreparedImages:
 
 
 def prepare_images(
-    path: str | Path,
+    path: str | Path | HeldImages,
     directory: str | Path,  # created if it is missing; `images.json` is the last file written into it
     *,
     bits: int | None = None,  # of each channel of a pixel, where fewer are wanted; see `Reduction`
@@ -225,7 +238,10 @@ def prepare_images(
     labelled: bool | None = None,  # whether there are labels; None looks
     reading: Reading | None = None,
     skip_bad: bool = False,  # leave out image files that cannot be read
-    validation: str | Path | None = None,  # validation images; by default a part of the first source is held out
+    validation: str
+    | Path
+    | HeldImages
+    | None = None,  # validation images; by default a part of the first source is held out
     validation_fraction: float = 0.1,
     seed: int = 0,  # of the images held out, and of every draw
 ) -> PreparedImages:
@@ -305,7 +321,7 @@ def open_images(directory: str | Path) -> PreparedImages:
 
 
 def _held_out(
-    source: ImageSource, validation: str | Path | None, reading: Reading | None, *, skip_bad: bool
+    source: ImageSource, validation: str | Path | HeldImages | None, reading: Reading | None, *, skip_bad: bool
 ) -> ImageSource | None:
     """Return the validation images of another source; their shape must match the training images."""
     named = validation if validation is not None else source.held_out

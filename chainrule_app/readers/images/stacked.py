@@ -46,8 +46,11 @@ class StackedImages(ImageSource):
         self._black_and_white = black_and_white  # levels of booleans: 0 and the highest
         self.kind = "npz" if array else "npy" if path.name.lower().endswith(".npy") else "idx"
         with open_array(path, array) as (_, header):
-            self._header = header
-        layout = image_layout(header.shape)
+            self._check(header)
+
+    def _check(self, header: Header) -> None:
+        """Take the header of an array that holds images."""
+        self._header, layout = header, image_layout(header.shape)
         if len(header.shape) == 3 and header.shape[2] == 3:
             raise ValueError(
                 f"{self.label}: expected a batch of images, got one colour image of shape {header.shape}: pass it as "

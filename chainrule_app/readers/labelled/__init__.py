@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from chainrule_app.readers.labelled.labelled_file import Columns as Columns
     from chainrule_app.readers.labelled.labelled_file import LabelledFile as LabelledFile
     from chainrule_app.readers.labelled.labelled_file import LabelledText as LabelledText
+    from chainrule_app.readers.labelled.labelled_file import open_texts as open_texts
     from chainrule_app.readers.labelled.prepare import LabelledTexts as LabelledTexts
     from chainrule_app.readers.labelled.prepare import Labels as Labels
     from chainrule_app.readers.labelled.prepare import encoded_part as encoded_part

@@ -6,12 +6,15 @@ from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
+from typing import Any, TypeAlias
 
 from chainrule._printing import listed
 from chainrule_app.readers.delimited import DelimitedFile, Row
+from chainrule_app.readers.origin import HeldRows
 from chainrule_app.readers.packed import plain_name
 from chainrule_app.readers.records import Nested, holds_records, record_rows
 from chainrule_app.readers.tables.first_rows import HEADER, find_layout, header_evidence
+from chainrule_app.readers.tables.frame_table import FrameTable
 from chainrule_app.readers.text import STDIN
 
 TEXT_NAMES = ("text", "sentence", "review", "content", "comment", "message", "document", "tweet", "title", "body")
@@ -160,6 +163,53 @@ class LabelledFile:
         with closing(self._file.plain_rows()) as rows:
             cells = [cell.strip() for _, cells in islice(rows, _QUOTED_ROWS) for cell in cells if len(cells) > 1]
         return len(cells) > 1 and all(len(cell) > 1 and cell[0] == cell[-1] == '"' for cell in cells)
+
+
+class LabelledItems:
+    """Texts in memory and their labels, as they are: rows of strings, or two columns of a table."""
+
+    def __init__(
+        self,
+        source: HeldRows | FrameTable,
+        *,
+        text_column: str | None = None,
+        label_column: str | None = None,
+        labelled: bool = True,
+        like: Columns | None = None,
+    ):
+        self._source = source
+        if isinstance(source, HeldRows):
+            self.columns = Columns(0, 1 if labelled else None, header=True, text_name="text", label_name="label")
+            return
+        beginning = [[cell or "" for cell in cells] for _, cells in islice(source.rows(), _LOOKED_AT)]
+        rows = [source.names, *beginning]
+        self.columns = _find_columns(
+            str(source), rows, text_column, label_column, labelled, like, has_keys=True, may_guess=False
+        )
+
+    def __iter__(self) -> Iterator[LabelledText]:
+        """Yield the rows; an empty text is kept."""
+        source, columns = self._source, self.columns
+        for index, row in source.rows() if isinstance(source, FrameTable) else source:
+            if columns.label is None:
+                yield LabelledText(index, row[columns.text] or "", "")
+                continue
+            if len(row) <= columns.label:
+                raise ValueError(f"{source}: expected pairs of a text and its label, got strings alone")
+            label = row[columns.label]
+            if not label:
+                raise ValueError(f"{source.origin.at(index)}: the label is empty: give one, or leave the row out")
+            yield LabelledText(index, row[columns.text] or "", label)
+
+
+TextsSource: TypeAlias = str | Path | HeldRows | FrameTable
+
+
+def open_texts(source: TextsSource, **options: Any) -> LabelledFile | LabelledItems:
+    """Open a file of texts, or texts in memory; the options are those of `LabelledFile`."""
+    if isinstance(source, HeldRows | FrameTable):
+        return LabelledItems(source, **options)
+    return LabelledFile(source, **options)
 
 
 def _find_columns(

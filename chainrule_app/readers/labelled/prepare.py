@@ -16,7 +16,8 @@ from chainrule.data._batches import Batch, Batches, Shuffled, by_length, check_f
 from chainrule.files import Record, read_record
 from chainrule.layers._ngrams import NgramScores
 from chainrule_app.readers.labelled.encoded_texts import EncodedTexts, Numbers, TextLevel, TextSymbols
-from chainrule_app.readers.labelled.labelled_file import LabelledFile, LabelledText
+from chainrule_app.readers.labelled.labelled_file import LabelledText, TextsSource, open_texts
+from chainrule_app.readers.origin import Origin, origin_of
 from chainrule_app.readers.store import Store, StoreWriter
 from chainrule_app.readers.text import fingerprint
 from chainrule_app.readers.word_vectors import save_vectors
@@ -150,10 +151,10 @@ class LabelledTexts:
 
 
 def prepare_labelled(
-    path: str | Path,
+    path: TextsSource,
     directory: str | Path,  # created if it is missing; `labelled.json` is the last file written into it
     *,
-    validation: str | Path | None = None,  # a validation file, with columns found as in the first file
+    validation: TextsSource | None = None,  # a validation file, with columns found as in the first file
     validation_fraction: float = 0.1,  # share of the rows that is held out otherwise, drawn from the seed
     text_column: str | None = None,
     label_column: str | None = None,
@@ -169,12 +170,10 @@ def prepare_labelled(
 ) -> LabelledTexts:
     """Read labelled texts, hold some out and write both parts as numbers; training texts define the symbols."""
     check_fraction(validation_fraction)
-    file = LabelledFile(path, text_column=text_column, label_column=label_column)
+    file = open_texts(path, text_column=text_column, label_column=label_column)
     train_rows = _checked(str(path), list(file))
     if validation is not None:
-        valid_rows = list(
-            LabelledFile(validation, text_column=text_column, label_column=label_column, like=file.columns)
-        )
+        valid_rows = list(open_texts(validation, text_column=text_column, label_column=label_column, like=file.columns))
     else:
         labels_of_rows = [{row.label} for row in train_rows]
         train_rows, valid_rows = split_rows(train_rows, validation_fraction, seed, labels_of_rows)
@@ -186,8 +185,8 @@ def prepare_labelled(
         labels, texts = Labels.fit(row.label for row in train_rows), (row.text for row in train_rows)
         symbols = TextSymbols.fit(texts, level, lower=lower, ngrams=ngrams, min_count=min_count)
     parts = {
-        "train": encoded_part(train_rows, symbols, labels, str(path)),
-        "valid": encoded_part(valid_rows, symbols, labels, str(validation or path)),
+        "train": encoded_part(train_rows, symbols, labels, origin_of(path)),
+        "valid": encoded_part(valid_rows, symbols, labels, origin_of(validation or path)),
     }
     manifest = {
         "source": fingerprint(path),
@@ -267,14 +266,14 @@ def label_counts(part: LabelledPart, symbols: int, labels: int) -> npt.NDArray[n
     return counts
 
 
-def encoded_part(rows: Sequence[LabelledText], symbols: TextSymbols, labels: Labels, path: str) -> LabelledPart:
+def encoded_part(rows: Sequence[LabelledText], symbols: TextSymbols, labels: Labels, where: Origin) -> LabelledPart:
     """Rows as numbers."""
     numbers = []
     for row in rows:
         try:
             numbers.append(labels.encode(row.label))
         except ValueError as error:
-            raise ValueError(f"{path} line {row.line}: {error}") from None
+            raise ValueError(f"{where.at(row.line)}: {error}") from None
     texts = EncodedTexts.of((row.text for row in rows), symbols)
     return LabelledPart(texts, np.array(numbers, dtype=np.int64), np.array([row.line for row in rows], dtype=np.int64))
 

@@ -12,6 +12,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from chainrule_app.readers.origin import Origin
+
 Unit = Literal["seconds", "microseconds", "business days", "months", "month ends"]
 DAY = 86_400
 _MOST = 10**9
@@ -41,7 +43,7 @@ class Frequency:
         cls,
         dates: Sequence[datetime],
         lines: Sequence[int],  # the line of each in the file, for errors
-        where: str,  # the name of the file, for errors
+        where: Origin,
         *,
         gaps: bool = False,  # whether dates may be further apart; `complete_dates` looks at them
         known: "Frequency | None" = None,  # returned if the dates fit it
@@ -61,7 +63,7 @@ class Frequency:
                     f"if clocks were set back there, write the offset from UTC in every row, as {before}+02:00 and "
                     f"{date}+01:00, which keeps both; else {remedy}"
                 )
-            raise ValueError(f"{where} line {line}: {what}: {remedy}")
+            raise ValueError(f"{where.at(line)}: {what}: {remedy}")
         if known is not None and all(known.after(before) == date for before, date in pairwise(dates)):
             return known
         frequency = cls._most_common(dates)
@@ -72,13 +74,13 @@ class Frequency:
             if date != expected:
                 remedy = "train with --fill to have what is missing filled in" if date > expected else "move it"
                 raise ValueError(
-                    f"{where} line {line}: {'a gap: ' if date > expected else ''}expected {expected} after {before}, "
+                    f"{where.at(line)}: {'a gap: ' if date > expected else ''}expected {expected} after {before}, "
                     f"as rows are {frequency}, got {date}: {remedy}, or train with --date none to count rows only"
                 )
         return frequency
 
     @staticmethod
-    def _check_repeated(places: Sequence[tuple[datetime, int]], where: str) -> None:
+    def _check_repeated(places: Sequence[tuple[datetime, int]], where: Origin) -> None:
         """Refuse data in which many dates repeat: single rows are not what is wrong there."""
         seen: set[datetime] = set()
         repeated = []
@@ -89,7 +91,7 @@ class Frequency:
         if len(repeated) > max(1, len(places) // 10):
             date, line = repeated[0]
             raise ValueError(
-                f"{where} line {line}: expected each date once, got {date} again, as in {len(repeated):,} of "
+                f"{where.at(line)}: expected each date once, got {date} again, as in {len(repeated):,} of "
                 f"{len(places):,} rows: write date and time into one column, name the column of several series with "
                 "--item, or train with --date none to count rows only"
             )
@@ -196,12 +198,12 @@ def calendar_features(dates: Sequence[datetime], names: Sequence[str]) -> Floats
 
 
 def complete_dates(
-    dates: Sequence[datetime], lines: Sequence[int], frequency: Frequency, where: str
+    dates: Sequence[datetime], lines: Sequence[int], frequency: Frequency, where: Origin
 ) -> tuple[list[datetime], list[int]]:
     """Return all dates from the first to the last, and the index of each input date among them.
 
     >>> days = Frequency("seconds", 86_400)
-    >>> found, places = complete_dates([datetime(2024, 2, 28), datetime(2024, 3, 1)], [2, 3], days, "sales.csv")
+    >>> found, places = complete_dates([datetime(2024, 2, 28), datetime(2024, 3, 1)], [2, 3], days, Origin("sales.csv"))
     >>> [date.day for date in found], places
     ([28, 29, 1], [0, 2])
     """
@@ -211,12 +213,12 @@ def complete_dates(
             complete.append(frequency.after(complete[-1]))
         if complete[-1] < date:
             raise ValueError(
-                f"{where} line {line}: expected no more missing dates than rows, got more up to "
+                f"{where.at(line)}: expected no more missing dates than rows, got more up to "
                 f"{date}, as rows are {frequency}: train with --date none to count rows only"
             )
         if complete[-1] > date:
             raise ValueError(
-                f"{where} line {line}: expected a date some steps after the one before it, as rows are {frequency}, "
+                f"{where.at(line)}: expected a date some steps after the one before it, as rows are {frequency}, "
                 f"got {date}: move it, or train with --date none to count rows only"
             )
         places.append(len(complete) - 1)
@@ -230,10 +232,10 @@ def spread_out(values: Floats, places: Sequence[int]) -> Floats:
     return spread
 
 
-def fill_in(values: Floats, names: Sequence[str], where: str) -> Floats:
+def fill_in(values: Floats, names: Sequence[str], where: Origin) -> Floats:
     """Columns (T, S) whose NaN repeat the last value before, so that no row depends on a later one.
 
-    >>> fill_in(np.array([[1.0], [np.nan], [np.nan], [4.0]]), ["heat"], "sales.csv")[:, 0].tolist()
+    >>> fill_in(np.array([[1.0], [np.nan], [np.nan], [4.0]]), ["heat"], Origin("sales.csv"))[:, 0].tolist()
     [1.0, 1.0, 1.0, 4.0]
     """
     present = ~np.isnan(values)

@@ -16,6 +16,7 @@ from chainrule_app.readers.series.frequency import CYCLES, DAY, Frequency, calen
 from chainrule_app.readers.series.series_file import SeriesFile, read_series
 from chainrule_app.readers.store import Store, StoreWriter
 from chainrule_app.readers.tables.cell import as_date, as_number
+from chainrule_app.readers.tables.table_file import TableSource
 from chainrule_app.readers.text import fingerprint
 
 Floats = npt.NDArray[np.float64]
@@ -127,10 +128,10 @@ class SeriesSchema(Record):
             lags.add(7 * self.season)
         return sorted(lags | ({self.anchor} if self.anchor else set()))
 
-    def open(self, path: str | Path, where: str | None = None) -> SeriesFile:
-        """Read another file as this one was read; `where` names it in errors."""
+    def open(self, source: TableSource, where: str | None = None) -> SeriesFile:
+        """Read other data as these were read; `where` names them in errors."""
         file = read_series(
-            path,
+            source,
             ",".join(self.targets) if self.item is None else self.value,
             ",".join(self.covariates),
             self.date or "none",
@@ -140,7 +141,7 @@ class SeriesSchema(Record):
             fill=self.fill,
             frequency=self.frequency,
             utc_offset=self.utc_offset,
-            where=where,
+            called=where,
         )
         if file.frequency != self.frequency:
             raise ValueError(f"{file.where}: expected rows {self.frequency}, as in training, got rows {file.frequency}")
@@ -249,7 +250,7 @@ class PreparedSeries:
 
 
 def prepare_series(
-    path: str | Path,
+    source: TableSource,
     folder: str | Path,
     *,
     target: str | None,
@@ -271,7 +272,7 @@ def prepare_series(
     Of items that end at different dates the rows after one common date are held out.
 
     Args:
-        path: of the file, see `read_series`.
+        source: a file, or a table in memory, see `read_series`.
         folder: created if it is missing; `series.json` is the last file written into it.
         target: see `read_series`.
         horizon: rows of a forecast; at least this many rows are held out.
@@ -290,16 +291,16 @@ def prepare_series(
         raise ValueError(f"anchor: expected one of {', '.join(ANCHORS)}, got {anchor!r}")
     if schema is None:
         file = read_series(
-            path, target, covariates, date,
+            source, target, covariates, date,
             header=header, item=item, static=static, date_format=date_format, fill=fill,
         )  # fmt: skip
     else:
-        file = schema.open(path)
+        file = schema.open(source)
     rows = len(file.values)
     held_out = max(round(validation_fraction * rows), horizon)
     if rows - held_out < 2 * horizon:
         raise ValueError(
-            f"{path}: expected at least {2 * horizon + held_out} rows for a horizon of {horizon}, got {rows}: "
+            f"{source}: expected at least {2 * horizon + held_out} rows for a horizon of {horizon}, got {rows}: "
             "choose a smaller --horizon"
         )
     if schema is None:
@@ -312,7 +313,7 @@ def prepare_series(
         schema = schema.trained_on(file, rows - held_out)
     features = schema.features(file)[:rows]
     facts = {
-        "source": fingerprint(path),
+        "source": fingerprint(source),
         "rows": {"train": rows - held_out, "valid": held_out},
         "future": file.future,
         "step": None if file.frequency is None else str(file.frequency),

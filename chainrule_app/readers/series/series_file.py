@@ -6,19 +6,20 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
-from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import numpy as np
 import numpy.typing as npt
 
 from chainrule._printing import listed
-from chainrule_app.readers.delimited import Row
+from chainrule_app.readers.origin import Origin
 from chainrule_app.readers.series.frequency import Frequency, clock, complete_dates, fill_in, on_one_clock, spread_out
-from chainrule_app.readers.tables.cell import MISSING, as_date, as_number, is_date_like, is_odd_number, writes_months
-from chainrule_app.readers.tables.table_file import TableFile
+from chainrule_app.readers.tables.cell import as_date, as_number, is_date_like, is_missing, is_odd_number, writes_months
+from chainrule_app.readers.tables.frame_table import FrameTable
+from chainrule_app.readers.tables.table_file import TableFile, TableSource, open_rows
 
 MOST_CELLS = 1 << 24
+Row = tuple[int, list[str | None]]
 Floats = npt.NDArray[np.float64]
 
 
@@ -35,8 +36,8 @@ class Part:
 
 @dataclass(frozen=True)
 class Reader:
-    file: TableFile
-    where: str
+    file: "TableFile | FrameTable"
+    where: Origin
     targets: list[str]
     covariates: list[str]
     fill: bool
@@ -49,7 +50,7 @@ class Reader:
             step = frequency if fill and frequency is not None else date_step
         places = [self.file.names.index(name) for name in self.targets]
         last = len(rows)
-        while last and all(rows[last - 1][1][index] in MISSING for index in places):
+        while last and all(is_missing(rows[last - 1][1][index]) for index in places):
             last -= 1
         if not last:
             raise ValueError(f"{where}: expected values in {what or listed(self.targets)}, got empty cells only")
@@ -86,11 +87,11 @@ def lay_out(
         numbers = sorted(groups[name], key=dates.__getitem__) if dates else groups[name]
         own = [rows[number] for number in numbers]
         if dates and len(own) < 2:
-            raise ValueError(f"{reader.where} line {own[0][0]}: expected at least two rows of {name!r:.60}, got one")
+            raise ValueError(f"{reader.where.at(own[0][0])}: expected at least two rows of {name!r:.60}, got one")
         part = reader.read(own, [dates[number] for number in numbers] if dates else [], frequency, name)
         if part.step is not None and frequency is not None and part.step != frequency:
             raise ValueError(
-                f"{reader.where} line {own[0][0]}: expected rows {frequency}, as of other items, got rows {part.step} "
+                f"{reader.where.at(own[0][0])}: expected rows {frequency}, as of other items, got rows {part.step} "
                 f"of {name!r:.60}"
             )
         frequency = part.step
@@ -133,7 +134,7 @@ def lay_out(
 
 
 def static_cells(
-    rows: list[Row], numbers: list[int], places: list[int], file: TableFile, where: str
+    rows: list[Row], numbers: list[int], places: list[int], file: "TableFile | FrameTable", where: Origin
 ) -> tuple[str, ...]:
     """Return the cells of an item that are the same in all its rows."""
     first = rows[numbers[0]][1]
@@ -142,14 +143,14 @@ def static_cells(
         for index in places:
             if cells[index] != first[index]:
                 raise ValueError(
-                    f"{where} line {line}, column {file.names[index]!r}: expected {first[index]!r:.60} in all rows of "
+                    f"{where.at(line)}, column {file.names[index]!r}: expected {first[index]!r:.60} in all rows of "
                     f"an item, got {cells[index]!r:.60}: name it with --covariates, if it changes"
                 )
-    return tuple(first[index] for index in places)
+    return tuple(first[index] or "" for index in places)
 
 
 def _numbers(
-    rows: list[Row], places: list[int], names: list[str], where: str, fill: bool, *, truth_values: bool = False
+    rows: list[Row], places: list[int], names: list[str], where: Origin, fill: bool, *, truth_values: bool = False
 ) -> Floats:
     """Return the numbers of some columns; NaN for an empty cell where those will be filled in."""
     words = TRUTH_VALUES if truth_values else {}
@@ -157,17 +158,17 @@ def _numbers(
     for row, (line, cells) in enumerate(rows):
         for column, index in enumerate(places):
             cell = cells[index]
-            empty = cell in MISSING
-            if empty and fill:
-                continue
-            number = None if empty else as_number(cell)
-            if number is None and words:
-                number = words.get(cell.lower())
+            if cell is None or is_missing(cell):
+                if fill:
+                    continue
+                expected, remedy = "a value, got an empty cell", "train with --fill to have it filled in"
+                number = None
+            else:
+                expected, number = f"a finite number, got {cell!r:.80}", as_number(cell)
+                number = words.get(cell.lower()) if number is None else number
+                remedy = "write it with a point, without a unit" if is_odd_number(cell) else "write a number"
             if number is None or not math.isfinite(number):
-                expected = "a value, got an empty cell" if empty else f"a finite number, got {cell!r:.80}"
-                plain = "write it with a point, without a unit" if is_odd_number(cell) else "write a number"
-                remedy = "train with --fill to have it filled in" if empty else plain
-                raise ValueError(f"{where} line {line}, column {names[column]!r}: expected {expected}: {remedy}")
+                raise ValueError(f"{where.at(line)}, column {names[column]!r}: expected {expected}: {remedy}")
             numbers[row, column] = number
     for name, series in zip(names, numbers.T, strict=True):
         if np.isnan(series).all():
@@ -189,7 +190,7 @@ class SeriesFile:
     are laid out by these, else each begins in the first row; outside its span a series is NaN.
     """
 
-    where: str  # the name of the file, for errors
+    where: Origin
     targets: tuple[str, ...]  # names of the series that are forecast; of a file in long form its items
     covariates: tuple[str, ...]  # names of the columns that are known in advance
     date: str | None  # the name of the column of dates; None for a file without dates
@@ -229,7 +230,7 @@ class SeriesFile:
 
 
 def read_series(
-    path: str | Path,  # CSV, with a header or without, compressed by gzip or not
+    source: TableSource,  # CSV, with a header or without, compressed by gzip or not; or a table in memory
     target: str | None,  # names of the series to forecast, separated by commas
     covariates: str = "",  # names of the columns that are known in advance, separated by commas
     date: str = "auto",  # the name of the column of dates
@@ -241,14 +242,13 @@ def read_series(
     fill: bool = False,  # fill in missing rows and empty cells with the last value before them
     frequency: Frequency | None = None,  # the step between dates where it is known
     utc_offset: int | None = None,  # of the clock that dates with a zone are read by, in seconds
-    where: str | None = None,  # the name of the file in errors; its path by default
+    called: str | None = None,  # the name of the data in errors; the path by default
 ) -> SeriesFile:
     """Read a file of series."""
-    file = TableFile(path, header=header)
-    rows = list(_rows(file))
+    file = open_rows(source, header=header, local=True)
+    rows, where = list(_rows(file)), file.origin if called is None else Origin(called)
     if not rows:
-        raise ValueError(f"{path}: expected rows under the header, got none")
-    where = str(path) if where is None else where
+        raise ValueError(f"{file.origin}: expected rows under the header, got none")
     known_names = _columns(file, covariates, "--covariates")
     static_names = _columns(file, static, "--static")
     named = [] if target in (None, ALL) else _columns(file, target or "", "--target")
@@ -278,7 +278,7 @@ def read_series(
         dates = _dates(rows, index, date_name, where, date_format)
         zone = dates[0].tzinfo if isinstance(dates[0].tzinfo, ZoneInfo) else None
         dates, utc_offset = on_one_clock(dates, utc_offset)
-        monthly = writes_months(cells[index] for _, cells in rows)
+        monthly = writes_months(cells[index] or "" for _, cells in rows)
         if len(dates) < 2:
             raise ValueError(f"{where}: expected at least two rows, got {len(dates)}")
     reader = Reader(file, where, targets, known_names, fill)
@@ -291,10 +291,10 @@ def read_series(
         )  # fmt: skip
     groups: dict[str, list[int]] = {}
     for number, (line, row) in enumerate(rows):
-        name = row[file.names.index(item_name)]
-        if not name:
-            raise ValueError(f"{where} line {line}, column {item_name!r}: expected the name of an item, got nothing")
-        groups.setdefault(name, []).append(number)
+        own = row[file.names.index(item_name)]
+        if not own:
+            raise ValueError(f"{where.at(line)}, column {item_name!r}: expected the name of an item, got nothing")
+        groups.setdefault(own, []).append(number)
     places = [file.names.index(name) for name in static_names]
     statics = tuple(static_cells(rows, numbers, places, file, where) for numbers in groups.values())
     layout = lay_out(reader, rows, dates, groups, frequency)
@@ -305,7 +305,7 @@ def read_series(
     )  # fmt: skip
 
 
-def _item_column(file: TableFile, taken: list[str], option: str) -> str | None:
+def _item_column(file: "TableFile | FrameTable", taken: list[str], option: str) -> str | None:
     """Return the column of items: the requested one, or one with a common name."""
     if option == "none":
         return None
@@ -314,13 +314,13 @@ def _item_column(file: TableFile, taken: list[str], option: str) -> str | None:
     return next((name for name in file.names if name.lower() in ITEM_NAMES and name not in taken), None)
 
 
-def _first_cell(rows: list[tuple[int, list[str]]], index: int) -> str:
+def _first_cell(rows: list[Row], index: int) -> str:
     """Return the first cell of a column that is not missing; empty where all are."""
-    return next((cells[index] for _, cells in rows if cells[index] not in MISSING), "")
+    return next((cell for _, cells in rows if (cell := cells[index]) is not None and not is_missing(cell)), "")
 
 
 def _date_column(
-    file: TableFile, cells: dict[str, str], open_cells: dict[str, str], option: str, date_format: str
+    file: "TableFile | FrameTable", cells: dict[str, str], open_cells: dict[str, str], option: str, date_format: str
 ) -> str | None:
     """Return the column of dates."""
     if option == "none":
@@ -338,22 +338,24 @@ def _date_column(
     return next(iter(unread), None)
 
 
-def _rows(file: TableFile) -> Iterator[Row]:
+def _rows(file: "TableFile | FrameTable") -> Iterator[Row]:
     """Yield the rows; raise ValueError for more cells than are held in memory."""
     most = MOST_CELLS // len(file.names)
     with closing(file.rows()) as rows:
         for number, row in enumerate(rows):
             if number == most:
-                raise ValueError(f"{file.path}: expected at most {MOST_CELLS:,} cells, got more: keep the last rows")
+                raise ValueError(f"{file.origin}: expected at most {MOST_CELLS:,} cells, got more: keep the last rows")
             yield row
 
 
-def _columns(file: TableFile, names: str, option: str) -> list[str]:
+def _columns(file: "TableFile | FrameTable", names: str, option: str) -> list[str]:
     columns = [name.strip() for name in names.split(",") if name.strip()]
     for index, name in enumerate(columns):
         if name not in file.names:
             remedy = "" if file.header else ": pass --header yes if the first row names them"
-            raise ValueError(f"{option}: {file.path} has no column {name!r} (there are: {listed(file.names)}){remedy}")
+            raise ValueError(
+                f"{option}: {file.origin} has no column {name!r} (there are: {listed(file.names)}){remedy}"
+            )
         if name in columns[:index]:
             raise ValueError(f"{option}: {name!r} is named twice: name it once")
     return columns
@@ -372,25 +374,26 @@ def _date(cell: str, date_format: str) -> datetime | None:
 _FINER = re.compile(r":\d\d[.,]\d{6}\d*[1-9]")  # than a microsecond
 
 
-def _dates(rows: list[Row], index: int, name: str, where: str, date_format: str) -> list[datetime]:
+def _dates(rows: list[Row], index: int, name: str, where: Origin, date_format: str) -> list[datetime]:
     dates: list[datetime] = []
     for line, cells in rows:
-        moment = _date(cells[index], date_format)
+        cell = cells[index] or ""
+        moment = _date(cell, date_format)
         if moment is None:
             expected = f"as {date_format} writes it" if date_format else "as 2024-01-31 or 2024-01-31 13:00"
             raise ValueError(
-                f"{where} line {line}, column {name!r}: expected a date {expected}, got {cells[index]!r:.80}: rewrite "
+                f"{where.at(line)}, column {name!r}: expected a date {expected}, got {cell!r:.80}: rewrite "
                 "it, or train with --date none to count rows only, or with another --date-format, such as %d/%m/%Y"
             )
-        if _FINER.search(cells[index]):
+        if _FINER.search(cell):
             raise ValueError(
-                f"{where} line {line}, column {name!r}: expected at most six digits after the point of a second, got "
-                f"{cells[index]!r:.80}: write microseconds, or train with --date none to count rows only"
+                f"{where.at(line)}, column {name!r}: expected at most six digits after the point of a second, got "
+                f"{cell!r:.80}: write microseconds, or train with --date none to count rows only"
             )
         if dates and (moment.tzinfo is None) != (dates[0].tzinfo is None):
             raise ValueError(
-                f"{where} line {line}, column {name!r}: expected dates with a zone, as +02:00 or Z, in all rows or in "
-                f"none, got {cells[index]!r:.80}: rewrite it"
+                f"{where.at(line)}, column {name!r}: expected dates with a zone, as +02:00 or Z, in all rows or in "
+                f"none, got {cell!r:.80}: rewrite it"
             )
         dates.append(moment)
     return dates

@@ -17,7 +17,7 @@ from chainrule.data._batches import Batch, Batches, OneInEvery, Shuffled, by_len
 from chainrule.data._levels import SoundLevels, make_levels
 from chainrule.data._vocabulary import Ids, token_dtype
 from chainrule_app.readers.members import read_each
-from chainrule_app.readers.sounds.sound_file import Collection, SoundFile, read_sound, sound_facts
+from chainrule_app.readers.sounds.sound_file import Collection, HeldSounds, SoundFile, read_sound, sound_facts
 from chainrule_app.readers.store import Store, StoreWriter
 from chainrule_app.readers.stored_tokens import StoredTokens
 
@@ -228,7 +228,7 @@ class Sounds:
 
 
 def prepare_sounds(
-    source: str | Path,
+    source: str | Path | HeldSounds,
     directory: str | Path,
     *,
     rate: int | None = None,
@@ -238,7 +238,7 @@ def prepare_sounds(
     label_pattern: str | None = None,
     sequences: str = "auto",
     longest_clip: int = 8192,
-    validation: str | Path | None = None,
+    validation: str | Path | HeldSounds | None = None,
     validation_fraction: float = 0.1,
     skip_bad: bool = False,
     seed: int = 0,
@@ -250,7 +250,7 @@ def prepare_sounds(
     fewer, the end of each.
 
     Args:
-        source: a folder, an archive or a file, as `Members` reads it.
+        source: a folder, an archive or a file, as `Members` reads it; or sounds in memory.
         directory: created if it is missing; `sounds.json` is the last file written into it.
         rate: samples a second; the lowest of the files, 16,000 at most, if not given. Others are resampled.
         law: mu or linear, see `make_levels`.
@@ -275,9 +275,10 @@ def prepare_sounds(
     quantised = make_levels(law, levels)
     skipped: list[dict[str, str]] = []
     collection = Collection(source)
-    sounds = list(read_each(collection.part("train"), sound_facts, skipped, skip_bad=skip_bad))
+    files: list[SoundFile] = [*collection.part("train")]
+    sounds = list(read_each(files, sound_facts, skipped, skip_bad=skip_bad))
     held_out = None if validation is None else Collection(validation)
-    held_out_files = collection.part("valid") if held_out is None else held_out.files
+    held_out_files: list[SoundFile] = [*(collection.part("valid") if held_out is None else held_out.files)]
     others = list(read_each(held_out_files, sound_facts, skipped, skip_bad=skip_bad))
     chosen = np.zeros(len(sounds), dtype=np.bool_)
     if not held_out_files and len(sounds) >= FILES_TO_HOLD_OUT_WHOLE:

@@ -1,12 +1,11 @@
 """Sound files of a folder or an archive: amplitudes at one rate, block by block, and back to a file."""
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from math import gcd
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +13,50 @@ import numpy.typing as npt
 from chainrule.files import write_bytes
 from chainrule_app.readers.kinds import SOUNDS
 from chainrule_app.readers.members import Member, Members
+from chainrule_app.readers.origin import InMemory, Origin, digest_of
 
-SoundFile = Member
-Collection = partial(Members, endings=SOUNDS, noun="sound")
+
+@dataclass(frozen=True)
+class HeldSound:
+    """One sound in memory."""
+
+    name: str  # its index
+    label: str  # the name for errors
+    samples: "Amplitudes"  # (T,) amplitudes from -1 to 1
+    rate: int  # samples a second
+
+    def skipped(self, error: ValueError) -> dict[str, str]:
+        """Return the record of a bad sound."""
+        return {"file": self.name, "reason": str(error)}
+
+
+class HeldSounds(InMemory):
+    """Sounds in memory, each of amplitudes (T,)."""
+
+    def __init__(self, origin: Origin, sounds: Iterable[Any], rate: int):
+        self.origin = origin
+        self.files = [
+            HeldSound(str(index), origin.at(index), np.asarray(sound, dtype=np.float32).clip(-1, 1), rate)
+            for index, sound in enumerate(sounds)
+        ]
+
+    def part(self, name: str) -> list[HeldSound]:
+        """Return the sounds of a part of the data: all of them are to train on."""
+        return self.files if name == "train" else []
+
+    def fingerprint(self) -> dict[str, Any]:
+        parts = (
+            part for file in self.files for part in (b"%d %d" % (file.rate, len(file.samples)), file.samples.tobytes())
+        )
+        return digest_of(self.origin, parts)
+
+
+SoundFile: TypeAlias = Member | HeldSound
+
+
+def Collection(source: Any) -> "Members | HeldSounds":  # noqa: N802  as the class that it returns
+    """Return the sounds of a folder, an archive or a file, as `Members`; or sounds in memory."""
+    return source if isinstance(source, HeldSounds) else Members(source, SOUNDS, "sound")
 
 
 Amplitudes = npt.NDArray[np.float32]
@@ -38,6 +78,10 @@ class SoundFacts:
 
 def sound_facts(file: SoundFile) -> SoundFacts:
     """Read the header."""
+    if isinstance(file, HeldSound):
+        if not len(file.samples):
+            raise ValueError(f"{file.label}: expected a sound, got none: it has no samples")
+        return SoundFacts(file.rate, len(file.samples), 1)
     with file.open() as content, _opened(content, file.label) as sound:
         if sound.frames < 1:
             raise ValueError(f"{file.label}: expected a sound, got none: it has no samples")
@@ -46,6 +90,10 @@ def sound_facts(file: SoundFile) -> SoundFacts:
 
 def read_sound(file: SoundFile, rate: int) -> Iterator[Amplitudes]:
     """Yield the mean of the channels at `rate` samples a second, in blocks of any size, each (T,)."""
+    if isinstance(file, HeldSound):
+        blocks = (file.samples[start : start + BLOCK] for start in range(0, len(file.samples), BLOCK))
+        yield from resampled(blocks, file.rate, rate)
+        return
     with file.open() as content, _opened(content, file.label) as sound:
         yield from resampled(_mono(sound, file.label), sound.samplerate, rate)
 

@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Collection, Generator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import BinaryIO, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -29,43 +30,66 @@ class NumberCells:
 
 
 class CellColumn:
-    """N cells of a column, as text."""
+    """N cells of a column, as text.
 
-    def __init__(self, cells: Sequence[str] | polars.Series):
+    Of a file, some texts say that a cell is missing. Of typed data the cells are `exact`: None is missing, and any
+    text is itself.
+    """
+
+    def __init__(self, cells: Sequence[str | None] | polars.Series, *, exact: bool = False):
         self._series = cells if isinstance(cells, polars.Series) else polars.Series(cells, dtype=polars.String)
+        self.missing_texts: frozenset[str] = frozenset() if exact else MISSING
 
     def __len__(self) -> int:
         return len(self._series)
 
-    def cell(self, index: int) -> str:
+    def cell(self, index: int) -> str | None:
         """Return the text of one cell."""
-        return str(self._series[index])
+        return self.part(slice(index, index + 1 or None)).texts()[0]
 
-    def texts(self) -> list[str]:
+    def texts(self) -> list[str | None]:
         """Return the texts of all cells."""
-        cells: list[str] = self._series.to_list()
-        return cells
+        return self._series.to_list()
 
-    def part(self, chosen: Flags | slice) -> "CellColumn":
+    def part(self, chosen: Flags | slice) -> Self:
         """Cells of some rows."""
-        return CellColumn(self._series[chosen] if isinstance(chosen, slice) else self._series.filter(chosen))
+        other = copy(self)
+        other._series = self._series[chosen] if isinstance(chosen, slice) else self._series.filter(chosen)
+        return other
 
-    def counts(self, among: Collection[str] | None = None) -> list[tuple[str, int]]:
-        """Return each different cell and how often it occurs, in the order in which they first occur."""
-        series = self._series if among is None else self._series.filter(_is_in(self._series, among))
+    def counts(self, among: Collection[str] | None = None) -> list[tuple[str | None, int]]:
+        """Return each different cell and how often it occurs, in the order in which they first occur.
+
+        Of cells `among` others, and of missing ones, if these are given.
+        """
+        series = self._series
+        if among is not None:
+            series = series.filter(series.is_null() | _is_in(series, among))
         counted = series.alias("cell").to_frame().group_by("cell", maintain_order=True).len("count")
-        return list(zip(counted["cell"].to_list(), counted["count"].to_list(), strict=True))
+        return list(zip(self._written(counted["cell"]), counted["count"].to_list(), strict=True))
+
+    def nulls(self) -> Flags:
+        """(N,) which values of typed data are missing."""
+        return _flags(self._series.is_null())
+
+    def empty(self) -> Flags:
+        """(N,) which cells hold nothing at all."""
+        return np.array((self._series.is_null() if not self.missing_texts else self._series == "").to_numpy())
+
+    def _written(self, series: polars.Series) -> list[str | None]:
+        """Write values of the column as texts."""
+        return series.to_list()
 
     def numbers(self, *, fraction: bool = True) -> NumberCells:
         """Return the cells as numbers; whether one of them is no integer is looked at only where `fraction` says so."""
         series = self._series
         values = np.array(series.cast(polars.Float64, strict=False).to_numpy(), dtype=np.float64)  # NaN for null
-        number = series.str.contains(f"^{NUMBER}$").to_numpy()
+        number = _flags(series.str.contains(f"^{NUMBER}$"))
         rest = np.flatnonzero(~number)
         values[rest] = np.nan
-        others = series[rest]
-        infinite = others.str.contains(f"^{INFINITE}$").to_numpy()
-        word = ~infinite & ~_is_in(others, MISSING).to_numpy()
+        others = self.part(~number)
+        infinite = _flags(others._series.str.contains(f"^{INFINITE}$"))
+        word = ~infinite & ~others.missing()
         overflowed = np.flatnonzero(np.isinf(values))  # 1e999
         values[overflowed] = np.nan
         first_infinite = [*rest[infinite][:1].tolist(), *overflowed[:1].tolist()]
@@ -82,18 +106,107 @@ class CellColumn:
         series = self._series
         usual = series.str.contains(f"^{INTEGER}$") & (series.str.len_bytes() <= LONGEST_INTEGER)
         fits = series.cast(polars.Int64, strict=False).abs() <= LARGEST
-        return np.array(usual.to_numpy() & fits.fill_null(value=False).to_numpy())
+        return _flags(usual) & _flags(fits)
 
     def missing(self) -> Flags:
         """(N,) which cells say that there is nothing."""
-        return np.array(_is_in(self._series, MISSING).to_numpy())
+        return _flags(self._series.is_null() | _is_in(self._series, self.missing_texts))
 
     def codes(self, codes: Mapping[str, int], other: float) -> Floats:
         """(N,) the code of each cell, `other` for a cell without a code."""
-        numbers = self._series.replace_strict(
-            list(codes), [float(code) for code in codes.values()], default=other, return_dtype=polars.Float64
+        return _coded(self._series, polars.Series(list(codes), dtype=polars.String), list(codes.values()), other)
+
+
+class NumberColumn(CellColumn):
+    """N numbers of a column, integers or floats; null is missing."""
+
+    def __init__(self, numbers: polars.Series, misfits: polars.Series | None = None):
+        super().__init__(numbers.fill_nan(None) if numbers.dtype.is_float() else numbers, exact=True)
+        self._misfits = misfits  # which of the missing ones are values that no number of this column stands for
+
+    def texts(self) -> list[str | None]:
+        return self._written(self._series)
+
+    def part(self, chosen: Flags | slice) -> Self:
+        other = super().part(chosen)
+        if self._misfits is not None:
+            other._misfits = self._misfits[chosen] if isinstance(chosen, slice) else self._misfits.filter(chosen)
+        return other
+
+    def counts(self, among: Collection[str] | None = None) -> list[tuple[str | None, int]]:
+        if among is None:
+            return super().counts()
+        own = polars.Series(list(among), dtype=polars.String).cast(self._series.dtype, strict=False)
+        chosen = self._series.is_null() | self._series.is_in(own.implode())
+        return super(NumberColumn, self.part(_flags(chosen))).counts()
+
+    def numbers(self, *, fraction: bool = True) -> NumberCells:
+        series = self._series
+        values = np.array(series.cast(polars.Float64).to_numpy(), dtype=np.float64)  # NaN for null
+        infinite = _first(np.flatnonzero(np.isinf(values)))
+        values[np.isinf(values)] = np.nan
+        whole = np.abs(values) <= LARGEST if series.dtype.is_integer() else np.zeros(len(values), dtype=np.bool_)
+        word = None if self._misfits is None else _first(np.flatnonzero(_flags(self._misfits)))
+        return NumberCells(
+            values, word, infinite, _first(np.flatnonzero(~np.isnan(values) & ~whole)) if fraction else None
         )
-        return np.array(numbers.to_numpy(), dtype=np.float64)
+
+    def missing(self) -> Flags:
+        missing = _flags(self._series.is_null())
+        return missing if self._misfits is None else missing & ~_flags(self._misfits)
+
+    def codes(self, codes: Mapping[str, int], other: float) -> Floats:
+        kind = self._series.dtype if self._series.dtype.is_integer() else polars.Float64
+        names = polars.Series(list(codes), dtype=polars.String).cast(kind, strict=False)
+        return _coded(self._series.cast(kind), names, list(codes.values()), other)
+
+    def _written(self, series: polars.Series) -> list[str | None]:
+        return series.cast(polars.String).to_list()
+
+
+class MomentColumn(CellColumn):
+    """N moments of a column: dates, or dates and times, in UTC where they have a zone; null is missing."""
+
+    def __init__(self, moments: polars.Series, zone: str = ""):
+        """Take moments of polars' Date, or of Datetime in microseconds without a zone, and the `zone` to write."""
+        super().__init__(moments, exact=True)
+        self.zone, self.dated = zone, moments.dtype == polars.Date
+
+    def texts(self) -> list[str | None]:
+        return self._written(self._series)
+
+    def ticks(self) -> polars.Series:
+        """Return the microseconds since 1970."""
+        return self._series.cast(polars.Datetime("us")).cast(polars.Int64)
+
+    def integers(self, unit: int) -> NumberColumn:
+        """Return the moments as integers of a unit, in microseconds; one between two integers fits none."""
+        ticks = self.ticks()
+        fits = ticks % unit == 0
+        return NumberColumn((ticks // unit).set(~fits, None), ~fits)
+
+    def as_texts(self) -> CellColumn:
+        """Return the moments as texts."""
+        return CellColumn(self.texts(), exact=True)
+
+    def _written(self, series: polars.Series) -> list[str | None]:
+        if self.dated:
+            return [None if day is None else day.isoformat() for day in series]
+        return [None if moment is None else moment.isoformat(" ") + self.zone for moment in series]
+
+
+def _flags(series: polars.Series) -> Flags:
+    """Return truth values as an array; null is false."""
+    return np.array(series.fill_null(value=False).to_numpy(), dtype=np.bool_)
+
+
+def _coded(series: polars.Series, names: polars.Series, codes: Sequence[int], other: float) -> Floats:
+    named = dict(zip(names.to_list(), map(float, codes), strict=True))
+    named.pop(None, None)  # the missing cell, or what cannot be in this column
+    numbers = series.replace_strict(
+        polars.Series(list(named), dtype=series.dtype), list(named.values()), default=other, return_dtype=polars.Float64
+    )
+    return np.array(numbers.to_numpy(), dtype=np.float64)
 
 
 def _is_in(series: polars.Series, cells: Collection[str]) -> polars.Series:
@@ -124,7 +237,7 @@ class Block:
         """Return the number of rows up to the last one that is not empty."""
         if any(column.cell(-1) for column in self.columns):
             return len(self)
-        empty = np.logical_and.reduce([(column._series == "").to_numpy() for column in self.columns])
+        empty = np.logical_and.reduce([column.empty() for column in self.columns])
         return int(np.flatnonzero(~empty).max(initial=-1)) + 1
 
     @classmethod

@@ -30,6 +30,11 @@ _ODD_NUMBER = re.compile(
 _INTEGER, _NUMBER, _INFINITE = re.compile(INTEGER), re.compile(NUMBER), re.compile(INFINITE)
 
 
+def is_missing(cell: str | None) -> bool:
+    """Return whether a cell of a file says that there is nothing; None is a missing value of typed data."""
+    return cell is None or cell in MISSING
+
+
 def as_integer(cell: str) -> int | None:
     """Return the integer that a cell spells in the usual way, so that writing it gives the cell again; else None.
 

@@ -12,10 +12,10 @@ import numpy.typing as npt
 
 from chainrule.heads._table_column import Column
 from chainrule_app.readers.delimited import types_flag
-from chainrule_app.readers.tables.blocks import CellColumn, Floats
+from chainrule_app.readers.origin import Origin
+from chainrule_app.readers.tables.blocks import CellColumn, Floats, MomentColumn
 from chainrule_app.readers.tables.cell import (
     LARGEST,
-    MISSING,
     MOST_DECIMALS,
     as_integer,
     as_number,
@@ -44,8 +44,16 @@ _MANY = 1000  # different integers in so many rows identify them, whatever their
 class ColumnFacts:
     """Counts and moments of a column, and the kind that follows from them."""
 
-    def __init__(self, name: str, where: str, distinct: int = DISTINCT, dates: DateFormat | None = None):
-        self.name, self._where, self._most, self.dates = name, where, distinct, dates
+    def __init__(
+        self,
+        name: str,
+        where: Origin,
+        distinct: int = DISTINCT,
+        dates: DateFormat | None = None,
+        *,
+        texts: bool = False,  # whether the owner of typed data says that these are texts, not numbers
+    ):
+        self.name, self._where, self._most, self.dates, self._texts = name, where, distinct, dates, texts
         self.missing = self.count = 0
         self._cells: dict[str, int] = {}
         self._overflowed = False
@@ -61,7 +69,11 @@ class ColumnFacts:
 
     def add(self, cells: CellColumn, lines: npt.NDArray[np.int64]) -> None:
         """Take more cells, with their line numbers."""
-        given, cells = cells, cells if self.dates is None else self.dates.integers(cells, alike=True)
+        given = cells
+        if self.dates is not None:
+            cells = self.dates.integers(cells, alike=True)
+        elif isinstance(cells, MomentColumn):
+            cells = cells.as_texts()
         self._count(cells)
         if self._word is not None:
             return  # no column of numbers: its moments are not asked for
@@ -72,7 +84,7 @@ class ColumnFacts:
             ("_fraction", numbers.fraction),
         ):
             if position is not None and getattr(self, name) is None:
-                setattr(self, name, (int(lines[position]), given.cell(position)))
+                setattr(self, name, (int(lines[position]), str(given.cell(position))))
         values = numbers.values[~np.isnan(numbers.values)]
         if len(values):
             self.lowest, self.highest = min(self.lowest, float(values.min())), max(self.highest, float(values.max()))
@@ -83,8 +95,8 @@ class ColumnFacts:
 
     def _count(self, cells: CellColumn) -> None:
         self.count += len(cells)
-        for cell, count in cells.counts({*self._cells, *MISSING} if self._overflowed else None):
-            if cell in MISSING:
+        for cell, count in cells.counts({*self._cells, *cells.missing_texts} if self._overflowed else None):
+            if cell is None or cell in cells.missing_texts:
                 self.missing += count
                 self.count -= count
             elif cell in self._cells:
@@ -112,7 +124,7 @@ class ColumnFacts:
         At least three numbers must differ, or two if one is no integer. Numbers that lose digits in a float64 are
         categorical, like identifiers: integers always, others if they repeat.
         """
-        if self._word is not None or (self.distinct < 3 and self._fraction is None) or self.distinct < 2:
+        if self._texts or self._word is not None or (self.distinct < 3 and self._fraction is None) or self.distinct < 2:
             return "categorical"
         if self._infinite is None and (self._fraction is None or self.gaps):
             return "integer" if self.dates is None else "date"
@@ -150,7 +162,7 @@ class ColumnFacts:
 
     def doubt(self) -> str | None:
         """Why a column may be numbers or dates although not all of its cells spell them; None if nothing says so."""
-        if self._word is None:
+        if self._word is None or self._texts:
             return None
         if self.dates is None and len(DateFormat.find_all(self._cells)) > 1:
             return f"{self._word[1]!r} may have the day or the month first: write dates as 2024-01-31"
@@ -168,8 +180,8 @@ class ColumnFacts:
         if self.distinct < _FEW or numbers < _ALMOST_ALL * self.distinct or _CODE.fullmatch(cell):
             return None
         return (
-            f"{numbers:,} of {self.distinct:,} different cells are numbers, but not {cell!r} in line {line}: "
-            "empty such cells where they say that a number is missing"
+            f"{numbers:,} of {self.distinct:,} different cells are numbers, but not {cell!r} in {self._where.unit} "
+            f"{line}: empty such cells where they say that a number is missing"
         )
 
     @property
@@ -268,13 +280,13 @@ class ColumnFacts:
         """Texts that occur at least so often, sorted."""
         return sorted(cell for cell, count in self._cells.items() if count >= min_count)
 
-    def category_shares(self, categories: Sequence[str], other: str) -> tuple[float, ...]:
-        """Return the share of each category in training; `other` has all that are not listed, "" the missing cells."""
-        counts = {category: self._cells.get(category, 0) for category in categories}  # no missing cell is among them
+    def category_shares(self, categories: Sequence[str | None], other: str) -> tuple[float, ...]:
+        """Return the share of each category in training; `other` has all that are not listed, None what is missing."""
+        counts = {category: self._cells.get(category, 0) if category is not None else 0 for category in categories}
         if other in counts:
             counts[other] += self.count - sum(counts.values())
-        if "" in counts:
-            counts[""] = self.missing
+        if None in counts:
+            counts[None] = self.missing
         return _smoothed(counts.values())
 
     def number_shares(self, column: Column) -> tuple[float, ...]:
@@ -323,7 +335,7 @@ class ColumnFacts:
         if cell_at_line is not None:
             line, cell = cell_at_line
             raise ValueError(
-                f"{self._where} line {line}, column {self.name!r}: expected {expected}, got {cell!r}: {remedy}"
+                f"{self._where.at(line)}, column {self.name!r}: expected {expected}, got {cell!r}: {remedy}"
             )
 
     def _flag(self, kind: ColumnKind) -> str:

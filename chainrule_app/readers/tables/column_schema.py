@@ -9,13 +9,14 @@ import numpy as np
 
 from chainrule._typed_json import field_types, read_fields
 from chainrule.heads._table_column import Column
-from chainrule_app.readers.tables.blocks import CellColumn, Flags, Floats
+from chainrule_app.readers.tables.blocks import CellColumn, Flags, Floats, MomentColumn
 from chainrule_app.readers.tables.cell import (
     LARGEST,
     MISSING,
     MOST_DECIMALS,
     as_integer,
     as_number,
+    is_missing,
     number_text,
 )
 from chainrule_app.readers.tables.column_facts import ColumnFacts, ColumnKind
@@ -31,9 +32,9 @@ class ColumnSchema:
 
     name: str  # of the column
     kind: ColumnKind  # categorical, integer, real, date, or skip for one that is left out
-    # texts of a categorical column, in the order of their codes: "" is a missing cell, `<other>` for any that is not
+    # texts of a categorical column, in the order of their codes: None is a missing cell, `<other>` for any that is not
     # listed
-    categories: tuple[str, ...] = ()
+    categories: tuple[str | None, ...] = ()
     # of an integer or real column, what `chainrule.heads.Column` knows of it
     numbers: Column | None = field(default=None)
     # whether `<other>`, or the missing cell of a numeric column, never occurred in training: it is scored, not
@@ -96,7 +97,7 @@ class ColumnSchema:
         categories = facts.categories(min_count)
         added = min_count > 1 and OTHER not in categories
         unseen = added and len(categories) == facts.distinct
-        listed = (*categories, *([OTHER] if added else []), *([""] if facts.missing else []))
+        listed = (*categories, *([OTHER] if added else []), *([None] if facts.missing else []))
         return cls(facts.name, kind, listed, unseen=unseen, shares=facts.category_shares(listed, OTHER))
 
     def column(self) -> Column:
@@ -104,20 +105,26 @@ class ColumnSchema:
         column = self.numbers or Column("categorical", categories=len(self.categories))
         return replace(column, prior=self.shares)
 
-    def encode(self, cell: str) -> float:
+    def is_missing(self, cell: str | None) -> bool:
+        """Return whether a cell says that there is nothing; a text that training had as a category says itself."""
+        return is_missing(cell) and (cell is None or cell not in self._codes)
+
+    def encode(self, cell: str | None) -> float:
         """Return the number of a cell: a code, the number itself, or NaN."""
         if self.numbers is None:
-            code = self._codes.get("" if cell in MISSING else cell, self._codes.get(OTHER))
-            if code is None and cell in MISSING:
+            known = None if self.is_missing(cell) else cell
+            code = self._codes.get(known, self._codes.get(OTHER))
+            if code is None and known is None:
                 raise self._error("a missing cell, though none was missing in training: fill it in")
             if code is None:
+                texts = [category for category in self.categories if category is not None]
                 raise self._error(
-                    f"the category {cell!r} was not in training (known: {', '.join(self.categories[:8])}"
-                    f"{', …' if len(self.categories) > 8 else ''}): correct it, or train with --min-count 2 or more, "
+                    f"the category {cell!r} was not in training (known: {', '.join(texts[:8])}"
+                    f"{', …' if len(texts) > 8 else ''}): correct it, or train with --min-count 2 or more, "
                     f"which keeps a category {OTHER}"
                 )
             return float(code)
-        if cell in MISSING:
+        if cell is None or cell in MISSING:
             if self.numbers.missing:
                 return math.nan
             raise self._error("a missing cell, though none was missing in training: fill it in")
@@ -144,12 +151,19 @@ class ColumnSchema:
         """Return the numbers of cells as `encode` gives them, and the index of the first refused cell or None."""
         if self.numbers is None:
             other = float(self._codes.get(OTHER, math.nan))
-            missing = self._codes.get("")
-            codes = self._codes if missing is None else self._codes | dict.fromkeys(MISSING, missing)
-            values = cells.codes(codes, other)
+            missing = self._codes.get(None)
+            if isinstance(cells, MomentColumn):
+                cells = cells.as_texts()
+            own = {category: code for category, code in self._codes.items() if category is not None}
+            if missing is not None:
+                own = dict.fromkeys(cells.missing_texts, missing) | own
+            values = cells.codes(own, other)
+            values[cells.nulls()] = other if missing is None else missing
             return values, _first(np.isnan(values))
         if self.dates is not None:
             cells = self.dates.integers(cells)
+        elif isinstance(cells, MomentColumn):
+            cells = cells.as_texts()
         values = cells.numbers(fraction=False).values
         return values, _first(self._refused(cells, values))
 
@@ -165,19 +179,21 @@ class ColumnSchema:
                 bad |= values < (-math.inf if self.numbers.low is None else self.numbers.low)
         return bad
 
-    def decode(self, value: float) -> str:
-        """Return the cell of a number: inside the range and with the digits of the training rows."""
+    def decode(self, value: float) -> str | None:
+        """Return the cell of a number: inside the range and with the digits of the training rows; None if missing."""
         if self.numbers is None:
             return self.categories[int(value)]
-        if self.bounds is not None and not math.isnan(value):
+        if math.isnan(value):
+            return None
+        if self.bounds is not None:
             value = min(max(value, self.bounds[0]), self.bounds[1])
             if self.dates is not None:
                 return self.dates.text(int(value))
         return number_text(value, whole=self.kind == "integer", decimals=self.decimals)
 
-    def parsed(self, cell: str) -> int | float | str | None:
+    def parsed(self, cell: str | None) -> int | float | str | None:
         """Return the value that a cell spells: a number, a category, or None where it is missing."""
-        if cell in MISSING:
+        if cell is None or self.is_missing(cell):
             return None
         if self.kind == "integer" or (self.kind == "skip" and as_integer(cell) is not None):
             return int(float(cell)) if as_integer(cell) is None else int(cell)
@@ -192,16 +208,16 @@ class ColumnSchema:
     def missing_symbol(self) -> int | None:
         """Return the symbol of the head for a missing cell; None where it has none."""
         if self.numbers is None:
-            return self._codes.get("")
+            return self._codes.get(None)
         return self.numbers.symbols - 2 if self.numbers.missing else None
 
     def other_symbol(self) -> int | None:
         """Return the symbol of the head for a category that is not listed; None where it has none."""
         return self._codes.get(OTHER) if self.numbers is None else None
 
-    def seen(self, cell: str) -> bool:
+    def seen(self, cell: str | None) -> bool:
         """Return whether a cell has a code or is a number; any other category is coded as `<other>`."""
-        return self.numbers is not None or ("" if cell in MISSING else cell) in self._codes
+        return self.numbers is not None or (None if self.is_missing(cell) else cell) in self._codes
 
     def to_json(self) -> dict[str, Any]:
         """Return the schema as JSON takes it."""
@@ -219,7 +235,7 @@ class ColumnSchema:
         return cls(**read_fields(field_types(cls), content, "column"))
 
     @cached_property
-    def _codes(self) -> dict[str, int]:
+    def _codes(self) -> dict[str | None, int]:
         return {category: code for code, category in enumerate(self.categories)}
 
     def _error(self, what: str) -> ValueError:

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from itertools import product
 
-from chainrule_app.readers.tables.blocks import CellColumn
+from chainrule_app.readers.tables.blocks import CellColumn, MomentColumn
 from chainrule_app.readers.tables.cell import MISSING, as_number
 
 _EPOCH, _TICK = datetime(1970, 1, 1), timedelta(microseconds=1)
@@ -55,6 +55,16 @@ class DateFormat:
         return formats[0] if len(formats) == 1 else None
 
     @classmethod
+    def of_moments(cls, moments: MomentColumn) -> "DateFormat | None":
+        """Return the format of typed moments, whose unit is the coarsest of all; None of fewer than three different."""
+        ticks = moments.ticks().drop_nulls().unique().to_list()
+        if len(ticks) < 3:
+            return None
+        if moments.dated:
+            return cls(_DAY)
+        return cls(_coarsest(ticks), "auto", " ", moments.zone)
+
+    @classmethod
     def find_all(cls, cells: Iterable[str]) -> "list[DateFormat]":
         """Return the formats of all present cells, one for each order of day and month."""
         present = [cell for cell in cells if cell not in MISSING]
@@ -77,8 +87,7 @@ class DateFormat:
         if written is None or not written.unit:
             return written
         ticks = [number * written.unit for number in numbers if number is not None]
-        units = (_DAY, 3_600_000_000, *_UNITS.values())
-        return replace(written, unit=next(unit for unit in units if all(tick % unit == 0 for tick in ticks)))
+        return replace(written, unit=_coarsest(ticks))
 
     @classmethod
     def _of(cls, cell: str, form: "DateFormat") -> "DateFormat":
@@ -92,6 +101,8 @@ class DateFormat:
 
     def finer(self) -> "DateFormat | None":
         """Return a format that holds more cells: finer ones, or with fractions in some, or of several offsets."""
+        if self.time == "auto" and self.unit > _UNITS["seconds"]:
+            return replace(self, unit=_UNITS["seconds"])
         if self.unit > _UNITS[self.time]:
             return replace(self, unit=_UNITS[self.time])
         if self.time in ("seconds", "microseconds"):
@@ -107,7 +118,8 @@ class DateFormat:
             return None
         try:
             moment = datetime.fromisoformat(local if self.unit else f"{local}-01")
-            if moment.tzinfo is not None or self._written(moment) != cell.removesuffix(zone):
+            other_notation = self.time == "auto" and not (self.order or alike)  # as a date alone for its first moment
+            if moment.tzinfo is not None or not (other_notation or self._written(moment) == cell.removesuffix(zone)):
                 return None
             moment += (_offset(self.zone) or timedelta(0)) - offset
         except (ValueError, OverflowError):
@@ -154,13 +166,23 @@ class DateFormat:
 
     def integers(self, cells: CellColumn, *, alike: bool = False) -> CellColumn:
         """Write the integers of a column's dates; any other text stays one, and a number becomes one."""
+        if isinstance(cells, MomentColumn):
+            if self.unit and bool(cells.zone) == bool(self.zone):
+                return cells.integers(self.unit)
+            cells = cells.as_texts()
         texts = cells.texts()
-        numbers = {cell: self.number(cell, alike=alike) for cell in dict.fromkeys(texts)}
+        numbers = {cell: None if cell is None else self.number(cell, alike=alike) for cell in dict.fromkeys(texts)}
         written = {
-            cell: str(number) if number is not None else cell if as_number(cell) is None else _NO_DATE
+            cell: str(number) if number is not None else cell if cell is None or as_number(cell) is None else _NO_DATE
             for cell, number in numbers.items()
         }
-        return CellColumn([written[cell] for cell in texts])
+        return CellColumn([written[cell] for cell in texts], exact=not cells.missing_texts)
+
+
+def _coarsest(ticks: Sequence[int]) -> int:
+    """Return the coarsest unit of which all numbers of microseconds are multiples."""
+    units = (_DAY, 3_600_000_000, *_UNITS.values())
+    return next(unit for unit in units if all(tick % unit == 0 for tick in ticks))
 
 
 def _split(cell: str) -> tuple[str, str]:
@@ -187,7 +209,11 @@ def find_date_formats(columns: Mapping[str, CellColumn], types: Mapping[str, str
     formats = dict[str, DateFormat | None]()
     for name, column in columns.items():
         if types.get(name, "date") == "date":
-            cells = list(dict.fromkeys(column.part(slice(_LOOKED_AT)).texts()))
+            first = column.part(slice(_LOOKED_AT))
+            if isinstance(first, MomentColumn):
+                formats[name] = DateFormat.of_moments(first)
+                continue
+            cells = [cell for cell in dict.fromkeys(first.texts()) if cell is not None]
             dates = DateFormat.find(cells)
             if dates is None and name in types:  # a cell that differs is named later
                 dates = DateFormat.find(cells[:4])

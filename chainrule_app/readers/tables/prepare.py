@@ -20,7 +20,6 @@ from chainrule.heads._table_column import Column
 from chainrule_app.readers.delimited import types_flag
 from chainrule_app.readers.store import Store, StoreWriter
 from chainrule_app.readers.tables.blocks import Block, Flags
-from chainrule_app.readers.tables.cell import MISSING
 from chainrule_app.readers.tables.column_facts import (
     COLUMN_KINDS,
     DISTINCT,
@@ -31,7 +30,8 @@ from chainrule_app.readers.tables.column_facts import (
 )
 from chainrule_app.readers.tables.column_schema import ColumnSchema
 from chainrule_app.readers.tables.date_format import DateFormat, find_date_formats
-from chainrule_app.readers.tables.table_file import TableFile
+from chainrule_app.readers.tables.frame_table import FrameTable
+from chainrule_app.readers.tables.table_file import TableFile, TableSource, open_rows
 from chainrule_app.readers.text import fingerprint
 
 Rows = npt.NDArray[np.float64]
@@ -41,17 +41,18 @@ Rows = npt.NDArray[np.float64]
 class PartialRow:
     """A row to be completed."""
 
-    # as they are in the file, of the columns that `TableSchema.partial` names; None where one is unknown
+    # as they are in the data, of the columns that `TableSchema.partial` names
     cells: list[str | None]
-    numbers: list[float]  # (D,) of the cells of the kept columns; 0 where one is unknown
+    drawn: list[bool]  # which of these are to be drawn
+    numbers: list[float]  # (D,) of the cells of the kept columns; 0 where one is to be drawn
     known: list[bool]  # (D,) which of these are known
     line: int = 0  # of the file
     place: int = 0  # among its rows, from 0
 
-    def filled(self, drawn: Sequence[str]) -> list[str]:
-        """Return the known cells as in the file, and the others from the drawn cells of the kept columns."""
+    def filled(self, drawn: Sequence[str | None]) -> list[str | None]:
+        """Return the known cells as in the data, and the others from the drawn cells of the kept columns."""
         unknown = compress(drawn, map(not_, self.known))
-        return [next(unknown) if cell is None else cell for cell in self.cells]
+        return [next(unknown) if own else cell for cell, own in zip(self.cells, self.drawn, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -108,12 +109,12 @@ class TableSchema(Record):
         """For each kept column the symbol that training had no cell of, see `ColumnSchema.unseen_symbol`."""
         return [column.unseen_symbol() for column in self.kept]
 
-    def encode(self, cells: Sequence[str]) -> list[float]:
+    def encode(self, cells: Sequence[str | None]) -> list[float]:
         """Return the numbers of the cells of the kept columns, (D,)."""
         return [column.encode(cell) for column, cell in zip(self.kept, cells, strict=True)]
 
-    def decode(self, rows: Rows) -> Iterator[list[str]]:
-        """Yield the cells of rows (N, D)."""
+    def decode(self, rows: Rows) -> Iterator[list[str | None]]:
+        """Yield the cells of rows (N, D); None where one is missing."""
         columns = self.kept
         for row in rows.tolist():
             yield [column.decode(value) for column, value in zip(columns, row, strict=True)]
@@ -125,38 +126,38 @@ class TableSchema(Record):
         result: Flags = ((rows < lowest) | (rows > highest)).any(1)  # no missing value, which is NaN, is outside
         return result
 
-    def open(self, path: str | Path, *, complete: bool = True) -> tuple[TableFile, list[int]]:
-        """Open another file; return it and the places of the kept columns in its rows, -1 for a missing one."""
-        file = TableFile(path, header=self.header)
+    def open(self, source: TableSource, *, complete: bool = True) -> tuple["TableFile | FrameTable", list[int]]:
+        """Open other data; return the table and the places of the kept columns in its rows, -1 for a missing one."""
+        file = open_rows(source, header=self.header)
         names = dict.fromkeys(column.name for column in self.columns)
         if not self.header and len(file.names) != len(names):
-            raise ValueError(f"{path}: expected {len(names)} columns without a header, got {len(file.names)}")
+            raise ValueError(f"{file.origin}: expected {len(names)} columns without a header, got {len(file.names)}")
         there = {name: index for index, name in enumerate(file.names)}
         missing = [column.name for column in self.kept if complete and column.name not in there]
         unknown = [name for name in file.names if name not in names]
         if missing:
             raise ValueError(
-                f"{path}: the column {missing[0]!r} is missing: expected the header {', '.join(names)}, "
+                f"{file.origin}: the column {missing[0]!r} is missing: expected the header {', '.join(names)}, "
                 f"got {listed(file.names)}"
             )
         if unknown:
             raise ValueError(
-                f"{path}: the column {unknown[0]!r} was not there in training: remove it (expected: {', '.join(names)})"
+                f"{file.origin}: the column {unknown[0]!r} was not there in training: remove it "
+                f"(expected: {', '.join(names)})"
             )
         return file, [there.get(column.name, -1) for column in self.kept]
 
-    def encoded(self, path: str | Path) -> Generator[tuple[int, list[str], list[float]], None, None]:
-        """Line, cells and numbers of the rows of a file; errors name the line."""
-        file, places = self.open(path)
-        for line, row in file.rows():
-            cells = [row[index] for index in places]
-            try:
-                yield line, cells, self.encode(cells)
-            except ValueError as error:
-                raise ValueError(f"{path} line {line}, {error}") from None
+    def encoded(self, source: TableSource) -> Generator[tuple[int, list[str | None], list[float]], None, None]:
+        """Line, cells and numbers of the rows of a table; errors name the line."""
+        file, places = self.open(source)
+        with closing(file.blocks()) as blocks:
+            for block in blocks:
+                rows = self.encode_block(file, block, places)
+                cells = zip(*(block.columns[index].texts() for index in places), strict=True)
+                yield from zip(block.lines.tolist(), map(list, cells), rows.tolist(), strict=True)
 
-    def encode_block(self, path: str | Path, block: Block, places: Sequence[int]) -> Rows:
-        """Return the numbers of a block of rows, (N, D)."""
+    def encode_block(self, file: "TableFile | FrameTable", block: Block, places: Sequence[int]) -> Rows:
+        """Return the numbers of a block of rows of a table, (N, D)."""
         rows = np.empty((len(block), len(places)), dtype="<f8")
         cells = [block.columns[index] for index in places]
         refused = []  # row and column of each cell that is
@@ -169,33 +170,36 @@ class TableSchema(Record):
             try:
                 self.kept[number].encode(cells[number].cell(row))
             except ValueError as error:
-                raise ValueError(f"{path} line {block.lines[row]}, {error}") from None
+                raise ValueError(f"{file.origin.at(int(block.lines[row]))}, {error}") from None
             raise AssertionError("a column refused a cell among others and took it alone")
         return rows
 
-    def partial(self, path: str | Path) -> tuple[list[ColumnSchema], Generator[PartialRow, None, None]]:
-        """Return the columns of a file to be completed, in the order of training, and its rows, with gaps."""
-        file, _ = self.open(path, complete=False)
+    def partial(self, source: TableSource) -> tuple[list[ColumnSchema], Generator[PartialRow, None, None]]:
+        """Return the columns of a table to be completed, in the order of training, and its rows, with gaps."""
+        file, _ = self.open(source, complete=False)
         columns = [column for column in self.columns if column.kind != "skip" or column.name in file.names]
         return columns, self._partial_rows(file, columns)
 
-    def _partial_rows(self, file: TableFile, columns: Sequence[ColumnSchema]) -> Generator[PartialRow, None, None]:
+    def _partial_rows(
+        self, file: "TableFile | FrameTable", columns: Sequence[ColumnSchema]
+    ) -> Generator[PartialRow, None, None]:
         there = {name: index for index, name in enumerate(file.names)}
         places = [there.get(column.name, -1) for column in columns]
         for number, (line, row) in enumerate(file.rows(empty_end=True)):
-            cells, numbers, is_known = list[str | None](), list[float](), list[bool]()
-            for column, index in zip(columns, places, strict=True):
-                cell = row[index] if index >= 0 else ""
-                drawn = column.kind != "skip" and cell in MISSING
-                cells.append(None if drawn else cell)
+            cells = [row[index] if index >= 0 else None for index in places]
+            drawn = [
+                column.kind != "skip" and column.is_missing(cell) for column, cell in zip(columns, cells, strict=True)
+            ]
+            numbers, is_known = list[float](), list[bool]()
+            for column, cell, own in zip(columns, cells, drawn, strict=True):
                 if column.kind == "skip":
                     continue
-                is_known.append(not drawn)
+                is_known.append(not own)
                 try:
-                    numbers.append(0.0 if drawn else column.encode(cell))
+                    numbers.append(0.0 if own else column.encode(cell))
                 except ValueError as error:
-                    raise ValueError(f"{file.path} line {line}, {error}") from None
-            yield PartialRow(cells, numbers, is_known, line, number)
+                    raise ValueError(f"{file.origin.at(line)}, {error}") from None
+            yield PartialRow(cells, drawn, numbers, is_known, line, number)
 
     def to_json(self) -> dict[str, Any]:
         return super().to_json() | {"columns": [column.to_json() for column in self.columns]}
@@ -229,12 +233,12 @@ class Table:
 
 
 def prepare_table(
-    path: str | Path,
+    source: TableSource,
     directory: str | Path,
     *,
     types: Mapping[str, str] | None = None,
     header: bool | None = None,
-    validation: str | Path | None = None,
+    validation: TableSource | None = None,
     validation_fraction: float = 0.1,
     min_count: int = 2,
     seed: int = 0,
@@ -247,7 +251,7 @@ def prepare_table(
     the others alone.
 
     Args:
-        path: CSV (plain or gzip) or Parquet.
+        source: CSV (plain or gzip), Parquet, or a table in memory.
         directory: created if it is missing; `table.json` is the last file written into it.
         types: kinds of columns by name, categorical, integer, real, date or skip, where the one found is not meant.
         header: whether the first row is a header; None looks.
@@ -275,28 +279,30 @@ def prepare_table(
     if min_count < 1:
         raise ValueError(f"min_count: expected at least 1, got {min_count}")
     fraction = None if validation is not None else validation_fraction
-    schema, columns = like or _fitted_schema(path, header, types or {}, min_count, fraction, seed)
+    schema, columns = like or _fitted_schema(source, header, types or {}, min_count, fraction, seed)
     if check is not None:
         check(schema)
     with StoreWriter(directory, _MANIFEST) as writer:
         schema.save(writer.path("schema.json"))
         train, valid = (writer.growing(f"{part}.rows", "f8", (len(schema.kept),)) for part in ("train", "valid"))
-        file, places = schema.open(path)
+        file, places = schema.open(source)
         with closing(file.blocks()) as blocks:
             for block, held_out in _shared_out(blocks, fraction, seed):
-                rows = schema.encode_block(path, block, places)
+                rows = schema.encode_block(file, block, places)
                 train.append(rows[~held_out])
                 valid.append(rows[held_out])
         if validation is not None:
             file, places = schema.open(validation)
             with closing(file.blocks()) as blocks:
                 for block in blocks:
-                    valid.append(schema.encode_block(validation, block, places))
+                    valid.append(schema.encode_block(file, block, places))
         if not valid.rows:
             fewest = 1 if fraction is None else math.ceil(1 / fraction)
-            raise ValueError(f"{validation or path}: expected at least {fewest} rows, to hold one out: give more rows")
+            raise ValueError(
+                f"{validation or source}: expected at least {fewest} rows, to hold one out: give more rows"
+            )
         manifest = {
-            "source": fingerprint(path),
+            "source": fingerprint(source),
             "validation": None if validation is None else fingerprint(validation),
             "rows": {"train": train.rows, "valid": valid.rows},
             "columns": columns,
@@ -306,26 +312,31 @@ def prepare_table(
 
 
 def _fitted_schema(
-    path: str | Path, header: bool | None, types: Mapping[str, str], min_count: int, fraction: float | None, seed: int
+    source: TableSource,
+    header: bool | None,
+    types: Mapping[str, str],
+    min_count: int,
+    fraction: float | None,
+    seed: int,
 ) -> tuple[TableSchema, list[dict[str, Any]]]:
-    """Return the schema of the training rows of a file, and what was found of each column."""
-    file = TableFile(path, header=header)
+    """Return the schema of the training rows of a table, and what was found of each column."""
+    file = open_rows(source, header=header)
     with closing(file.blocks()) as blocks:
         first = next(blocks, Block(np.zeros(0, np.int64), ()))
     known = ~OneInEvery(fraction, seed).take(len(first))
     formats = find_date_formats(
         {name: cells.part(known) for name, cells in zip(file.names, first.columns, strict=False)}, types
     )
-    facts, count = _counted(file, formats, fraction, seed)
+    facts, count = _counted(file, formats, types, fraction, seed)
     while finer := finer_date_formats(facts, types):  # a later cell is finer, or no date
         formats = {name: dates for name, dates in (formats | finer).items() if dates is not None}
-        facts, count = _counted(file, formats, fraction, seed)
+        facts, count = _counted(file, formats, types, fraction, seed)
     if count < 2:
-        raise ValueError(f"{path}: expected at least two rows to train on, got {count} with a value: give more rows")
+        raise ValueError(f"{source}: expected at least two rows to train on, got {count} with a value: give more rows")
     schema = TableSchema.fit(facts, file.header, types, min_count)
     kept_names = {column.name for column in schema.kept}
     if all(column.constant for column in facts if column.name in kept_names):
-        raise ValueError(f"{path}: every column is constant in the training rows: there is nothing to learn")
+        raise ValueError(f"{source}: every column is constant in the training rows: there is nothing to learn")
     columns = [
         {"name": column.name, "kind": schema.columns[index].kind, "found": column.kind(),
          "missing": column.missing, "distinct": column.counted(), "doubt": column.doubt()}
@@ -335,11 +346,18 @@ def _fitted_schema(
 
 
 def _counted(
-    file: TableFile, formats: Mapping[str, DateFormat | None], fraction: float | None, seed: int
+    file: "TableFile | FrameTable",
+    formats: Mapping[str, DateFormat | None],
+    types: Mapping[str, str],
+    fraction: float | None,
+    seed: int,
 ) -> tuple[list[ColumnFacts], int]:
     """Count the cells of the columns in the training rows, and these rows."""
     distinct = min(DISTINCT, max(_COUNTED // len(file.names), MOST_CATEGORIES + 1))
-    facts = [ColumnFacts(name, str(file.path), distinct, formats.get(name)) for name in file.names]
+    facts = [
+        ColumnFacts(name, file.origin, distinct, formats.get(name), texts=name in file.texts and name not in types)
+        for name in file.names
+    ]
     count = 0
     with closing(file.blocks()) as blocks:
         for block, held_out in _shared_out(blocks, fraction, seed):

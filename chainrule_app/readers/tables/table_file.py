@@ -3,15 +3,18 @@
 from collections import Counter
 from collections.abc import Generator, Iterator
 from contextlib import closing
-from itertools import chain
 from pathlib import Path
+from typing import TypeAlias
 
+import numpy as np
 import polars
 
 from chainrule_app.readers.delimited import MOST_COLUMNS, DelimitedFile, Row, may_have_decimal_commas, with_point
+from chainrule_app.readers.origin import Origin
 from chainrule_app.readers.records import holds_records, parquet_errors, parquet_frames, record_rows
 from chainrule_app.readers.tables.blocks import Block, regular_blocks
 from chainrule_app.readers.tables.first_rows import find_layout, is_header, is_units
+from chainrule_app.readers.tables.frame_table import FrameTable, TypedColumn, polars_column
 from chainrule_app.readers.text import LONGEST_LINE, check_file
 
 _WIDEST = 1000  # columns: of more, too few rows are read together for a column at a time to be faster
@@ -27,13 +30,18 @@ class TableFile:
     empty cells at the end.
     """
 
-    def __init__(self, path: str | Path, *, header: bool | None = None):
-        self.path = check_file(path)
+    def __init__(self, path: str | Path, *, header: bool | None = None, local: bool = False):
+        self._local = local  # whether moments of Parquet keep the time of their zone
+        self.path, self.origin, self.texts = check_file(path), Origin(str(path)), set[str]()
         self._parquet = self.path.name.lower().endswith(".parquet")
         self._records = not self._parquet and holds_records(path)
         if self._parquet or self._records:
             self.header, self.units, self._before = True, False, 0
-            self.names = record_rows([str(path)])[0] if self._records else self._parquet_names()
+            if self._parquet:
+                with parquet_errors(self.path):
+                    columns = parquet_columns(polars.Schema(polars.read_parquet_schema(self.path)).to_frame())
+                self.texts = {column.name for column in columns if column.holds_texts}
+            self.names = record_rows([str(path)])[0] if self._records else [column.name for column in columns]
             if len(self.names) > MOST_COLUMNS:
                 raise ValueError(
                     f"{path}: expected at most {MOST_COLUMNS:,} columns, got {len(self.names):,}: "
@@ -68,17 +76,23 @@ class TableFile:
             notes.append(f"line {self._header_end}, which gives units")
         return f"{self.path}: {' and '.join(notes)}: left out" if notes else ""
 
-    def rows(self, *, empty_end: bool = False) -> Generator[Row, None, None]:
+    def rows(self, *, empty_end: bool = False) -> Generator[tuple[int, list[str | None]], None, None]:
         """Yield the rows with the number of the line where each ends (for Parquet of the row), cells as text."""
+        if self._parquet:
+            for block in self.blocks() if not empty_end else self._parquet_blocks():
+                texts = zip(*(column.texts() for column in block.columns), strict=True)
+                yield from zip(block.lines.tolist(), map(list, texts), strict=True)
+            return
         with closing(self._parsed_rows() or self._lines(self._header_end)) as rows:
             empty: list[int] = []  # lines of rows of empty cells, which at the end are left out
             for line, cells in self._checked(rows):
                 if not any(cells) and not empty_end:
                     empty.append(line)
                     continue
-                yield from ((before, [""] * len(cells)) for before in empty)
+                for before in empty:
+                    yield before, [""] * len(cells)
                 empty.clear()
-                yield line, cells
+                yield line, [*cells]
 
     def blocks(self) -> Generator[Block, None, None]:
         """Yield the same rows in blocks, of any size."""
@@ -93,6 +107,9 @@ class TableFile:
                 empty.append(block.part(slice(filled, len(block))))
 
     def _all_blocks(self) -> Iterator[Block]:
+        if self._parquet:
+            yield from self._parquet_blocks()
+            return
         if parsed := self._parsed_rows():
             yield from self._listed(parsed)
             return
@@ -143,20 +160,31 @@ class TableFile:
         if self._records:
             rows = record_rows([str(self.path)])[1]
             return ((line, list(map(str.strip, cells))) for line, cells in rows)
-        return self._parquet_rows() if self._parquet else None
+        return None
 
-    def _parquet_names(self) -> list[str]:
-        with parquet_errors(self.path):
-            return list(polars.read_parquet_schema(self.path))
+    def _parquet_blocks(self) -> Iterator[Block]:
+        done = 0
+        for frame in parquet_frames(self.path):
+            cells = [
+                column.cells(slice(None), str(self.origin), local=self._local) for column in parquet_columns(frame)
+            ]
+            yield Block(np.arange(done + 1, done + 1 + len(frame)), cells)
+            done += len(frame)
 
-    def _parquet_rows(self) -> Generator[Row, None, None]:
-        """Yield the rows; nanoseconds of times are kept, which Python would cut to microseconds."""
-        columns = polars.selectors
-        exact = [
-            columns.datetime("ns").dt.to_string("%Y-%m-%d %H:%M:%S%.f"),
-            columns.time().dt.to_string("%H:%M:%S%.f"),
-            columns.duration("ns").dt.to_string("iso"),
-        ]
-        rows = chain.from_iterable(frame.iter_rows() for frame in parquet_frames(self.path, *exact))
-        for number, values in enumerate(rows, 1):
-            yield number, ["" if value is None else str(value).strip() for value in values]
+
+TableSource: TypeAlias = str | Path | FrameTable
+
+
+def open_rows(source: TableSource, *, header: bool | None = None, local: bool = False) -> TableFile | FrameTable:
+    """Open a table: a file, or one in memory; `header` is of files, and of the data that a run was trained on.
+
+    Typed moments with a zone are in UTC, or in `local` time.
+    """
+    if isinstance(source, FrameTable):
+        return source.read_as(header=header, local=local)
+    return TableFile(source, header=header, local=local)
+
+
+def parquet_columns(frame: polars.DataFrame) -> list[TypedColumn]:
+    """Return the columns of a frame of polars, as they are read from Parquet."""
+    return [polars_column(series) for series in frame.with_columns(polars.selectors.duration().dt.to_string("iso"))]

@@ -5,8 +5,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from chainrule_app.readers.delimited import DelimitedFile
+from chainrule_app.readers.origin import InMemory, Origin, digest_of
 from chainrule_app.readers.text import name_of
 
 CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
@@ -49,7 +51,7 @@ class ConllFile:
         max_length: int | None = None,  # words of the longest sentence that is taken; None takes all
         documents: bool = True,  # whether -DOCSTART- separates documents; otherwise it is a word
     ):
-        self.name, self._lines, self._documents = name, lines, documents
+        self.name, self.origin, self._lines, self._documents = name, Origin(name), lines, documents
         self.conllu = is_conllu(lines)
         self.separator, self.width = columns_of(lines, documents=documents)
         self._word = self._place_of_words(word_column)
@@ -175,10 +177,64 @@ class ConllFile:
         return cell
 
 
+class HeldSentences(InMemory):
+    """Sentences in memory: words, each with a tag or none of them, read as `ConllFile` reads those of a file."""
+
+    conllu, column = False, "2"
+
+    def __init__(self, origin: Origin, sentences: Sequence[tuple[Sequence[str], Sequence[str]]]):
+        self.origin, self.name = origin, str(origin)
+        self.sentences = [
+            Sentence(tuple(words), tuple(tags), (index,) * len(words), index)
+            for index, (words, tags) in enumerate(sentences)
+        ]
+        with_words = [sentence for sentence in self.sentences if sentence.words]
+        self.has_tags = bool(with_words) and bool(with_words[0].tags)
+        for sentence in with_words:
+            if bool(sentence.tags) != self.has_tags:
+                expected, got = ("pairs of a word and a tag", "words") if self.has_tags else ("words", "pairs")
+                raise ValueError(
+                    f"{origin.at(sentence.line)}: expected {expected} as in the sentences before, got {got}"
+                )
+
+    @property
+    def width(self) -> int:
+        """Columns of a file of them."""
+        return 1 + self.has_tags
+
+    def checked(self, *, tagged: bool, max_length: int | None) -> "HeldSentences":
+        """Return the sentences; raise ValueError for one that is too long or, if tags are wanted, has none."""
+        for sentence in self.sentences:
+            if tagged and sentence.words and not sentence.tags:
+                raise ValueError(f"{self.origin.at(sentence.line)}: expected words with tags, got words alone")
+            if max_length is not None and len(sentence.words) > max_length:
+                raise ValueError(
+                    f"{self.origin.at(sentence.line)}: a sentence of more than {max_length} words: divide it, or raise "
+                    "--max-length"
+                )
+        return self
+
+    def with_tags(self, tags: Iterable[Sequence[str]]) -> Iterator[str]:
+        """Yield each sentence with other tags, as lines of a word and its tag."""
+        for sentence, own in zip(self.sentences, tags, strict=True):
+            yield "".join(f"{word}\t{tag}\n" for word, tag in zip(sentence.words, own, strict=True))
+
+    def fingerprint(self) -> dict[str, Any]:
+        rows = (text for own in self.sentences for text in (*own.words, "", *own.tags, ""))
+        texts = (text.encode("utf-8", "surrogatepass") for text in rows)
+        return digest_of(self.origin, (part for text in texts for part in (b"%d:" % len(text), text)))
+
+
 def read_conll(
-    path: str | Path, column: str | None = None, *, word_column: int = 1, max_length: int | None = None
-) -> ConllFile:
-    """Read a file, see `DelimitedFile`; other arguments as `ConllFile`'s."""
+    path: str | Path | HeldSentences,
+    column: str | None = None,
+    *,
+    word_column: int = 1,
+    max_length: int | None = None,
+) -> ConllFile | HeldSentences:
+    """Read tagged sentences of a file, see `DelimitedFile`, or in memory; other arguments as `ConllFile`'s."""
+    if isinstance(path, HeldSentences):
+        return path.checked(tagged=True, max_length=max_length)
     return ConllFile(name_of(path), read_lines_of(path), column, word_column=word_column, max_length=max_length)
 
 

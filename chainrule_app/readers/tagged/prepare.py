@@ -12,9 +12,17 @@ import torch
 from chainrule.data import impossible, repaired
 from chainrule.data._batches import Batch, Batches, Rows, Shuffled, by_length, check_fraction, in_order, split_rows
 from chainrule.data._tag_schemes import Spelling, find_spelling
+from chainrule_app.readers.origin import Origin
 from chainrule_app.readers.ragged import row_places
 from chainrule_app.readers.store import Store, StoreWriter
-from chainrule_app.readers.tagged.conll_file import ConllFile, Sentence, is_conllu, read_conll, read_lines_of
+from chainrule_app.readers.tagged.conll_file import (
+    ConllFile,
+    HeldSentences,
+    Sentence,
+    is_conllu,
+    read_conll,
+    read_lines_of,
+)
 from chainrule_app.readers.tagged.vocabulary import UNKNOWN, Numbers, TaggedVocabulary
 from chainrule_app.readers.text import fingerprint
 from chainrule_app.readers.word_vectors import save_vectors
@@ -132,12 +140,15 @@ class TaggedCorpus:
 
 
 def prepare_tagged(
-    path: str | Path,  # CoNLL-U or columns, compressed by gzip or not; see `ConllFile`
+    path: str | Path | HeldSentences,  # CoNLL-U or columns, compressed by gzip or not; see `ConllFile`
     directory: str | Path,  # created if it is missing; `corpus.json` is the last file written into it
     *,
     column: str | None = None,  # of the tags; None takes upos, or the last one
     word_column: int = 1,  # of the words, where the file is no CoNLL-U
-    validation: str | Path | None = None,  # a validation file; by default sentences of the first are held out
+    validation: str
+    | Path
+    | HeldSentences
+    | None = None,  # a validation file; by default sentences of the first are held out
     validation_fraction: float = 0.1,
     max_length: int = 512,
     repair: bool = False,  # read impossible sequences of BIO or BIOES tags as the nearest possible ones
@@ -151,7 +162,8 @@ def prepare_tagged(
         raise ValueError(f"max_length: expected an integer >= 1, got {max_length}")
     file = held_file = read_conll(path, column, word_column=word_column, max_length=max_length)
     if validation is not None:
-        same = is_conllu(read_lines_of(validation)) == file.conllu  # else the column has another name
+        conllu = not isinstance(validation, HeldSentences) and is_conllu(read_lines_of(validation))
+        same = conllu == file.conllu  # else the column has another name
         held_file = read_conll(
             validation, file.column if same else None, word_column=word_column, max_length=max_length
         )
@@ -162,20 +174,20 @@ def prepare_tagged(
         spelling = find_spelling(tags) if vocabulary is None else vocabulary.spelling
     except ValueError as error:
         raise ValueError(f"{file.name}: {error}") from None
-    train, mended = possible(train, spelling, file.name, repair=repair)
+    train, mended = possible(train, spelling, file.origin, repair=repair)
     if validation is None:
         train, valid = _split(train, file.name, validation_fraction, seed)
     else:
         nonempty = [sentence for sentence in held_file.sentences if sentence.words]
-        valid, mended_too = possible(nonempty, spelling, held_file.name, repair=repair)
+        valid, mended_too = possible(nonempty, spelling, held_file.origin, repair=repair)
         mended += mended_too
     if not train or not valid:
         raise ValueError(f"{(held_file if train else file).name}: expected sentences with words, got none")
     if vocabulary is None:
         vocabulary = TaggedVocabulary.fit(train)
     else:
-        check_tags_known(train, vocabulary, file.name)
-    check_tags_known(valid, vocabulary, held_file.name)
+        check_tags_known(train, vocabulary, file.origin)
+    check_tags_known(valid, vocabulary, held_file.origin)
     if len(vocabulary.tags) == 1:
         raise ValueError(
             f"{file.name}: column: expected at least two different tags, got only {vocabulary.tags[0]!r} in column "
@@ -219,7 +231,7 @@ def open_tagged(directory: str | Path) -> TaggedCorpus:
 
 
 def possible(
-    sentences: Sequence[Sentence], spelling: Spelling | None, name: str, *, repair: bool
+    sentences: Sequence[Sentence], spelling: Spelling | None, where: Origin, *, repair: bool
 ) -> tuple[list[Sentence], int]:
     """Sentences whose tags keep the scheme, and how many had to be repaired."""
     if spelling is None:
@@ -233,7 +245,7 @@ def possible(
             if not repair:
                 index, what = fault
                 raise ValueError(
-                    f"{name} line {sentence.lines[index]}: {what} is impossible in {scheme.upper()} tags: correct it, "
+                    f"{where.at(sentence.lines[index])}: {what} is impossible in {scheme.upper()} tags: correct it, "
                     "or pass --repair to have it read as the nearest possible"
                 )
             mended += 1
@@ -243,7 +255,10 @@ def possible(
 
 
 def check_tags_known(
-    sentences: Sequence[Sentence], vocabulary: TaggedVocabulary, name: str, remedy: str = "correct it, or leave it out"
+    sentences: Sequence[Sentence],
+    vocabulary: TaggedVocabulary,
+    where: Origin,
+    remedy: str = "correct it, or leave it out",
 ) -> None:
     """`ValueError` with the line of the first tag that was never seen in training."""
     for sentence in sentences:
@@ -251,10 +266,10 @@ def check_tags_known(
             try:
                 vocabulary.tag(tag)
             except ValueError as error:
-                raise ValueError(f"{name} line {line}: {error}: {remedy}") from None
+                raise ValueError(f"{where.at(line)}: {error}: {remedy}") from None
 
 
-def _refuse_numbers(sentences: Sequence[Sentence], file: ConllFile) -> None:
+def _refuse_numbers(sentences: Sequence[Sentence], file: ConllFile | HeldSentences) -> None:
     """`ValueError` where the words are the numbers of words or of sentences: the words are in another column."""
     rows = [sentence.words for sentence in sentences if len(sentence.words) > 1]
     if file.conllu or len(rows) < 2:
@@ -266,7 +281,7 @@ def _refuse_numbers(sentences: Sequence[Sentence], file: ConllFile) -> None:
     if counted or all(len(set(words)) == 1 for words in rows):
         what = "the numbers of words" if counted else "the same for all words of a sentence"
         raise ValueError(
-            f"{file.name} line {sentences[0].line}: expected words, got {what}: name the column that holds the words, "
+            f"{file.origin.at(sentences[0].line)}: expected words, got {what}: name the column that holds the words, "
             "as in --word-column 2"
         )
 

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from chainrule._printing import printable
 from chainrule.files import check_header, copy_file, naming
 from chainrule_app.heavy import caption_data, np
+from chainrule_app.readers.origin import is_path
 from chainrule_app.readers.records import holds_records
 from chainrule_app.readers.text import check_file
 from chainrule_app.tasks.caption import verbs
@@ -162,14 +164,15 @@ class CaptionTask(Task["Captioner"]):
 
     def prepare(self, old: "CaptionTask | None" = None) -> dict[str, Any]:
         sources, options = self.config.sources, asdict(self.data)
-        with TemporaryDirectory(prefix="chainrule-") as folder:
+        with ExitStack() as stack:
             captions = sources["captions"]
             if captions is None:
                 file = caption_data.captions_in(self.source)
+                folder = stack.enter_context(TemporaryDirectory(prefix="chainrule-"))
                 captions = str(Path(folder) / PurePosixPath(file.name).name)
                 with file.open() as content, naming(Path(captions)):
                     Path(captions).write_bytes(content.read())
-            if holds_records(captions):
+            if is_path(captions) and holds_records(captions):
                 image, text = caption_data.caption_keys(captions)
                 name = PurePosixPath(captions).name
                 print(printable(f"{name}: images under the key {image!r}, captions under {text!r}"), file=sys.stderr)

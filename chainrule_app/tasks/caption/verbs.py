@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from chainrule._blocks import in_blocks
 from chainrule_app.heavy import caption_data, modes, np, pair_data, torch
-from chainrule_app.readers.text import check_file
+from chainrule_app.readers.origin import origin_of
 from chainrule_app.results import Column, Report, Result
 from chainrule_app.tasks.config import MOST_SEED, CheckedOptions, NBestOptions, SearchOptions, within
 from chainrule_app.tasks.display import Switch
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from chainrule.training._validation import Rows
     from chainrule_app.readers.captions import Caption, ImageStore
     from chainrule_app.readers.images.source import Pixels
+    from chainrule_app.readers.origin import Origin
     from chainrule_app.tasks.caption.task import CaptionData, CaptionTask
 
 _COMPARED = 300  # held-out images whose captions are compared at each validation
@@ -50,7 +51,7 @@ class CaptionOptions(NBestOptions):
 def caption(run: "CaptionTask", images: list[str], options: CaptionOptions, *, device: str) -> Result:
     from chainrule.decoding import rescored
 
-    pixels = [read_image(Path(image), run.data) for image in images]
+    pixels = [read_image(image, run.data) for image in images]
     model, vocabulary = run.model(device), run.vocabulary
     results = search(
         model,
@@ -70,7 +71,7 @@ def caption(run: "CaptionTask", images: list[str], options: CaptionOptions, *, d
             decoded = rescored(model, context, decoded, eos=vocabulary.eos, length_penalty=options.length_penalty)
             best[index] = decoded.sequences[0]
             for text, log_prob in zip(words_of(decoded, vocabulary), decoded.log_probs.tolist(), strict=True):
-                yield image, text, -log_prob, decoded.proven
+                yield str(image), text, -log_prob, decoded.proven
 
     def figure() -> "Figure":
         if len(images) > 1:
@@ -81,13 +82,12 @@ def caption(run: "CaptionTask", images: list[str], options: CaptionOptions, *, d
     return Result(columns, rows(), main="caption", figure=figure)
 
 
-def read_image(path: Path, data: "CaptionData") -> "Pixels":
+def read_image(path: Any, data: "CaptionData") -> "Pixels":
     """Read an image file as pixels (3, S, S), fitted like the run's images."""
-    from chainrule_app.readers.images.folder import Reading
+    from chainrule_app.readers import images as image_reader
 
-    reading = Reading(size=(data.image_size, data.image_size), colour="rgb", fit=data.fit)
-    with check_file(path).open("rb") as file:
-        return reading.image(file, str(path))[0]
+    reading = image_reader.Reading(size=(data.image_size, data.image_size), colour="rgb", fit=data.fit)
+    return image_reader.read_image(path, reading)
 
 
 def _looked(run: "CaptionTask", model: "Captioner", pixels: "Pixels", symbols: "Tensor") -> "Figure":
@@ -124,7 +124,7 @@ def evaluate_captioner(run: "CaptionTask", data: str | None, options: CaptionEva
 
     if data is None or options.captions is None:
         raise ValueError("DATA and --captions: expected images and their reference captions: give both")
-    store = caption_data.ImageStore(Path(data), run.data.image_size, run.data.fit)
+    store = caption_data.ImageStore(data, run.data.image_size, run.data.fit)
     people = caption_data.captions_by_image(options.captions, store, lower_case=run.data.lower_case)
     names = list(people)
     shown_names = _turned(names, options.seed) if options.shuffle else names
@@ -140,7 +140,9 @@ def evaluate_captioner(run: "CaptionTask", data: str | None, options: CaptionEva
     written = [words_of(each, vocabulary)[0] for each in results]
     references = [[caption.text for caption in people[name]] for name in names]
     scores = {f"bleu_{order}": caption_bleu(written, references, order) for order in (1, 2, 3, 4)}
-    perplexity = _perplexity(run, model, store, [people[name] for name in names], shown_names, str(options.captions))
+    perplexity = _perplexity(
+        run, model, store, [people[name] for name in names], shown_names, origin_of(options.captions)
+    )
     signature = scores["bleu_4"].signature
     figures = {
         "images": len(names),
@@ -168,7 +170,7 @@ def _perplexity(
     store: "ImageStore",
     people: "Sequence[Sequence[Caption]]",
     shown_names: Sequence[str],
-    file: str,
+    where: "Origin",
 ) -> float:
     """Return the perplexity of the reference captions, given the images `shown_names`."""
     from chainrule.data import Batch
@@ -179,7 +181,7 @@ def _perplexity(
 
     def batches() -> "Iterator[Batch]":
         for image, captions in zip(shown_names, people, strict=True):
-            rows = [pair_data.encode_sentence(vocabulary, each.text, longest, file, each.line) for each in captions]
+            rows = [pair_data.encode_sentence(vocabulary, each.text, longest, where, each.line) for each in captions]
             x, lengths = Ragged.of(rows).padded(np.arange(len(rows)))
             yield Batch(x, lengths, context=torch.from_numpy(store.image(image)).expand(len(rows), -1, -1, -1))
 
@@ -229,7 +231,7 @@ def inspect_captioner(run: "CaptionTask", file: str | None, options: CaptionerIn
 def _images(run: "CaptionTask", file: str | None, rows: int) -> "list[tuple[str, Pixels, list[str]]]":
     """Return images by name, with their reference captions if known."""
     if file is not None:
-        return [(file, read_image(Path(file), run.data), [])]
+        return [(str(file), read_image(file, run.data), [])]
     valid = run.prepared.valid
     return [
         (f"held-out image {index + 1}", np.array(valid.images[index]), run.held_out_captions(index))

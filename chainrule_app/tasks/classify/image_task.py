@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from cyclopts import Parameter
 
+from chainrule_app import frames
 from chainrule_app.heavy import modes, np, torch
 from chainrule_app.readers.kinds import IMAGES
+from chainrule_app.readers.origin import is_path
 from chainrule_app.results import Column, Result
 from chainrule_app.tasks.classify.image_inspection import ImageClassifierInspection, inspect_classifier
 from chainrule_app.tasks.classify.labelling import (
@@ -29,6 +31,7 @@ from chainrule_app.tasks.display import counted, measured_part
 from chainrule_app.tasks.image.image_data import ImageDataTask, ImageFacts, ImageFiles, ImageReading
 from chainrule_app.tasks.likelihood_record import Basis
 from chainrule_app.tasks.model import Model
+from chainrule_app.tasks.run_directory import FRAME
 from chainrule_app.tasks.size_schedule import SizeSchedule, record_resolved, time_passes
 from chainrule_app.tasks.task import Shard, Source
 
@@ -227,7 +230,11 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"]):
             for name, log_probs in self._labelled(data[0], device, skip_bad=options.skip_bad):
                 yield name, *label_cells(names, log_probs.tolist(), options.top)
 
-        return Result([Column("image"), *label_columns(options.top, len(names))], rows(), main="label")
+        columns = [
+            Column("image"),
+            *label_columns(options.top, len(names), frames.value_parser(self.path / FRAME, "label")),
+        ]
+        return Result(columns, rows(), main="label")
 
     @property
     def basis(self) -> Basis:
@@ -267,11 +274,10 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"]):
 
         return Result([Column("input"), Column("code", heading="z")], rows(), main="code", form="csv")
 
-    def _blocks(self, data: str, *, skip_bad: bool) -> "Iterator[tuple[npt.NDArray[np.uint8], list[str]]]":
+    def _blocks(self, data: Any, *, skip_bad: bool) -> "Iterator[tuple[npt.NDArray[np.uint8], list[str]]]":
         """Yield images and their names, from one image file or many."""
-        path = Path(data)
-        if path.is_file() and path.suffix.lower() in IMAGES:
-            yield self.read_pixels(path)[None], [data]
+        if is_path(data) and Path(data).is_file() and Path(data).suffix.lower() in IMAGES:
+            yield self.read_pixels(data)[None], [data]
             return
         source, start = self.source_of(data, labelled=False, skip_bad=skip_bad), 0
         for block in source.blocks():

@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 from cyclopts import Parameter
 
 from chainrule._blocks import in_blocks
+from chainrule_app import frames
 from chainrule_app.heavy import modes, np, torch
 from chainrule_app.readers import labelled as label_reader
+from chainrule_app.readers.origin import origin_of
 from chainrule_app.results import Column, Report, Result
 from chainrule_app.tasks.config import CheckedOptions, within
 from chainrule_app.tasks.display import counted, shortened
+from chainrule_app.tasks.run_directory import FRAME
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,11 +32,11 @@ if TYPE_CHECKING:
     from chainrule_app.tasks.classify.task import ClassifyTask
 
 
-def label_columns(top: int, labels: int) -> list[Column]:
-    """Return the columns that `label_cells` fills."""
-    named = [Column("label"), Column("probability", 4)]
+def label_columns(top: int, labels: int, parse: Callable[[str], Any] | None = None) -> list[Column]:
+    """Return the columns that `label_cells` fills; `parse` makes labels of their names."""
+    named = [Column("label", parse=parse), Column("probability", 4)]
     for number in range(2, min(top, labels) + 1):
-        named += [Column(f"label_{number}"), Column(f"probability_{number}", 4)]
+        named += [Column(f"label_{number}", parse=parse), Column(f"probability_{number}", 4)]
     return [*named, Column("probabilities", shown=False)]
 
 
@@ -100,7 +103,8 @@ def label_texts(run: "ClassifyTask", data: list[str], options: Labelling, *, dev
             yield f"{counted(counts['cut'], 'text')} cut after element {limit}"
 
     hidden = [Column(name, shown=False) for name in ("tokens", "attention", "cut")]
-    columns = [Column("line"), *label_columns(options.top, len(names)), Column("text"), *hidden]
+    labels = label_columns(options.top, len(names), frames.value_parser(run.path / FRAME, "label"))
+    columns = [Column("line"), *labels, Column("text"), *hidden]
     return Result(columns, labelled(), notes=notes, main="label")
 
 
@@ -189,7 +193,7 @@ def evaluate_labels(run: "ClassifyTask", data: str | None, options: LabelEvaluat
     rows = list(run.file(data, text_column=options.text_column, label_column=options.label_column))
     if not rows:
         raise ValueError(f"{data}: expected at least one row below the header, got none")
-    part = label_reader.encoded_part(rows, run.symbols, run.labels, data)
+    part = label_reader.encoded_part(rows, run.symbols, run.labels, origin_of(data))
     log_probs = label_log_probs(
         run.model(device), label_reader.labelled_evaluation(part.texts, part.labels, ROWS, limit)
     )
@@ -264,7 +268,7 @@ def inspect_classifier(run: "ClassifyTask", data: str | None, options: Classifie
         rows = [label_reader.LabelledText(line, text, "") for line, text in islice(held_out, options.rows)]
     else:
         rows = list(islice(run.file(data, text_column=options.text_column, labelled=False), options.rows))
-        source = f"texts of {run.source_names.get(data, data)}"
+        source = f"texts of {run.source_names.get(str(data), data)}"
     read = list(answers(run, model, rows))
     if not read:
         raise ValueError(f"{data}: expected at least one text, got none")

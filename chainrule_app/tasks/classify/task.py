@@ -16,7 +16,6 @@ import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from chainrule_app.heavy import np, torch
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from chainrule.training import Evaluation as Measurement
     from chainrule.training import TrainingBatches, ValidationBatches, ValidationMetric
     from chainrule_app.readers.labelled.encoded_texts import TextSymbols
-    from chainrule_app.readers.labelled.labelled_file import LabelledFile
+    from chainrule_app.readers.labelled.labelled_file import LabelledFile, LabelledItems
     from chainrule_app.readers.labelled.prepare import LabelledTexts, Labels
 
 _ELEMENT = {"word": "words", "char": "characters", "byte": "bytes"}
@@ -149,9 +148,9 @@ class ClassifyTask(Task["SequenceClassifier"]):
     def labels(self) -> "Labels":
         return label_reader.Labels.load(self.path / DATA / "labels.json")
 
-    def file(self, path: str | Path, *, labelled: bool = True, **columns: str | None) -> "LabelledFile":
-        """Read another file with the training file's layout, unless columns are named or the layout differs."""
-        return label_reader.LabelledFile(path, labelled=labelled, like=self.facts.columns, **columns)
+    def file(self, source: Any, *, labelled: bool = True, **columns: str | None) -> "LabelledFile | LabelledItems":
+        """Read other texts with the training file's layout, unless columns are named or the layout differs."""
+        return label_reader.open_texts(source, labelled=labelled, like=self.facts.columns, **columns)
 
     def texts(self) -> "LabelledTexts":
         return label_reader.open_labelled(self.path / DATA)

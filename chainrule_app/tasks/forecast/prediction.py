@@ -8,12 +8,13 @@ from functools import partial
 from secrets import randbelow
 from typing import TYPE_CHECKING, Any
 
+from chainrule_app import frames
 from chainrule_app.heavy import modes, np, torch
 from chainrule_app.readers import series as series_reader
 from chainrule_app.results import Column, Result
 from chainrule_app.tasks.config import MOST_SEED, CheckedOptions, within
 from chainrule_app.tasks.display import counted, progress_bars
-from chainrule_app.tasks.run_directory import WEIGHTS
+from chainrule_app.tasks.run_directory import FRAME, WEIGHTS
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -80,7 +81,10 @@ def predict_series(run: "ForecastTask", data: list[str] | None, options: Forecas
     ]
     time = "time" if prediction.place in [item, *(column.name for column in others)] else prediction.place
     parse = partial(_as_time, date_format=prediction.file.date_format, zone=prediction.file.zone)
-    keys = [Column(time, heading=prediction.place, parse=parse), Column(item)]
+    keys = [
+        Column(time, heading=prediction.place, parse=parse),
+        Column(item, parse=frames.value_parser(run.path / FRAME, item)),
+    ]
     keys = keys if prediction.file.item is None else keys[::-1]
     hints = {"index": time} if prediction.file.item is None else {}
     return Result(

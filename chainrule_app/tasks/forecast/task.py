@@ -19,6 +19,7 @@ from chainrule._printing import listed, one_line
 from chainrule.files import copy_file
 from chainrule_app.readers import series as series_reader
 from chainrule_app.readers import tables as table_reader
+from chainrule_app.readers.origin import is_path
 from chainrule_app.tasks.capabilities import CheckedRows
 from chainrule_app.tasks.config import Facts, HeaderOptions, OptimisationOptions, Parts, RunConfig, within
 from chainrule_app.tasks.display import counted, quoted, sparkline
@@ -158,9 +159,12 @@ class ForecastTask(Task["AutoregressiveModel"]):
         options["header"] = self.data.has_header
         schema = None if old is None else old.schema
         facts = prepare_series(source, self.path / DATA, schema=schema, **options).facts
-        copy_file(Path(source), self.path / DATA / ("source" + "".join(Path(source).suffixes[-2:])))
-        if notice := table_reader.TableFile(source, header=self.schema.header).left_out():
-            print(notice, file=sys.stderr)
+        if is_path(source):
+            copy_file(Path(source), self.path / DATA / ("source" + "".join(Path(source).suffixes[-2:])))
+            if notice := table_reader.TableFile(source, header=self.schema.header).left_out():
+                print(notice, file=sys.stderr)
+        else:
+            source.save(self.path / DATA / "source.parquet")
         return facts
 
     def plan(self, explicit_flags: frozenset[str]) -> RunConfig:
@@ -281,7 +285,7 @@ class ForecastTask(Task["AutoregressiveModel"]):
         return {"nats_per_value": nats}, line
 
     def next_steps(self) -> Sequence[str]:
-        path, source = quoted(self.path), quote(self.source)
+        path, source = quoted(self.path), quote(str(self.source))
         evaluate, plot = f"chainrule evaluate {path} {source}", "--plot forecast.png"
         covariates, horizon = self.schema.covariates, self.data.horizon
         if not covariates or self.facts.future >= horizon:

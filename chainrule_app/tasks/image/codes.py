@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chainrule_app.heavy import modes, np, torch
@@ -118,7 +117,7 @@ def interpolate_images(
 ) -> Result:
     """Return the images between two, and the two at the ends."""
     model = run.code_model(device, "interpolate")
-    levels = np.stack([read_image(run, Path(end)) for end in ends])
+    levels = np.stack([read_image(run, end) for end in ends])
     x = torch.from_numpy(levels).long().to(modes.device_of(model))
     generator = torch.Generator(x.device).manual_seed(seed)
     with torch.no_grad():
@@ -130,7 +129,11 @@ def interpolate_images(
     hints = {"file": f"{run.path.resolve().name}-row.png", "columns": len(images)}
     rows = zip(map(channels_last, images), places, strict=True)
     return Result(
-        [Column("image"), Column("share", 3)], rows, about={"from": ends[0], "to": ends[1]}, hints=hints, form="images"
+        [Column("image"), Column("share", 3)],
+        rows,
+        about={"from": str(ends[0]), "to": str(ends[1])},
+        hints=hints,
+        form="images",
     )
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from chainrule_app.readers import images as image_reader
-from chainrule_app.readers.text import check_file, no_such_file, refuse_stdin
+from chainrule_app.readers.origin import is_path
+from chainrule_app.readers.text import no_such_file, refuse_stdin
 from chainrule_app.tasks.config import Facts, Fingerprint, Parts, RunConfig, SplitOptions, within
 from chainrule_app.tasks.display import Switch, counted
 from chainrule_app.tasks.run_directory import DATA
@@ -139,12 +140,13 @@ class ImageDataTask(Task[M]):
         channels, height, width = self.facts.shape
         return channels, height, width
 
-    def source_of(self, data: str, *, labelled: bool | None, skip_bad: bool) -> "ImageSource":
+    def source_of(self, data: Any, *, labelled: bool | None, skip_bad: bool) -> "ImageSource":
         """Open images like those that the run was trained on."""
-        if not Path(data).exists() and not image_reader.is_images(data):
+        if is_path(data) and not Path(data).exists() and not image_reader.is_images(data):
             refuse_stdin(data)
             raise no_such_file(data, "file or folder: expected images")
-        reading = self.data.reading if image_reader.is_collection(Path(data)) else None
+        collected = isinstance(data.images, list) if not is_path(data) else image_reader.is_collection(Path(data))
+        reading = self.data.reading if collected else None
         levels = self.facts.found_levels
         black_and_white = levels if self.facts.binarise is None else 2  # some are binary already
         source = image_reader.open_source(
@@ -155,10 +157,9 @@ class ImageDataTask(Task[M]):
             print(f"{len(source.skipped)} image files cannot be read: {', '.join(source.skipped[:5])}", file=sys.stderr)
         return source
 
-    def read_pixels(self, path: Path) -> "Pixels":
-        """Read the pixels of an image file, (C, H, W), spread over the levels of the training images."""
-        with check_file(path).open("rb") as file:
-            pixels, _ = self.data.reading.image(file, str(path))
+    def read_pixels(self, path: Any) -> "Pixels":
+        """Read the pixels of an image, (C, H, W), spread over the levels of the training images."""
+        pixels = image_reader.read_image(path, self.data.reading)
         if pixels.shape != self.shape:
             channels, height, width = pixels.shape
             raise ValueError(

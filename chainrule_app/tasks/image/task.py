@@ -217,7 +217,7 @@ class ImageTask(CodedTask["ImageModel"], ImageDataTask["ImageModel"]):
         )
 
     def next_steps(self) -> Sequence[str]:
-        path, source = quoted(self.path), quote(self.source)
+        path, source = quoted(self.path), quote(str(self.source))
         first = f"reconstruct {path} {source}" if self.has_code else f"sample {path} -n 16 --out grid.png"
         return [f"chainrule {first}", f"chainrule score {path} IMAGES --top 10", f"chainrule inspect {path}"]
 

@@ -64,7 +64,7 @@ def named_images(run: "ImageTask", source: "ImageSource") -> Iterator[NamedImage
             start += len(batch.x)
 
 
-def read_image(run: "ImageTask", path: Path) -> "Pixels":
+def read_image(run: "ImageTask", path: Any) -> "Pixels":
     """Read and reduce an image file like the training images, (C, H, W) levels."""
     return run.reduction.apply(run.read_pixels(path), np.random.default_rng([run.config.training.seed, 3]))
 

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from chainrule.training._validation import OnValidation
     from chainrule_app.readers.members import Member
     from chainrule_app.readers.music import Roll, Rolls
+    from chainrule_app.readers.piano_rolls import HeldRoll
 
 _PREVIEW, _PREVIEW_FRAMES = "preview.mid", 64
 _VALIDATION_ROWS = 8
@@ -133,7 +134,7 @@ class MusicScoring:
     """Skip files that cannot be read."""
 
 
-def _rolls(run: "MusicTask", files: "Iterable[Member]") -> "Iterator[Roll]":
+def _rolls(run: "MusicTask", files: "Iterable[Member | HeldRoll]") -> "Iterator[Roll]":
     return (music_data.read_piece(file, run.rate).roll for file in files)
 
 

@@ -60,7 +60,7 @@ def compare_tables(real: Any, synthetic: Any, *, seed: int = 0) -> Result:
     with ExitStack() as stack:
         inputs = stack.enter_context(Inputs("table"))
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="chainrule-")))
-        paths = inputs.path(real, "real"), inputs.path(synthetic, "synthetic")
+        paths: list[Any] = [inputs.source(real, "real"), inputs.source(synthetic, "synthetic")]
         table = prepare_table(paths[0], folder / "real", seed=seed, min_count=2)
         other = prepare_table(
             paths[1],

@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 
 def is_seen(column: "ColumnSchema", value: str) -> bool:
     """Tell if a cell is no category that the model takes for any rare one."""
-    from chainrule_app.readers.tables.cell import MISSING
-
-    return column.kind != "categorical" or column.seen(value) or value in MISSING
+    return column.kind != "categorical" or column.seen(value) or column.is_missing(value)
 
 
 def empty_columns(schema: "TableSchema") -> set[int]:
@@ -26,7 +24,7 @@ def empty_columns(schema: "TableSchema") -> set[int]:
     return {
         index
         for index, column in enumerate(schema.kept)
-        if column.kind == "categorical" and not {*column.categories} - {"", "<other>"}
+        if column.kind == "categorical" and not {*column.categories} - {None, "<other>"}
     }
 
 
@@ -64,7 +62,7 @@ def complete_block(
     *,
     missing: bool,
     other: bool,
-) -> tuple[list[list[str]], list[float] | None]:
+) -> tuple[list[list[str | None]], list[float] | None]:
     """Draw the gaps of rows that know the same columns; also return each row's effective draws, None if exact."""
     from chainrule.decoding import complete
 

@@ -115,7 +115,7 @@ def inspect_codes(run: "TableTask", file: str | None, options: TableInspection, 
     }
     read = f"{len(x):,} held-out rows"
     if file is not None:
-        read = f"{counted(len(x), 'row')} of {run.source_names.get(file, file)}"
+        read = f"{counted(len(x), 'row')} of {run.source_names.get(str(file), file)}"
     return code_report(
         run,
         model,
@@ -139,7 +139,7 @@ def _pairs(run: "TableTask", model: "TableVAE", x: "Tensor", generator: "torch.G
 
     with torch.no_grad():
         rebuilt = _typical(run, model, model.codes(x), generator)
-    cells = zip(run.schema.decode(x.numpy()), rebuilt, strict=True)
+    cells = zip(_texts(run.schema.decode(x.numpy())), rebuilt, strict=True)
     rows = [[what, *row] for pair in cells for what, row in zip(("row", "rebuilt"), pair, strict=True)]
     return Table(["", *(column.name for column in run.schema.kept)], rows)
 
@@ -158,12 +158,17 @@ def _traversals(
     return tables
 
 
+def _texts(rows: "Iterable[list[str | None]]") -> list[list[str]]:
+    """Return cells as a page shows them."""
+    return [[cell or "" for cell in row] for row in rows]
+
+
 def _typical(run: "TableTask", model: "TableVAE", z: "Tensor", generator: "torch.Generator") -> list[list[str]]:
     """Decode a typical row from each code (N, L)."""
     drawn = decoded_draws(run, model, z, _DRAWS, generator)
     median = drawn.nanmedian(0).values.masked_fill(drawn.isnan().double().mean(0) > 0.5, torch.nan)
     categorical = torch.tensor([column.kind == "categorical" for column in run.schema.kept])
-    return list(run.schema.decode(torch.where(categorical, drawn.mode(0).values, median).numpy()))
+    return _texts(run.schema.decode(torch.where(categorical, drawn.mode(0).values, median).numpy()))
 
 
 def decoded_draws(

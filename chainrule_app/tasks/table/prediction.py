@@ -16,6 +16,7 @@ from cyclopts import Parameter
 from chainrule._blocks import in_blocks
 from chainrule._printing import listed, one_line
 from chainrule_app.heavy import modes, torch
+from chainrule_app.readers.origin import InMemory
 from chainrule_app.results import Column, Result
 from chainrule_app.tasks.config import MOST_SEED, CheckedOptions, within
 from chainrule_app.tasks.display import Switch, counted
@@ -187,22 +188,22 @@ class Predictor:
             for row, cells in zip(block, self._of_block(block, names), strict=True):
                 yield from ((cell, row.cells[places[cell.column.name]]) for cell in cells)
 
-    def filled(self, file: str, kind: Kind, filled: list[PredictedCell]) -> Iterator[list[str]]:
+    def filled(self, file: str, kind: Kind, filled: list[PredictedCell]) -> Iterator[list[str | None]]:
         """Yield the rows of a file with their gaps filled; adds the predictions to `filled`."""
         _, rows = self._rows(file)
         for block in in_blocks(rows, _ROWS):
             for row, cells in zip(block, self._of_block(block, []), strict=True):
                 filled += cells
                 texts = {cell.column.name: cell.chosen(kind) for cell in cells}
-                yield row.filled([texts.get(column.name, "") for column in self._schema.kept])
+                yield row.filled([texts.get(column.name) or None for column in self._schema.kept])
 
-    def drawn(self, file: str, n: int) -> Iterator[list[str]]:
+    def drawn(self, file: str, n: int) -> Iterator[list[str | None]]:
         """Yield the rows of a file n times each, with their gaps drawn together."""
         _, rows = self._rows(file)
         together = max(1, _TOGETHER // self._options.particles)
         for block in in_blocks(rows, _ROWS):
             repeated = [row for row in block for _ in range(n)]
-            found: dict[int, list[str]] = {}
+            found: dict[int, list[str | None]] = {}
             for known, places in _by_gaps(repeated).items():
                 self._leave([index for index, is_known in enumerate(known) if not is_known], len(places))
                 for part in in_blocks(iter(places), together):
@@ -306,8 +307,10 @@ def _by_gaps(block: "Sequence[PartialRow]") -> dict[tuple[bool, ...], list[int]]
     return groups
 
 
-def row_count(file: str) -> int | None:
+def row_count(file: Any) -> int | None:
     """Count the lines of a plain file where a progress bar shows them."""
+    if isinstance(file, InMemory):
+        return None
     path = Path(file)
     if not sys.stderr.isatty() or path.suffix.lower() not in (".csv", ".tsv", ".txt") or not path.is_file():
         return None
@@ -336,7 +339,7 @@ def predicted(
 
 def number_cell(column: "ColumnSchema", number: float) -> str:
     """Return a number as a cell of its column: whole where its numbers are."""
-    return column.decode(float(round(number)) if column.kind != "real" else number)
+    return column.decode(float(round(number)) if column.kind != "real" else number) or ""
 
 
 def _categories(
@@ -344,16 +347,16 @@ def _categories(
 ) -> Iterator[PredictedCell]:
     names = column.categories
     shares = category_shares(found, len(names))
-    missing = shares[:, names.index("")].tolist() if "" in names else [0.0] * len(rows)
+    missing = shares[:, names.index(None)].tolist() if None in names else [0.0] * len(rows)
     named = shares.clone()
     for index, name in enumerate(names):
-        if name in ("", "<other>"):
+        if name in (None, "<other>"):
             named[:, index] = -1  # a gap is filled with a category that there is
     best = named.argmax(1).tolist()
     for index, (row, own_shares) in enumerate(zip(rows, shares.tolist(), strict=True)):
-        mode = names[best[index]]
+        mode = names[best[index]] or ""
         order = sorted(enumerate(own_shares), key=lambda entry: -entry[1])
-        listed = {names[code]: share for code, share in order if names[code] or share > 0}
+        listed = {names[code] or "": share for code, share in order if names[code] or share > 0}
         own = 0 if effective[index] == inf else draws
         share = own_shares[best[index]]
         yield PredictedCell(

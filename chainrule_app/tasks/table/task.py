@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from chainrule_app.heavy import modes, torch
 from chainrule_app.readers import tables as table_reader
+from chainrule_app.readers.origin import is_path
 from chainrule_app.tasks.codes import CodedTask
 from chainrule_app.tasks.config import (
     Facts,
@@ -155,7 +156,7 @@ class TableTask(CodedTask["TableMADE"]):
             check=fits,
             like=None if old is None else (old.schema, [asdict(column) for column in old.facts.columns]),
         )
-        if notice := table_reader.TableFile(source, header=self.schema.header).left_out():
+        if is_path(source) and (notice := table_reader.TableFile(source, header=self.schema.header).left_out()):
             print(notice, file=sys.stderr)
         return table.manifest
 
@@ -222,7 +223,7 @@ class TableTask(CodedTask["TableMADE"]):
             sampler.exclude(self.schema.unseen())
             drawn = sampler.sample(_SHOWN_ROWS, generator=torch.Generator(device).manual_seed(step))
             rows = self.schema.decode(drawn.cpu().numpy())
-            return "\n".join(shortened(", ".join(map(_short, row)), _PREVIEW_WIDTH) for row in rows)
+            return "\n".join(shortened(", ".join(_short(cell or "") for cell in row), _PREVIEW_WIDTH) for row in rows)
 
         return preview
 

@@ -59,13 +59,13 @@ def sample_rows(run: "TableTask", n: int, options: TableSampling, *, seed: int, 
 
 
 def _rows_result(
-    run: "TableTask", rows: Iterator[list[str]], about: dict[str, Any], notices: Sequence[str] = ()
+    run: "TableTask", rows: Iterator[list[str | None]], about: dict[str, Any], notices: Sequence[str] = ()
 ) -> Result:
     """Build the result of drawing whole rows."""
     columns = [Column(column.name, parse=column.parsed) for column in run.schema.kept]
     copies = Copies("row", partial(_in_training, run))
 
-    def counted_rows() -> Iterator[list[str]]:
+    def counted_rows() -> Iterator[list[str | None]]:
         for row in rows:
             copies.add(tuple(row))
             yield row
@@ -84,7 +84,7 @@ def _rows_result(
 _MOST_CELLS = 1 << 23  # of a training table that is searched
 
 
-def _in_training(run: "TableTask", rows: set[tuple[str, ...]]) -> set[tuple[str, ...]]:
+def _in_training(run: "TableTask", rows: set[tuple[str | None, ...]]) -> set[tuple[str | None, ...]]:
     """Return the rows, as cells, that equal a row of the training table; a rare value equals none."""
     columns, training = run.schema.kept, run.table().train
     if training.size > _MOST_CELLS:
@@ -146,14 +146,15 @@ def _known_row(run: "TableTask", where: str) -> "PartialRow":
         numbers = [column.encode(values[column.name]) if column.name in values else 0.0 for column in run.schema.kept]
     except ValueError as error:
         raise ValueError(f"--where: {error}") from None
-    return PartialRow([values.get(name) for name in names], numbers, [name in values for name in names])
+    known = [name in values for name in names]
+    return PartialRow([values.get(name) for name in names], [not own for own in known], numbers, known)
 
 
 def _check_seen(column: "ColumnSchema", value: str) -> None:
     """Refuse a category that the model takes for any rare one."""
     if is_seen(column, value):
         return
-    names = [name for name in column.categories if name not in ("", table_reader.OTHER)]
+    names = [name for name in column.categories if name not in (None, "", table_reader.OTHER)]
     cased = {name.casefold(): name for name in reversed(names)}
     near = [cased[name] for name in get_close_matches(value.casefold().strip(), cased, 3)]
     hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"expected one of {listed(names, 80)}"
@@ -162,7 +163,7 @@ def _check_seen(column: "ColumnSchema", value: str) -> None:
     raise ValueError(f"column {column.name!r}: {value!r:.40} is {how}not in the training data: {hint}{rare}")
 
 
-def _drawn(run: "TableTask", n: int, seed: int, device: str) -> Iterator[list[str]]:
+def _drawn(run: "TableTask", n: int, seed: int, device: str) -> Iterator[list[str | None]]:
     model = run.model(device)
     model.exclude(run.schema.unseen())
     generator = torch.Generator(modes.device_of(model)).manual_seed(seed)
@@ -178,7 +179,7 @@ def _drawn(run: "TableTask", n: int, seed: int, device: str) -> Iterator[list[st
 
 def _completed(
     run: "TableTask", row: "PartialRow", n: int, particles: int, seed: int, device: str
-) -> Iterator[list[str]]:
+) -> Iterator[list[str | None]]:
     model = run.model(device)
     generator = torch.Generator(modes.device_of(model)).manual_seed(seed)
     uncertain = 0

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any, cast
 
 from chainrule_app.heavy import np, torch
 from chainrule_app.readers import tagged as tag_reader
-from chainrule_app.readers.tagged.conll_file import TEXT_HINT, ConllFile, cells_of, columns_of, is_conllu, read_lines_of
+from chainrule_app.readers.tagged.conll_file import (
+    TEXT_HINT,
+    ConllFile,
+    HeldSentences,
+    cells_of,
+    columns_of,
+    is_conllu,
+    read_lines_of,
+)
 from chainrule_app.readers.text import name_of
 from chainrule_app.results import Column, Report, Result
 from chainrule_app.tasks.config import CheckedOptions, within
@@ -18,7 +26,7 @@ if TYPE_CHECKING:
 
     from chainrule._base import Context
     from chainrule.models import SequenceTagger
-    from chainrule_app.readers.tagged.conll_file import ConllFile, Sentence
+    from chainrule_app.readers.tagged.conll_file import Sentence
     from chainrule_app.readers.tagged.prepare import TaggedSentences
     from chainrule_app.readers.tagged.vocabulary import TaggedVocabulary
     from chainrule_app.tasks.tag.task import TagTask
@@ -82,7 +90,9 @@ class TaggedSentence:
         return best
 
 
-def tagged_sentences(run: "TagTask", model: "SequenceTagger", file: "ConllFile", n: int) -> Iterator[TaggedSentence]:
+def tagged_sentences(
+    run: "TagTask", model: "SequenceTagger", file: "ConllFile | HeldSentences", n: int
+) -> Iterator[TaggedSentence]:
     """Tag the sentences of a file, in order."""
     tags = run.vocabulary.tags
     for context, lengths in _batches(run, model, file):
@@ -100,7 +110,9 @@ def tagged_sentences(run: "TagTask", model: "SequenceTagger", file: "ConllFile",
             yield TaggedSentence(best, shares[row, :length].tolist())
 
 
-def _batches(run: "TagTask", model: "SequenceTagger", file: "ConllFile") -> "Iterator[tuple[Context, Tensor]]":
+def _batches(
+    run: "TagTask", model: "SequenceTagger", file: "ConllFile | HeldSentences"
+) -> "Iterator[tuple[Context, Tensor]]":
     """Yield batches of a file's sentences as the model reads them, with lengths, in order."""
     from chainrule.state import map_state
 
@@ -111,9 +123,11 @@ def _batches(run: "TagTask", model: "SequenceTagger", file: "ConllFile") -> "Ite
 
 
 def sentences_of(
-    run: "TagTask", file: str, *, tagged: bool, column: str | None = None, text: bool = False
-) -> "ConllFile":
+    run: "TagTask", file: Any, *, tagged: bool, column: str | None = None, text: bool = False
+) -> "ConllFile | HeldSentences":
     """Read tagged sentences, words alone, or with `text` one sentence per line; "-" is standard input."""
+    if isinstance(file, HeldSentences):
+        return file.checked(tagged=tagged, max_length=run.data.max_length)
     name = name_of(file)
     lines = read_lines_of(file)
     if text:
@@ -181,10 +195,10 @@ def evaluate_tags(run: "TagTask", data: str | None, options: TagEvaluation, *, d
     vocabulary = run.vocabulary
     file = sentences_of(run, data, tagged=True, column=options.column)
     sentences, mended = possible(
-        file.sentences, vocabulary.spelling, file.name, repair=options.repair or run.data.repair
+        file.sentences, vocabulary.spelling, file.origin, repair=options.repair or run.data.repair
     )
     if not options.allow_unseen:
-        check_tags_known(sentences, vocabulary, f"{file.name}", "pass --allow-unseen to count such words as wrong")
+        check_tags_known(sentences, vocabulary, file.origin, "pass --allow-unseen to count such words as wrong")
     if not any(sentence.words for sentence in sentences):
         raise ValueError(f"{file.name}: expected at least one sentence with words, got none")
     with_known_tags = [sentence for sentence in sentences if set(sentence.tags) <= set(vocabulary.tags)]
@@ -275,7 +289,7 @@ def _read(run: "TagTask", data: str | None, rows: int) -> "tuple[TaggedSentences
     if not with_words:
         raise ValueError(f"{file.name}: expected at least one sentence with words, got none")
     untagged = tag_reader.number_sentences([replace(sentence, tags=()) for sentence in with_words], run.vocabulary)
-    source = run.source_names.get(data, file.name)
+    source = run.source_names.get(str(data), file.name)
     return untagged, [list(sentence.words) for sentence in with_words], f"sentences of {source}"
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from chainrule_app.heavy import modes, np, pair_data, torch
-from chainrule_app.readers.text import name_of
+from chainrule_app.readers.origin import Origin, is_path, origin_of
+from chainrule_app.readers.text import STDIN, name_of
 from chainrule_app.results import Column, Form, Report, Result
 from chainrule_app.tasks.config import CheckedOptions, NBestOptions, SearchOptions, within
 from chainrule_app.tasks.output import attention_report, inspect_again
@@ -100,16 +101,16 @@ def translator_of(run: "TranslateTask", max_length: int | None, device: str) -> 
 
 def read_sources(run: "TranslateTask", file: str) -> list[tuple[int, str]]:
     """Read and check the sentences of a file, with line numbers."""
-    (vocabulary, _), name = run.vocabularies, name_of(file)
-    sentences = [(line, text.strip()) for line, text in pair_data.read_sentences(file)]
-    by_tabs = run.config.sources["target"] is None
+    (vocabulary, _), where = run.vocabularies, origin_of(file) if file != STDIN else Origin(name_of(file))
+    sentences = [(line, text.strip() if is_path(file) else text) for line, text in pair_data.read_sentences(file)]
+    by_tabs = run.config.sources["target"] is None and is_path(file)
     for line, text in sentences:
         if by_tabs and "\t" in text:
             raise ValueError(
-                f"{name} line {line}: expected a source sentence, got several columns: pass only the first (cut -f1), "
+                f"{where.at(line)}: expected a source sentence, got several columns: pass only the first (cut -f1), "
                 "or compare with references by chainrule evaluate"
             )
-        pair_data.encode_sentence(vocabulary, text, run.data.max_length, name, line)
+        pair_data.encode_sentence(vocabulary, text, run.data.max_length, where, line)
     return sentences
 
 
@@ -141,7 +142,7 @@ def evaluate_translator(
     source, target = options.source, options.target
     if (data is None) == (source is None) or (source is None) != (target is None):
         raise ValueError("DATA: expected either pairs, or --source and --target")
-    first = Path(data) if source is None and data is not None else source
+    first = data if source is None and data is not None else source
     assert first is not None
     pairs = list(pair_data.read_pairs(first, target))
     if not pairs:
@@ -163,13 +164,13 @@ def evaluate_translator(
     return Result([], [], summary=lambda: figures, about={"measured": run.basis})
 
 
-def encoded_pairs(run: "TranslateTask", pairs: "list[Pair]", source: Path, target: Path | None) -> "PairedSentences":
+def encoded_pairs(run: "TranslateTask", pairs: "list[Pair]", source: Any, target: Any) -> "PairedSentences":
     from chainrule_app.readers.ragged import Ragged
 
-    def encoded(vocabulary: "Vocabulary", side: str, file: Path) -> "Ragged":
+    def encoded(vocabulary: "Vocabulary", side: str, file: Any) -> "Ragged":
         longest, texts = run.data.max_length, ((getattr(pair, side), pair.line) for pair in pairs)
         return Ragged.of(
-            [pair_data.encode_sentence(vocabulary, text, longest, str(file), line) for text, line in texts]
+            [pair_data.encode_sentence(vocabulary, text, longest, origin_of(file), line) for text, line in texts]
         )
 
     return pair_data.PairedSentences(*map(encoded, run.vocabularies, ("source", "target"), (source, target or source)))
@@ -194,7 +195,7 @@ def inspect_translator(run: "TranslateTask", file: str | None, options: Translat
     from chainrule_app.pages.attention_page import AttentionExample
 
     pairs, translator = _pairs(run, file, options.rows), translator_of(run, None, "cpu")
-    batch = encoded_pairs(run, pairs, Path(file or run.path), None).batch(np.arange(len(pairs)))
+    batch = encoded_pairs(run, pairs, file or run.path, None).batch(np.arange(len(pairs)))
     assert batch.lengths is not None
     with torch.no_grad():
         nats = -translator.model(batch.x, batch.context, batch.lengths).log_prob(batch.x)  # (B, T)

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chainrule_app.cli.main import LINE_LIMIT
+from chainrule_app.readers.origin import Origin
 from chainrule_app.readers.series.frequency import Frequency, calendar_features, calendar_names, on_one_clock
 from chainrule_app.readers.tables.cell import as_date, is_date_like
 
@@ -19,7 +20,7 @@ def test_a_date_that_comes_too_early_is_to_be_moved_and_one_too_late_leaves_a_ga
     first = [datetime(2024, 1, day) for day in (1, 2, 3)]
     for last, message in ((datetime(2024, 1, 3, 12), "got 2024-01-03 12.*: move it"), (datetime(2024, 1, 5), "--fill")):
         with pytest.raises(ValueError, match=message):
-            Frequency.find([*first, last], [2, 3, 4, 5], "days.csv")
+            Frequency.find([*first, last], [2, 3, 4, 5], Origin("days.csv"))
 
 
 @pytest.mark.parametrize("frequency", [Frequency("seconds", 86_400), Frequency("months", 1)])
@@ -37,10 +38,10 @@ def test_dates_that_come_again_and_again_have_their_time_elsewhere_or_are_of_sev
             rf"line {line}: expected each date once, .* {count}: write date and time into one column.* --date none"
         )
         with pytest.raises(ValueError, match=expected) as error:
-            Frequency.find(made, range(2, 2 + len(made)), "days.csv")
+            Frequency.find(made, range(2, 2 + len(made)), Origin("days.csv"))
         assert len(str(error.value)) < LINE_LIMIT - 40  # the command line cut it in the middle
     with pytest.raises(ValueError, match="line 11: the date 2024-01-09 00:00:00 comes twice: keep one"):
-        Frequency.find([*days[:9], days[8], days[9]], range(2, 13), "days.csv")
+        Frequency.find([*days[:9], days[8], days[9]], range(2, 13), Origin("days.csv"))
 
 
 def dates(frequency, count=40, start=START):
@@ -73,31 +74,31 @@ def dates(frequency, count=40, start=START):
 def test_it_is_found_in_its_own_dates(frequency, name, season):
     start = {"months": datetime(2023, 12, 1), "month ends": datetime(2023, 12, 31)}.get(frequency.unit, START)
     made = dates(frequency, start=start)
-    assert Frequency.find(made, range(40), "x") == frequency
+    assert Frequency.find(made, range(40), Origin("x")) == frequency
     assert (str(frequency), frequency.season) == (name, season)
 
 
 @given(st.integers(1, 10_000_000), st.integers(2, 30), st.integers(1, 28))
 def test_any_number_of_seconds_leaves_no_gap(seconds, count, gap):
     made = dates(Frequency("seconds", seconds), count + 30)
-    assert Frequency.find(made, range(len(made)), "x").after(made[-1]) == made[-1] + timedelta(seconds=seconds)
+    assert Frequency.find(made, range(len(made)), Origin("x")).after(made[-1]) == made[-1] + timedelta(seconds=seconds)
     broken = made[:gap] + made[gap + 1 :]
     with pytest.raises(ValueError, match=f"line {gap}: a gap"):
-        Frequency.find(broken, range(len(broken)), "x")
+        Frequency.find(broken, range(len(broken)), Origin("x"))
 
 
 def test_a_weekend_between_business_days_is_no_gap_but_a_holiday_is():
     made = dates(Frequency("business days", 1))
     assert {date.weekday() for date in made} == {0, 1, 2, 3, 4}
     with pytest.raises(ValueError, match="a gap"):
-        Frequency.find(made[:7] + made[8:], range(39), "x")
+        Frequency.find(made[:7] + made[8:], range(39), Origin("x"))
 
 
 def test_months_end_on_their_own_last_days():
     ends = dates(Frequency("month ends", 1), 4, datetime(2023, 12, 31))
     assert [date.day for date in ends] == [31, 31, 29, 31]
     with pytest.raises(ValueError, match="a gap"):
-        Frequency.find([datetime(2024, 1, 30), datetime(2024, 2, 29), datetime(2024, 3, 31)], range(3), "x")
+        Frequency.find([datetime(2024, 1, 30), datetime(2024, 2, 29), datetime(2024, 3, 31)], range(3), Origin("x"))
 
 
 def test_steps_below_a_second_are_steps():
@@ -106,9 +107,9 @@ def test_steps_below_a_second_are_steps():
     with pytest.raises(
         ValueError, match=r"a gap: expected 2023-12-29 00:00:00.300000 .* rows are every 100 milliseconds"
     ):
-        Frequency.find(made[:3] + made[4:], range(49), "x")
+        Frequency.find(made[:3] + made[4:], range(49), Origin("x"))
     days = [START + timedelta(hours=hour, milliseconds=500) for hour in range(72)]
-    assert str(Frequency.find(days, range(72), "x")) == "every hour"
+    assert str(Frequency.find(days, range(72), Origin("x"))) == "every hour"
     assert calendar_names(Frequency("microseconds", 500_000), [START, START + timedelta(days=3)]) == ["time of day"]
     halves = calendar_features([START, START + timedelta(microseconds=500_000)], ["time of day"])
     assert halves[1, 0] > halves[0, 0]
@@ -208,9 +209,9 @@ def test_a_day_that_february_lacks_is_its_last(day, step, first):
     """Monthly rows of the 29th or 30th were refused as irregular."""
     dates = [datetime(2019 + month // 12, month % 12 + 1, 1) for month in range(first, first + 20)]
     dates = [date.replace(day=min(day, monthrange(date.year, date.month)[1])) for date in dates]
-    found = Frequency.find(dates[:-1], range(19), "rows")
+    found = Frequency.find(dates[:-1], range(19), Origin("rows"))
     assert (str(found), found.season, found.after(dates[-2])) == (step, 12, dates[-1])
-    assert Frequency.find(dates[:3], range(3), "rows", known=found) == found
+    assert Frequency.find(dates[:3], range(3), Origin("rows"), known=found) == found
 
 
 @pytest.mark.parametrize("minutes", [60, 30, 15])
@@ -222,14 +223,14 @@ def test_hours_that_come_twice_in_autumn_may_be_kept(minutes):
     with pytest.raises(
         ValueError, match=r"write the offset from UTC in every row, as .*02:00 and 2023-10-29 02:00:00.01:00, which"
     ):
-        Frequency.find(dates, range(len(dates)), "rows")
+        Frequency.find(dates, range(len(dates)), Origin("rows"))
     zoned = [
         date.replace(tzinfo=timezone(timedelta(hours=2 - (n >= two + 60 // minutes)))) for n, date in enumerate(dates)
     ]
-    assert str(Frequency.find(on_one_clock(zoned)[0], range(len(dates)), "rows")) in (
+    assert str(Frequency.find(on_one_clock(zoned)[0], range(len(dates)), Origin("rows"))) in (
         "every hour",
         f"every {minutes} minutes",
     )
     noon = steps.index(datetime(2023, 10, 29, 12))
     with pytest.raises(ValueError, match=r"twice: keep one row of each date$"):
-        Frequency.find([*steps[: noon + 1], *steps[noon:]], range(len(steps) + 1), "rows")
+        Frequency.find([*steps[: noon + 1], *steps[noon:]], range(len(steps) + 1), Origin("rows"))

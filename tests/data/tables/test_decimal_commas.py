@@ -74,7 +74,7 @@ def test_parquet_is_read_row_by_row(tmp_path):
     polars.DataFrame(columns).write_parquet(path)
     file = TableFile(path)
     assert (file.names, file.header) == (["a", "b", "c", "d"], True)
-    expected = [["x", "1", "0.5", "True"], ["y", "-2", "", "False"], ["", "3", "1e-09", "True"]]
+    expected = [["x", "1", "0.5", "True"], [" y", "-2", None, "False"], [None, "3", "1e-9", "True"]]
     assert list(file.rows()) == list(enumerate(expected, start=1))
 
 

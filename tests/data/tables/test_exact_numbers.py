@@ -31,7 +31,7 @@ def test_numbers_that_would_lose_digits_are_categories(tmp_path, cells):
     table = prepared(tmp_path, cells)
     assert table.schema.columns[0].kind == "categorical"
     again = [row[0] for part in (table.train, table.valid) for row in table.schema.decode(np.asarray(part))]
-    assert sorted(again) == sorted(cells)
+    assert sorted(cell or "" for cell in again) == sorted(cells)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_other_numbers_stay_numbers(tmp_path, cells, kind):
 
 def test_integers_with_gaps_are_written_as_integers(tmp_path):
     column = prepared(tmp_path, ["", "1.0", "3.0", "14.0"] * 50).schema.columns[0]
-    assert [column.decode(column.encode(cell)) for cell in ("3.0", "14", "")] == ["3", "14", ""]
+    assert [column.decode(column.encode(cell)) for cell in ("3.0", "14", "")] == ["3", "14", None]
 
 
 def test_too_many_large_integers_are_refused_with_a_remedy_that_works(tmp_path):

@@ -24,7 +24,7 @@ ROWS[6] = ("scarce", 7)
 
 def test_shares_are_the_counts_of_training_rows_and_a_half(tmp_path):
     kind, size = prepared(tmp_path, ROWS).schema.columns
-    counts = {"a": 12, "b": 6, "rare": 2, OTHER: 1, "": 3}
+    counts = {"a": 12, "b": 6, "rare": 2, OTHER: 1, None: 3}
     assert set(kind.categories) == set(counts)
     assert kind.shares == pytest.approx([(counts[name] + 0.5) / 26.5 for name in kind.categories])
     numbers = [size for _, size in ROWS if size != ""]

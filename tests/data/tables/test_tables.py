@@ -47,7 +47,7 @@ def test_kinds_are_found(table):
 def test_rows_come_back_cell_by_cell(table, tmp_path):
     for line, cells, numbers in table.schema.encoded(tmp_path / "rows.csv"):
         (again,) = table.schema.decode(np.array([numbers]))
-        expected = ["" if cell == "?" else cell for cell in cells]
+        expected = [None if cell in ("", "?") else cell for cell in cells]
         assert again[:3] == expected[:3], line
         assert again[3] == expected[3] or float(again[3]) == float(expected[3])
 
@@ -259,7 +259,7 @@ def test_a_missing_number_is_no_number():
     facts.add(CellColumn(["1", "2", "3", "NA", "nan"]), np.arange(5))
     schema = ColumnSchema.fit(facts, "integer", 1)
     assert math.isnan(schema.encode("?"))
-    assert schema.decode(NAN) == ""
+    assert schema.decode(NAN) is None
 
 
 def test_a_name_given_twice_is_refused_and_words_that_repeat_are_rows(tmp_path):
@@ -308,7 +308,7 @@ def test_constant_and_empty_columns_are_kept(tmp_path, min_count):
     schema = prepare_table(path, tmp_path / "table", min_count=min_count).schema
     assert [column.kind for column in schema.kept] == ["categorical", "integer", "categorical"]
     assert [column.categories for column in schema.kept if column.numbers is None] == (
-        [("1",), ("",)] if min_count == 1 else [("1", "<other>"), ("<other>", "")]
+        [("1",), (None,)] if min_count == 1 else [("1", "<other>"), ("<other>", None)]
     )
     assert schema.unseen()[::2] == ([None, None] if min_count == 1 else [1, 0])
     with pytest.raises(ValueError, match="column 'c': all 54 training rows are missing"):
@@ -332,7 +332,7 @@ def test_numbers_are_written_with_the_digits_and_in_the_range_of_the_data(tmp_pa
         f"{n % 50 + 0.5:.2f},{n % 40 / 4:g},{n % 9 + 1}e-7,{n % 30 - 7}" for n in range(99)
     ]
     price, size, tiny, count = prepare_table(csv_file(tmp_path, lines), tmp_path / "table").schema.columns
-    assert [price.decode(x) for x in (3.14159, -9.0, 1e9, NAN)] == ["3.14", "0.50", "49.50", ""]
+    assert [price.decode(x) for x in (3.14159, -9.0, 1e9, NAN)] == ["3.14", "0.50", "49.50", None]
     assert [size.decode(x) for x in (3.14159, 7.0, 0.5, -0.001)] == ["3.14", "7", "0.5", "0"]
     assert tiny.decode(2.5e-7) == "2.5e-07"
     assert [count.decode(x) for x in (-100.0, 3.0, 100.0)] == ["-7", "3", "22"]

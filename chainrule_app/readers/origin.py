@@ -1,0 +1,102 @@
+"""Where data come from: the name of a file and the lines in it, or an argument and the indices of its items.
+
+A reader takes data in memory in place of the path of a file; tables, images and sounds are beside their readers.
+"""
+
+import hashlib
+import io
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Name of a source for errors, and the word that numbers its items.
+
+    >>> print(Origin("rows.csv").at(7), Origin("data", "index").at(5), Origin("data", "index"), sep="; ")
+    rows.csv line 7; data index 5; data
+    """
+
+    name: str  # of the file, with its folders, or of the argument
+    unit: str = "line"
+
+    def __str__(self) -> str:
+        return self.name
+
+    def at(self, number: int) -> str:
+        """Name one item."""
+        return f"{self.name} {self.unit} {number}"
+
+
+class InMemory(ABC):
+    """Data in memory, which a reader takes in place of the path of a file."""
+
+    origin: Origin
+
+    def __str__(self) -> str:
+        return str(self.origin)
+
+    @abstractmethod
+    def fingerprint(self) -> dict[str, Any]:
+        """`name`, number of `bytes` and `sha256`: equal for equal content."""
+
+
+def is_path(source: Any) -> bool:
+    """Return whether a source of a run is the path of a file, neither absent nor data in memory."""
+    return source is not None and not isinstance(source, InMemory)
+
+
+def origin_of(source: Any) -> Origin:
+    """Return the origin of data in memory, or of the file that a path names."""
+    return source.origin if isinstance(source, InMemory) else Origin(str(source))
+
+
+def digest_of(origin: Origin, parts: Iterable[bytes]) -> dict[str, Any]:
+    """Return the fingerprint of content in memory."""
+    digest, size = hashlib.sha256(), 0
+    for part in parts:
+        digest.update(part)
+        size += len(part)
+    return {"name": str(origin), "bytes": size, "sha256": digest.hexdigest()}
+
+
+class HeldText(InMemory):
+    r"""A text in memory, or strings that are lines of one, each ended by ``\n``."""
+
+    def __init__(self, origin: Origin, pieces: Iterable[str]):
+        self.origin, content = origin, io.BytesIO()
+        for index, piece in enumerate(pieces):
+            try:
+                content.write(piece.encode())
+            except UnicodeEncodeError:
+                raise ValueError(
+                    f"{origin.at(index)}: half of a surrogate pair, which is no character: remove it, for example with "
+                    "text.encode(errors='ignore').decode()"
+                ) from None
+        self.content = content.getvalue()
+        if not self.content.strip(b"\n"):
+            raise ValueError(f"{origin}: expected text, got none")
+
+    def open(self) -> io.BytesIO:
+        """Open the text for reading bytes."""
+        return io.BytesIO(self.content)
+
+    def fingerprint(self) -> dict[str, Any]:
+        return digest_of(self.origin, [self.content])
+
+
+class HeldRows(InMemory):
+    """Rows of strings in memory: texts alone, texts with labels, or pairs of sentences."""
+
+    def __init__(self, origin: Origin, rows: Sequence[Sequence[str]]):
+        self.origin, self.rows = origin, rows
+
+    def __iter__(self) -> Iterator[tuple[int, Sequence[str]]]:
+        """Yield the rows with their indices."""
+        return enumerate(self.rows)
+
+    def fingerprint(self) -> dict[str, Any]:
+        texts = (text.encode("utf-8", "surrogatepass") for row in self.rows for text in row)
+        return digest_of(self.origin, (part for text in texts for part in (b"%d:" % len(text), text)))
