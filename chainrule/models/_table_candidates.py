@@ -1,6 +1,6 @@
 """Log-probabilities of the rows of a table as one of their cells changes."""
 
-from typing import TYPE_CHECKING
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -10,9 +10,7 @@ from chainrule.heads._table_column import FARTHEST, TableColumn
 from chainrule.kernels._transforms import may_prepare
 from chainrule.layers._masked_linear import MaskedLinear
 
-if TYPE_CHECKING:
-    from chainrule.models._table_made import TableMADE
-
+TableMADE: TypeAlias = Any  # its module imports this one
 _TOGETHER = 4096  # candidates whose later factors are computed at once
 
 
@@ -36,7 +34,7 @@ class TableCandidates:
     own: TableColumn  # p(x_j | x_<j) of each row
     log_before: Tensor  # (B,) nats
 
-    def __init__(self, model: "TableMADE", x: Tensor, column: int, counted: Tensor):
+    def __init__(self, model: TableMADE, x: Tensor, column: int, counted: Tensor):
         layout, place = model.layout, model.order.index(column)
         self._model, self._column = model, column
         features = layout.read(x).to(model.output.weight.dtype)
