@@ -16,10 +16,10 @@ from chainrule_app.readers.tables.cell import MISSING
 from chainrule_app.readers.tables.prepare import PartialRow
 from chainrule_app.results import Result
 from chainrule_app.run import Run
-from chainrule_app.tasks.forecast.prediction import draw_paths
+from chainrule_app.tasks.forecast.paths import draw_paths
 from chainrule_app.tasks.forecast.task import ForecastTask
 from chainrule_app.tasks.output import channels_last
-from chainrule_app.tasks.table.task import TableTask
+from chainrule_app.tasks.table.run import TableRun
 from chainrule_app.tasks.table.verbs import complete_block, nats_of
 from chainrule_app.tasks.translate.prediction import translator_of
 
@@ -31,8 +31,8 @@ _MOST_SERIES = 40  # that are drawn
 _LEAST_PAST = 60
 
 
-def _table(run: Run) -> TableTask:
-    return cast("TableTask", run._task)
+def _table(run: Run) -> TableRun:
+    return cast("TableRun", run._task)
 
 
 def _series(run: Run) -> ForecastTask:

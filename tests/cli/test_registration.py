@@ -18,7 +18,7 @@ from chainrule_app.tasks.capabilities import CheckedRows
 from chainrule_app.tasks.config import CheckedOptions, OptimisationOptions
 from chainrule_app.tasks.model import Model
 from chainrule_app.tasks.task import Source, Task
-from chainrule_app.tasks.text.task import TextTask
+from chainrule_app.tasks.text.run import TextRun
 
 
 class Bigrams(AutoregressiveModel):
@@ -50,7 +50,7 @@ class Bigrams(AutoregressiveModel):
 
 
 def test_a_model_is_one_class_and_one_line(command, ok, refused, text_file, tmp_path, monkeypatch):
-    monkeypatch.setitem(TextTask.MODELS, "bigrams", Model(Bigrams))
+    monkeypatch.setitem(TextRun.MODELS, "bigrams", Model(Bigrams))
     run = tmp_path / "run"
     assert (
         "standard deviation of the scores"

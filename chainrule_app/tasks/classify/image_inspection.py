@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from chainrule_app.heavy import np, torch
 from chainrule_app.results import Report
-from chainrule_app.tasks.classify.labelling import surest_mistakes
+from chainrule_app.tasks.classify.labels import surest_mistakes
 from chainrule_app.tasks.config import CheckedOptions, within
 from chainrule_app.tasks.display import counted
 from chainrule_app.tasks.output import inspect_again, page_report

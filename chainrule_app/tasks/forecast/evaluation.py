@@ -11,7 +11,8 @@ from chainrule_app.readers import series as series_reader
 from chainrule_app.results import Report, Result
 from chainrule_app.tasks.config import MOST_SEED, CheckedOptions, within
 from chainrule_app.tasks.display import counted
-from chainrule_app.tasks.forecast.prediction import draw_paths, lags_of
+from chainrule_app.tasks.forecast.paths import draw_paths
+from chainrule_app.tasks.forecast.task import lags_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -13,8 +13,8 @@ from chainrule_app.tasks.codes import MOST_SAMPLES, BoundMeter, refuse_samples
 from chainrule_app.tasks.config import CheckedOptions, within
 from chainrule_app.tasks.display import Switch
 from chainrule_app.tasks.image.image_data import ImageFiles
-from chainrule_app.tasks.likelihood_record import Tally
 from chainrule_app.tasks.output import channels_last
+from chainrule_app.tasks.tally import Tally
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -28,7 +28,6 @@ from chainrule_app.tasks.likelihood_record import Basis
 from chainrule_app.tasks.model import Model
 from chainrule_app.tasks.run_directory import DATA
 from chainrule_app.tasks.size_schedule import SizeSchedule
-from chainrule_app.tasks.sound import verbs
 from chainrule_app.tasks.task import Shard, Source, Task
 
 if TYPE_CHECKING:
@@ -126,10 +125,7 @@ class SoundTask(Task["WaveNet"]):
         )
     }
     PREPARED = f"{DATA}/sounds.json"
-    Scoring, score = verbs.SoundScoring, verbs.score_sounds
-    Sampling, sample = verbs.SoundSampling, verbs.sample_sounds
     FILES = (".wav",)
-    Inspection, inspect = verbs.SoundInspection, verbs.inspect_sounds
     writes_page = False
     CHECKED = (3, 24)
 

@@ -33,8 +33,6 @@ from chainrule_app.tasks.likelihood_record import Basis
 from chainrule_app.tasks.model import Model, check_memory
 from chainrule_app.tasks.run_directory import DATA
 from chainrule_app.tasks.size_schedule import describe_passes, limit_passes
-from chainrule_app.tasks.table import verbs
-from chainrule_app.tasks.table.inspection import TableInspection, inspect_table
 from chainrule_app.tasks.task import Shard, Source
 
 if TYPE_CHECKING:
@@ -107,10 +105,6 @@ class TableTask(CodedTask["TableMADE"]):
     BUDGET = "1m"
     PREPARED = f"{DATA}/table.json"
     NEXT = ("chainrule sample {run} -n 16 --out sampled.csv", "chainrule score {run} FILE --sort")
-    Scoring, score = verbs.TableScoring, verbs.score_table
-    Sampling, sample = verbs.TableSampling, verbs.sample_rows
-    Inspection, inspect = TableInspection, inspect_table
-    Embedding, embed = verbs.TableEmbedding, verbs.embed_rows
 
     @classmethod
     def check_asked(cls, request: RunConfig, explicit_flags: frozenset[str]) -> None:

@@ -18,7 +18,7 @@ from chainrule_app.results import Column, Form, Result
 from chainrule_app.tasks.codes import MOST_SAMPLES, BoundMeter, refuse_samples
 from chainrule_app.tasks.config import CheckedOptions, within
 from chainrule_app.tasks.copies import Copies
-from chainrule_app.tasks.likelihood_record import Tally
+from chainrule_app.tasks.tally import Tally
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -23,7 +23,6 @@ from chainrule_app.tasks.likelihood_record import Basis
 from chainrule_app.tasks.model import Model
 from chainrule_app.tasks.run_directory import DATA, WEIGHTS
 from chainrule_app.tasks.size_schedule import describe_passes, record_resolved, resolve_decay, time_passes
-from chainrule_app.tasks.tag import verbs
 from chainrule_app.tasks.task import Shard, Source, Task
 
 if TYPE_CHECKING:
@@ -108,9 +107,6 @@ class TagTask(Task["SequenceTagger"]):
     PLANNED = ("template_passes",)
     PREPARED = f"{DATA}/corpus.json"
     NEXT = ("echo 'Time flies .' | chainrule tag {run} - --text", "chainrule evaluate {run} TEST")
-    Prediction, predict = verbs.Tagging, verbs.tag_file
-    Evaluation, evaluate = verbs.TagEvaluation, verbs.evaluate_tags
-    Inspection, inspect = verbs.TagInspection, verbs.inspect_tagger
     writes_page = False
 
     @classmethod
@@ -156,7 +152,7 @@ class TagTask(Task["SequenceTagger"]):
         }
         if not any(is_open.values()):
             return config
-        config, passes = time_passes(type(self)(self.path, config), batches)
+        config, passes = time_passes(config, type(self)(self.path, config).new_model, batches)
         config = record_resolved(config, [name for name, left in is_open.items() if left])
         training, options = config.training, config.options
         if is_open["template_passes"]:

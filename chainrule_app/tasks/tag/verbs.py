@@ -12,6 +12,7 @@ from chainrule_app.readers.text import name_of
 from chainrule_app.results import Column, Report, Result
 from chainrule_app.tasks.config import CheckedOptions, within
 from chainrule_app.tasks.display import Switch, aligned, counted
+from chainrule_app.tasks.tag.task import predicted_tags
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -174,7 +175,6 @@ class TagEvaluation(CheckedOptions):
 def evaluate_tags(run: "TagTask", data: str | None, options: TagEvaluation, *, device: str) -> Result:
     from chainrule.metrics import tag_accuracy
     from chainrule_app.readers.tagged.prepare import check_tags_known, possible
-    from chainrule_app.tasks.tag.task import predicted_tags
 
     if data is None:
         raise ValueError("DATA: expected a file of tagged sentences, got none")

@@ -329,7 +329,7 @@ def with_dropout(run: TextTask, explicit_flags: frozenset[str]) -> RunConfig:
     if not left_open:
         return config
     batches, _ = batches_of(run, corpus_of(run), (0, 1))
-    config, passes = time_passes(run, batches)
+    config, passes = time_passes(config, run.new_model, batches)
     config, dropouts = record_resolved(config, left_open), block_dropouts(passes)
     return replace(config, options=replace(config.options, **{name: dropouts[name] for name in left_open}))
 

@@ -14,7 +14,8 @@ from chainrule_app.results import Column, Form, Result
 from chainrule_app.tasks.codes import MOST_SAMPLES, refuse_samples
 from chainrule_app.tasks.config import CheckedOptions, within
 from chainrule_app.tasks.display import Switch
-from chainrule_app.tasks.likelihood_record import Basis, Tally
+from chainrule_app.tasks.likelihood_record import Basis
+from chainrule_app.tasks.tally import Tally
 
 if TYPE_CHECKING:
     from chainrule._base import AutoregressiveModel

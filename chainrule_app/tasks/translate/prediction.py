@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from chainrule_app.heavy import modes, np, pair_data, torch
 from chainrule_app.readers.text import name_of
@@ -20,14 +20,12 @@ if TYPE_CHECKING:
     from chainrule._base import TrainableModel
     from chainrule.data import Vocabulary
     from chainrule.decoding import Decoded
-    from chainrule.models import Seq2Seq, TransformerSeq2Seq
     from chainrule.training import MetricValue, ValidationMetric
     from chainrule.training._validation import Rows
     from chainrule_app.readers.pairs import Pair, PairedSentences
     from chainrule_app.readers.ragged import Ragged
-    from chainrule_app.tasks.translate.task import TranslateTask
+    from chainrule_app.tasks.translate.task import TranslateTask, TranslationModel
 
-    TranslationModel: TypeAlias = Seq2Seq | TransformerSeq2Seq
 
 _TOGETHER = 4096  # sentences read before they are sorted by length and translated
 _COMPARED = 2000  # held-out pairs, the first: enough to distinguish epochs

@@ -1,0 +1,12 @@
+"""Runs on tables, with their verbs."""
+
+from chainrule_app.tasks.table import verbs
+from chainrule_app.tasks.table.inspection import TableInspection, inspect_table
+from chainrule_app.tasks.table.task import TableTask
+
+
+class TableRun(TableTask):
+    Scoring, score = verbs.TableScoring, verbs.score_table
+    Sampling, sample = verbs.TableSampling, verbs.sample_rows
+    Inspection, inspect = TableInspection, inspect_table
+    Embedding, embed = verbs.TableEmbedding, verbs.embed_rows
