@@ -12,7 +12,7 @@
     codec()                                     -> FileCodec, for `chainrule compress`
 
 `options` are an instance of a dataclass: its docstring is the help of the verb for that task, its fields are the flags
-of the verb and the keyword arguments of the method of `chainrule.Run`. The class of a task's runs declares both in a line:
+of the verb and the keyword arguments of the method of `chainrule.Run`. The class of a run declares both in a line:
 `Scoring, score = verbs.TableScoring, verbs.score_table`. A method returns data: it formats nothing, prints nothing and
 writes no file. Its other arguments have the same meaning in all of them:
 
