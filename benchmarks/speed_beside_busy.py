@@ -51,7 +51,6 @@ def work() -> None:
     from chainrule.models import RecurrentLM
     from chainrule.training import Objective, make_optimiser
     from chainrule.training._evaluate import score
-    from chainrule.training._optimiser import clip_gradient
 
     device = torch.device("cpu")
     torch.manual_seed(0)
@@ -64,7 +63,7 @@ def work() -> None:
         while not steps or time.perf_counter() - began < float(line):
             nats, _ = score(objective, batch, None, device)
             (nats / batch.x.numel()).backward()
-            clip_gradient(model, 1.0)
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimiser.step()
             optimiser.zero_grad(set_to_none=True)
             steps += 1

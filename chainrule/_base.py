@@ -11,9 +11,9 @@ from torch.distributions import Distribution
 
 from chainrule._checks import check_lengths, fill_padding, for_rows, length_mask, prefix_rows, spread
 from chainrule._executor import Executor
-from chainrule._modes import device_of, drawn_in_evaluation, evaluating
 from chainrule.heads._adapter import Draw, head_of
 from chainrule.heads._categorical import check_filters
+from chainrule.modes import device_of, drawn_in_evaluation, evaluating
 from chainrule.state import State, map_state
 
 Context: TypeAlias = State  # condition of a sequence: a tensor, or a tree of tensors, batch first

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from chainrule._printing import one_line
 from chainrule.data._vocabulary import EOS, REPLACEMENT, UNKNOWN, Beginning, Ids, Vocabulary, cut_before_space
+from chainrule.printing import one_line
 
 _CODE_POINTS = 0x110000
 

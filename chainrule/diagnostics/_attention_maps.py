@@ -11,10 +11,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from chainrule._modes import wide
 from chainrule.diagnostics._panels import INK, MUTED, new_figure
 from chainrule.models._image_classifier import ConvNet, ImageClassifier
 from chainrule.models._vision_transformer import SwinBlock, SwinTransformer, TokenTransformer
+from chainrule.modes import wide
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from chainrule._modes import wide
 from chainrule.diagnostics._backpropagation import (
     THRESHOLD,
     by_distance,
@@ -31,6 +30,7 @@ from chainrule.diagnostics._panels import (
 )
 from chainrule.diagnostics._subject import Loss, Subject, replay, subject_of
 from chainrule.layers._cells import project
+from chainrule.modes import wide
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

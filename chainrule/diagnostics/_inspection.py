@@ -7,7 +7,6 @@ import torch
 from torch import Tensor, nn
 
 from chainrule._base import AutoregressiveModel
-from chainrule._modes import evaluating
 from chainrule.diagnostics._backpropagation import Backpropagation, backpropagate, by_distance, gradient_norms, reach
 from chainrule.diagnostics._gradient_flow import GradientFlow, gradient_flow
 from chainrule.diagnostics._hidden_units import (
@@ -23,6 +22,7 @@ from chainrule.diagnostics._verdict import Evidence, Verdict, verdict
 from chainrule.layers import GRU, LSTM, RNN, Recurrent
 from chainrule.models import RecurrentLM
 from chainrule.models._model_mean import first_part
+from chainrule.modes import evaluating
 
 LOSSES = 6  # losses per row, in its second half so that each can reach far back
 LARGEST_SLOPES = {"tanh": 1.0, "relu": 1.0, "sigmoid": 0.25, "identity": 1.0}

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from chainrule._checks import refuse_context
 from chainrule._executor import Executor
 from chainrule._latent import LatentModel, OneLayerObjective
-from chainrule._modes import wide
 from chainrule._ranges import Probability, Range, Size, check_shares, check_sizes
 from chainrule.heads._diagonal_normal import DiagonalNormal
 from chainrule.heads._joint import Joint
@@ -21,6 +20,7 @@ from chainrule.layers._image_encoder import gated_layers
 from chainrule.layers._masked_linear import MaskedLinear, made_degrees
 from chainrule.layers._pointwise import Linear
 from chainrule.models._column_model import ColumnModel, checked_order
+from chainrule.modes import wide
 from chainrule.state import State
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from chainrule._printing import printable
+from chainrule.printing import printable
 from chainrule_app.cli.render import checked_out, say, show, show_report, total_line, write_plot
 from chainrule_app.cli.signature import (
     DATA,

@@ -11,12 +11,12 @@ from typing import Any, Literal
 
 from safetensors.torch import save_file
 
-from chainrule._printing import one_line
 from chainrule.data import BPEVocabulary, CharVocabulary, Vocabulary, WordVocabulary
 from chainrule.data._subwords import library_tokens
 from chainrule.data._vocabulary import EOS, UNKNOWN
 from chainrule.files import write_json, write_text
 from chainrule.models import TransformerLM
+from chainrule.printing import one_line
 from chainrule_app.exchange.causal_lm import causal_lm, misfit
 from chainrule_app.exchange.graphs import package, write_graphs
 from chainrule_app.tasks.run_directory import CHECKPOINT, CONFIG, DATA, REPORT, TRAINING_PAGE, VOCABULARY

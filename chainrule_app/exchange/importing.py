@@ -13,10 +13,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from chainrule._printing import printable
 from chainrule.data import BPEVocabulary
 from chainrule.files import read_json
 from chainrule.layers._pointwise import EPSILON
+from chainrule.printing import printable
 from chainrule.training import save_weights
 from chainrule_app.exchange.symbols import Symbols, read_symbols
 from chainrule_app.readers.text import check_file, fingerprint

@@ -28,7 +28,7 @@ from chainrule.diagnostics._panels import (
     draw_last,
     new_figure,
 )
-from chainrule.diagnostics._verdict import Clipping
+from chainrule_app.pages.clipping import Clipping
 from chainrule_app.pages.page import Content, Figure
 
 if TYPE_CHECKING:

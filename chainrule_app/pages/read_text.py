@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from chainrule.diagnostics import Inspection
-from chainrule.diagnostics._hidden_units import SIGMOIDS, TextProperty
+from chainrule.diagnostics._hidden_units import SIGMOIDS
 from chainrule_app.pages.page import Part, Section, marked, visible
+from chainrule_app.pages.text_properties import TextProperty
 from chainrule_app.readers.images.source import Pixels
 
 CONTINUED = "·"  # a byte of a character that an earlier byte has shown

@@ -19,8 +19,8 @@ from chainrule.diagnostics._verdict import (
     OPEN_FORGET,
     OPEN_UPDATE,
     SATURATED,
-    Clipping,
 )
+from chainrule_app.pages.clipping import Clipping
 from chainrule_app.pages.page import Content, Group, Section, Table, Terms, Text, marked
 from chainrule_app.pages.plots import clipping_plot, layer_plots
 from chainrule_app.pages.read_text import ReadText, surprise_section, traces

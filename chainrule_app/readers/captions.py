@@ -14,18 +14,20 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from chainrule._typed_json import read_value
-from chainrule.data._batches import Batch, Batches, Rows, Shuffled, hold_out, in_order
-from chainrule.data._characters import WordVocabulary
-from chainrule.data._vocabulary import Ids
+from chainrule.data import Batch, Batches, WordVocabulary
+from chainrule.data._batches import Shuffled
+from chainrule.typed_json import read_value
 from chainrule_app.readers.delimited import DelimitedFile
+from chainrule_app.readers.held_out import hold_out
 from chainrule_app.readers.images.folder import Fit, Reading, images_in
 from chainrule_app.readers.kinds import IMAGES
 from chainrule_app.readers.members import Member, Members
 from chainrule_app.readers.packed import plain_name
 from chainrule_app.readers.pairs import encode_sentence
 from chainrule_app.readers.ragged import Ragged
+from chainrule_app.readers.row_order import Rows, in_order
 from chainrule_app.readers.store import Store, StoreWriter
+from chainrule_app.readers.stored_tokens import Ids
 from chainrule_app.readers.text import check_file, fingerprint, open_bytes
 
 _HEADERS = ("image,caption", "image_name,caption_text")

@@ -19,11 +19,14 @@ import numpy.typing as npt
 import torch
 from numpy.typing import ArrayLike
 
-from chainrule.data._batches import Batch, Batches, Shuffled, by_length, in_order, split_rows
-from chainrule.data._vocabulary import Ids
+from chainrule.data import Batch, Batches
+from chainrule.data._batches import Shuffled, by_length
+from chainrule_app.readers.held_out import split_rows
 from chainrule_app.readers.kinds import MIDI
 from chainrule_app.readers.members import LARGEST, Member, Members, read_each
+from chainrule_app.readers.row_order import in_order
 from chainrule_app.readers.store import Store, StoreWriter
+from chainrule_app.readers.stored_tokens import Ids
 
 LOWEST, KEYS = 21, 88  # the lowest key of a piano, A0, in MIDI's numbers, and the number of its keys
 _TICKS = 480  # of a quarter note in files written here, or the nearest multiple of its frames below

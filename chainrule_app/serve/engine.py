@@ -19,13 +19,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chainrule._base import AutoregressiveModel
-from chainrule._executor import Executor
+from chainrule import AutoregressiveModel, Executor
 from chainrule.data import Vocabulary
 from chainrule.data._vocabulary import UNKNOWN, Beginning
 from chainrule.decoding._decoded import best_first
-from chainrule.heads import Categorical
-from chainrule.heads._adapter import head_of
+from chainrule.heads import Categorical, head_of
 from chainrule.heads._categorical import check_filters
 from chainrule.state import State, concatenate, expand, select
 from chainrule_app.readers.corpus import load_vocabulary

@@ -24,7 +24,7 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from chainrule._printing import one_line
+from chainrule.printing import one_line
 
 _KINDS = {401: "authentication_error", 429: "rate_limit_error"}
 _MOST = 500  # characters of a message, which may quote data of any size

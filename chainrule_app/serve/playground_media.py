@@ -15,10 +15,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from chainrule._modes import device_of
-from chainrule.heads._adapter import head_of
+from chainrule.heads import head_of
 from chainrule.heads._categorical import check_filters
 from chainrule.models import WaveNet
+from chainrule.modes import device_of
 from chainrule_app.readers.images.source import brightness
 from chainrule_app.run import Run
 from chainrule_app.serve.state import ServerState

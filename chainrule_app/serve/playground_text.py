@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import torch
 
-from chainrule._base import AutoregressiveModel
+from chainrule import AutoregressiveModel
 from chainrule.data import Vocabulary
 from chainrule.layers import CausalAttention
 from chainrule.state import State, leaves

@@ -8,7 +8,7 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any, TypeVar
 
-from chainrule._base import AutoregressiveModel
+from chainrule import AutoregressiveModel
 from chainrule_app.run import Run
 from chainrule_app.serve.engine import Engine
 from chainrule_app.serve.guard import Busy, Limits

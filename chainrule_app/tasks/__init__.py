@@ -5,8 +5,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chainrule._printing import one_line
 from chainrule.lazy import attach
+from chainrule.printing import one_line
 from chainrule_app.readers.gather import paths_of
 from chainrule_app.readers.kinds import kind_of
 from chainrule_app.tasks.config import task_in

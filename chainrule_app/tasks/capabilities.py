@@ -34,8 +34,9 @@ from chainrule_app.heavy import torch
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from chainrule._base import Context, TrainableModel
+    from chainrule import TrainableModel
     from chainrule.coding import RowLayout
+    from chainrule.state import State
     from chainrule.testing import Report as Contract
 
 
@@ -78,7 +79,7 @@ class CheckedRows:
 
     model: "TrainableModel"  # the trained model, or a smaller one with its weights
     x: "Tensor"  # modelled values, batch first
-    context: "Context" = None
+    context: "State" = None
     lengths: "Tensor | None" = None  # (B,) real elements of each row
     note: str = ""  # description of the rows
 
@@ -103,8 +104,7 @@ class Checks:
 
     def check(self, *, seed: int) -> "Contract":
         """Check the whole model, all parts of a recipe together."""
-        from chainrule._base import LikelihoodModel
-        from chainrule._latent import LatentModel
+        from chainrule import LatentModel, LikelihoodModel
         from chainrule.testing import check_model
 
         run: Any = self

@@ -11,8 +11,8 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, TypeVar, cast, get_args
 
-from chainrule._printing import one_line
-from chainrule._typed_json import described, field_types, read_value
+from chainrule.printing import one_line
+from chainrule.typed_json import described, field_types, read_value
 from chainrule_app.tasks.display import flags_of, parse_duration
 
 FORMAT = 20

@@ -3,7 +3,7 @@
 from dataclasses import fields
 from typing import Any, ClassVar, Literal
 
-from chainrule._typed_json import check_keys, read_fields, read_value
+from chainrule.typed_json import check_keys, read_fields, read_value
 from chainrule_app.tasks.config import (
     SECTIONS,
     ChosenComputation,

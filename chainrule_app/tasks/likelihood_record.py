@@ -55,9 +55,7 @@ class LikelihoodRecord:
 
     @property
     def nats_per_element(self) -> float:
-        from chainrule.training._evaluate import per_element
-
-        return per_element(self.nats, self.elements)
+        return self.nats / self.elements
 
     @property
     def bits_per_element(self) -> float:

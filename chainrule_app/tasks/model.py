@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-    from chainrule.training._validation import Findings, Observe
+    from chainrule.training import Findings
+    from chainrule_app.tasks.preview import Observe
 
 
 REQUIRED = object()
@@ -326,7 +327,7 @@ def share_of(name: str, description: str) -> "Observe":
     """Observe the companion's weight in a `CalibratedMixture`."""
 
     def share(trained: Any) -> "Findings":
-        from chainrule.training._validation import Findings
+        from chainrule.training import Findings
 
         value = float(trained.share)
         return Findings({f"share_of_{name}": value}, f"{description}: {value:.0%} of the mean")

@@ -15,7 +15,7 @@ from chainrule_app.tasks.display import counted, flag, format_duration, format_p
 if TYPE_CHECKING:
     import torch
 
-    from chainrule._base import TrainableModel
+    from chainrule import TrainableModel
     from chainrule.training import Batch, TrainingBatches
     from chainrule_app.tasks.config import OptimisationOptions
 
@@ -33,7 +33,7 @@ def seconds_to_measure(budget: float) -> float:
 
 def step_rate(model: "TrainableModel", batch: "Batch", training: "OptimisationOptions", seconds: float) -> float:
     """Measure training steps per second of a model, computed as in its training; a terminal shows that it goes on."""
-    from chainrule.training._computation import choose_computation
+    from chainrule.training import choose_computation
     from chainrule.training._parallel import choose_device
     from chainrule.training._speed import steps_per_second
 
@@ -180,10 +180,17 @@ def limit_passes(
     return replace(config, settled=Settled(settled, passes / members, rate * elements / members))
 
 
+def forgetting_decay(steps: float, learning_rate: float, *, least: float = 0.01, most: float = 0.5) -> float:
+    """Return the weight decay with a time scale in steps, 1 / (steps · learning rate) (Wang and Aitchison 2024).
+
+    >>> forgetting_decay(434, 0.008), forgetting_decay(4e6, 0.008), forgetting_decay(10, 0.008)
+    (0.29, 0.01, 0.5)
+    """
+    return round(min(most, max(least, 1 / max(steps * learning_rate, 1e-9))), 2)
+
+
 def resolve_decay(config: RunConfig, steps: float, *, most: float = 0.5) -> RunConfig:
     """Set the weight decay, if open, to forget over this many steps."""
-    from chainrule.training._optimiser import forgetting_decay
-
     training = config.training
     if training.weight_decay is not None:
         return config

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from chainrule.files import write_json
-from chainrule.training._metrics import TIMINGS, read_elapsed, read_metrics
+from chainrule.training import read_metrics
 from chainrule_app.heavy import modes, torch
 from chainrule_app.readers.text import fingerprint
+from chainrule_app.recorded import TIMINGS, read_elapsed
 from chainrule_app.tasks.capabilities import Checks
 from chainrule_app.tasks.config import Fingerprint, RunConfig
 from chainrule_app.tasks.config import Source as Source
@@ -25,11 +26,11 @@ from chainrule_app.tasks.run_directory import CONFIG, METRICS, WEIGHTS, check_fa
 from chainrule_app.tasks.size_schedule import SizeSchedule, choose_size, describe_size, is_open
 
 if TYPE_CHECKING:
-    from chainrule._base import TrainableModel
+    from chainrule import TrainableModel
     from chainrule.training import Evaluation as Measurement
     from chainrule.training import GradientProbe, TrainingBatches, ValidationBatches, ValidationMetric
-    from chainrule.training._validation import Observe, OnValidation
     from chainrule_app.results import Report
+    from chainrule_app.tasks.preview import Observe, OnValidation
 
 
 M = TypeVar("M", bound="TrainableModel")

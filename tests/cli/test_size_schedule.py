@@ -15,8 +15,8 @@ from small_data import WRITERS, write_pairs
 from torch import nn
 
 from chainrule.data import Batch
+from chainrule.training import Computation
 from chainrule.training import _speed as speed
-from chainrule.training._computation import Computation
 from chainrule_app.tasks import open_run
 from chainrule_app.tasks import size_schedule as ladder_module
 from chainrule_app.tasks.config import Duration, OptimisationOptions, RunConfig

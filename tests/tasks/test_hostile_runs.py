@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from chainrule import open_run
-from chainrule.training import _metrics
+from chainrule.training import _metrics, read_metrics
 from chainrule.training._checkpoint import read_sealed
 from chainrule.training._computation import most_threads
-from chainrule.training._metrics import read_elapsed, read_metrics
 from chainrule_app.cli.main import main
+from chainrule_app.recorded import read_elapsed
 from chainrule_app.tasks import model
 from chainrule_app.tasks.model import count_built
 from chainrule_app.tasks.run_directory import count_weights

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chainrule import open_run
-from chainrule._typed_json import read_value
 from chainrule.data import CharVocabulary
 from chainrule.training import TrainingOptions, save_weights
+from chainrule.typed_json import read_value
 from chainrule_app.tasks.config import FORMAT, Duration, Fingerprint, RunConfig, Settled
 from chainrule_app.tasks.run_directory import CONFIG, DATA, VOCABULARY, WEIGHTS
 from chainrule_app.tasks.task import Task

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 
-from chainrule._printing import listed
+from chainrule_app.printing import listed
 from chainrule_app.readers.delimited import DelimitedFile, Row
 from chainrule_app.readers.gather import RECORDS, record_rows
 from chainrule_app.readers.packed import plain_name

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import numpy.typing as npt
 
-from chainrule._printing import listed
+from chainrule_app.printing import listed
 from chainrule_app.readers.delimited import Row
 from chainrule_app.readers.series.frequency import Frequency, clock, complete_dates, fill_in, on_one_clock, spread_out
 from chainrule_app.readers.tables.cell import MISSING, as_date, as_number, is_date_like, is_odd_number, writes_months

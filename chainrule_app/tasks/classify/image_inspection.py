@@ -42,9 +42,9 @@ def inspect_classifier(
         raise ValueError(f"inspect reads the run's held-out images, got {data}: leave it out")
 
     from chainrule.diagnostics._attention_maps import attention_distance, saliency_method
-    from chainrule.diagnostics._parts import parts_of, parts_table
     from chainrule_app.pages.image_page import classifier_sections
     from chainrule_app.pages.page import Page, parts_section
+    from chainrule_app.tasks.parts import parts_of, parts_table
 
     images, model = run.images(), run.model()
     assert images.valid_labels is not None

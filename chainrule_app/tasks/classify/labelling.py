@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from chainrule._blocks import in_blocks
+from chainrule_app.blocks import in_blocks
 from chainrule_app.heavy import modes, np, torch
 from chainrule_app.readers import labelled as label_reader
 from chainrule_app.results import Column, Report, Result
@@ -206,7 +206,7 @@ class ClassifierInspection(TextColumn):
 
 
 def inspect_classifier(run: "ClassifyTask", data: str | None, options: ClassifierInspection, *, seed: int) -> Report:
-    from chainrule.diagnostics._parts import parts_of
+    from chainrule_app.tasks.parts import parts_of
 
     model = run.model()
     if data is None:

@@ -13,12 +13,12 @@ from chainrule_app.tasks.display import shortened
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from chainrule._base import TrainableModel
+    from chainrule import TrainableModel
     from chainrule.data import Batch
     from chainrule.metrics._tagging import ClassificationScores
     from chainrule.models import SequenceClassifier
     from chainrule.training import MetricValue, ValidationMetric
-    from chainrule.training._validation import Rows
+    from chainrule_app.readers.row_order import Rows
 
 _MATRIX = 20  # labels in the confusion matrix at most
 ROWS = 128  # of a batch that is only read

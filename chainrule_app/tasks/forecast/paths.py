@@ -9,7 +9,7 @@ from chainrule_app.readers import series as series_reader
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from chainrule._base import AutoregressiveModel
+    from chainrule import AutoregressiveModel
 
     Floats = npt.NDArray[np.float64]
 

@@ -16,8 +16,9 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from chainrule._printing import listed, one_line
+from chainrule.printing import one_line
 from chainrule_app.heavy import torch
+from chainrule_app.printing import listed
 from chainrule_app.readers import series as series_reader
 from chainrule_app.readers import tables as table_reader
 from chainrule_app.tasks.capabilities import CheckedRows
@@ -31,11 +32,11 @@ from chainrule_app.tasks.size_schedule import describe_passes, limit_passes, rec
 from chainrule_app.tasks.task import Shard, Source, Task
 
 if TYPE_CHECKING:
-    from chainrule._base import AutoregressiveModel
+    from chainrule import AutoregressiveModel
     from chainrule.training import Evaluation as Measurement
     from chainrule.training import TrainingBatches, ValidationBatches
-    from chainrule.training._validation import Observe, OnValidation
     from chainrule_app.readers.series.prepare import PreparedSeries, SeriesSchema
+    from chainrule_app.tasks.preview import Observe, OnValidation
 
 _WARM_UP = 48  # rows read before a forecast in addition to those that lags reach, at least
 _ROWS = 256  # of a validation batch

@@ -8,7 +8,7 @@ from chainrule_app.tasks.image import codes, verbs
 from chainrule_app.tasks.image.task import ImageTask
 
 if TYPE_CHECKING:
-    from chainrule.training._validation import OnValidation
+    from chainrule_app.tasks.preview import OnValidation
 
 SAMPLES = "samples.png"
 _PREVIEWED = 16
@@ -24,7 +24,7 @@ class ImageRun(ImageTask):
     Interpolation, interpolate = codes.ImageInterpolation, codes.interpolate_images
 
     def on_validation(self) -> "OnValidation":
-        from chainrule.training._validation import Preview
+        from chainrule.training import Preview
         from chainrule_app.readers.images.source import grid, png
 
         def preview(trained: Any, step: int, seconds: float) -> Preview:

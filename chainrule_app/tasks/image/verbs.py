@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chainrule._printing import listed
 from chainrule_app.heavy import modes, np, torch
+from chainrule_app.printing import listed
 from chainrule_app.readers import images as image_reader
 from chainrule_app.results import Column, Result
 from chainrule_app.tasks.codes import MOST_SAMPLES, BoundMeter, refuse_samples
@@ -87,7 +87,7 @@ class ImageScoring(CheckedOptions, ImageFiles):
 
 def score_images(run: "ImageTask", data: str, options: ImageScoring, *, device: str) -> Result:
     """Score images by their likelihood, by a bound, or by the reconstruction error."""
-    from chainrule._latent import LatentModel
+    from chainrule import LatentModel
 
     if not run.has_code:
         refuse_samples(options.samples, run.config.model)
@@ -245,7 +245,7 @@ class Sampler:
 
     def sketches(self, n: int, labels: "Tensor | None", seed: int, seconds: float) -> "Pixels":
         """Draw images in about `seconds`; they are black where the time ran out."""
-        from chainrule.decoding._completion import draw_for
+        from chainrule_app.tasks.preview import draw_for
 
         generator = torch.Generator(modes.device_of(self.model)).manual_seed(seed)
         stream = self.model.stream(n, labels, temperature=self.temperature, generator=generator)

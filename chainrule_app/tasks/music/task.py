@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from chainrule.models import RNNMADE
     from chainrule.training import Evaluation as Measurement
     from chainrule.training import TrainingBatches, ValidationBatches
-    from chainrule.training._validation import OnValidation
     from chainrule_app.readers.members import Member
     from chainrule_app.readers.music import Roll, Rolls
+    from chainrule_app.tasks.preview import OnValidation
 
 _PREVIEW, _PREVIEW_FRAMES = "preview.mid", 64
 _VALIDATION_ROWS = 8
@@ -349,9 +349,9 @@ class MusicTask(Task["RNNMADE"]):
             yield f"skipped: {bad.reason}"
 
     def on_validation(self) -> "OnValidation":
-        from chainrule.decoding._completion import draw_for
-        from chainrule.training._validation import Preview
+        from chainrule.training import Preview
         from chainrule_app.readers.images.source import png
+        from chainrule_app.tasks.preview import draw_for
 
         def preview(trained: Any, step: int, seconds: float) -> Preview:
             generator = torch.Generator(modes.device_of(trained)).manual_seed(step)

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from chainrule.models import TableMADE
     from chainrule.training import Evaluation as Measurement
     from chainrule.training import TrainingBatches, ValidationBatches
-    from chainrule.training._validation import OnValidation
     from chainrule_app.readers.tables.prepare import Table, TableSchema
+    from chainrule_app.tasks.preview import OnValidation
 
 _ROWS = 1024  # of a validation batch
 _SHOWN_ROWS = 3

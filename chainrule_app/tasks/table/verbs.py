@@ -10,9 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chainrule._blocks import in_blocks
-from chainrule._printing import listed, one_line
+from chainrule.printing import one_line
+from chainrule_app.blocks import in_blocks
 from chainrule_app.heavy import modes, np, torch
+from chainrule_app.printing import listed
 from chainrule_app.readers import tables as table_reader
 from chainrule_app.results import Column, Form, Result
 from chainrule_app.tasks.codes import MOST_SAMPLES, BoundMeter, refuse_samples

@@ -28,13 +28,13 @@ from chainrule_app.tasks.task import Shard, Source, Task
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from chainrule._base import TrainableModel
+    from chainrule import TrainableModel
     from chainrule.data import Batch
     from chainrule.layers._word_forms import TemplateScores
     from chainrule.models import SequenceTagger
     from chainrule.training import Evaluation as Measurement
     from chainrule.training import MetricValue, TrainingBatches, ValidationBatches, ValidationMetric
-    from chainrule.training._validation import Rows
+    from chainrule_app.readers.row_order import Rows
     from chainrule_app.readers.tagged.prepare import TaggedCorpus
     from chainrule_app.readers.tagged.vocabulary import TaggedVocabulary
 

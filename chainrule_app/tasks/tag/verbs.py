@@ -17,8 +17,8 @@ from chainrule_app.tasks.tag.task import predicted_tags
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from chainrule._base import Context
     from chainrule.models import SequenceTagger
+    from chainrule.state import State
     from chainrule_app.readers.tagged.conll_file import ConllFile, Sentence
     from chainrule_app.readers.tagged.prepare import TaggedSentences
     from chainrule_app.readers.tagged.vocabulary import TaggedVocabulary
@@ -101,7 +101,7 @@ def tagged_sentences(run: "TagTask", model: "SequenceTagger", file: "ConllFile",
             yield TaggedSentence(best, shares[row, :length].tolist())
 
 
-def _batches(run: "TagTask", model: "SequenceTagger", file: "ConllFile") -> "Iterator[tuple[Context, Tensor]]":
+def _batches(run: "TagTask", model: "SequenceTagger", file: "ConllFile") -> "Iterator[tuple[State, Tensor]]":
     """Yield batches of a file's sentences as the model reads them, with lengths, in order."""
     from chainrule.state import map_state
 
@@ -247,7 +247,7 @@ class TagInspection(CheckedOptions):
 
 
 def inspect_tagger(run: "TagTask", data: str | None, options: TagInspection, *, seed: int) -> Report:
-    from chainrule.diagnostics._parts import parts_of
+    from chainrule_app.tasks.parts import parts_of
 
     model = run.model()
     sentences, words, source = _read(run, data, options.rows)

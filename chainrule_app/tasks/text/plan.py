@@ -20,16 +20,16 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from chainrule.training import Batch
 from chainrule.training._batch import count_elements
-from chainrule.training._optimiser import forgetting_decay
 from chainrule_app.heavy import torch
 from chainrule_app.tasks.config import Duration, RunConfig, Settled
 from chainrule_app.tasks.display import flag
 from chainrule_app.tasks.size_schedule import (
     TRAINING_SHARE,
+    forgetting_decay,
     record_resolved,
     seconds_to_measure,
     step_rate,
@@ -41,8 +41,10 @@ from chainrule_app.tasks.text.preparing import ORDERS, batches_of, corpus_of
 from chainrule_app.tasks.text.task import TextTask
 
 if TYPE_CHECKING:
-    from chainrule.training._optimiser import Kind
     from chainrule_app.readers.corpus import Corpus
+
+Kind = Literal["adamw", "muon"]
+
 
 SIZES = (64, 96, 128, 192, 256, 320, 384, 512, 640, 768, 1024, 1536)
 PROBES = (128, 384)  # units of the models that are timed, where the text allows such sizes
@@ -296,7 +298,7 @@ def measure_speed(config: RunConfig, shapes: Sequence[Shape], batch: Batch) -> S
     return Speed(max(cost[0] - slope * first, 0.0), slope)
 
 
-_LEARNING_RATE: dict["Kind", float] = {"adamw": 2e-3, "muon": 8e-3}
+_LEARNING_RATE: dict[Kind, float] = {"adamw": 2e-3, "muon": 8e-3}
 _WEIGHT_DECAY = 0.1  # of words, and by AdamW
 
 

@@ -15,7 +15,7 @@ from chainrule_app.tasks.text.sampling import (
 from chainrule_app.tasks.text.task import TextTask
 
 if TYPE_CHECKING:
-    from chainrule.training._validation import OnValidation
+    from chainrule_app.tasks.preview import OnValidation
 
 _SAMPLE_LENGTH = {"char": 200, "byte": 200, "word": 40, "bpe": 60}
 

@@ -21,13 +21,14 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from chainrule._base import AutoregressiveModel
-from chainrule._modes import device_of
+from chainrule import AutoregressiveModel
 from chainrule.data import Vocabulary
-from chainrule.data._vocabulary import Ids, cut_before_space
+from chainrule.data._vocabulary import cut_before_space
 from chainrule.models import TransformerLM
+from chainrule.modes import device_of
 from chainrule.state import State
 from chainrule.training import DynamicEvaluator
+from chainrule_app.readers.stored_tokens import Ids
 from chainrule_app.readers.text import decode_chunks, name_of, open_bytes, read_chunks, with_line_feeds
 
 _PIECE_BYTES = 1 << 18  # read at a time; a longer line comes in pieces

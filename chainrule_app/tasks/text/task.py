@@ -21,11 +21,11 @@ from chainrule_app.tasks.text.options import CODED, DROPOUTS, MODELS, PLANNED, S
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from chainrule._base import AutoregressiveModel
+    from chainrule import AutoregressiveModel
     from chainrule.data import Vocabulary
     from chainrule.training import Evaluation as Measurement
     from chainrule.training import GradientProbe, TrainingBatches, ValidationBatches
-    from chainrule.training._validation import Observe
+    from chainrule_app.tasks.preview import Observe
 
 _ELEMENT = {"char": "character", "byte": "byte", "word": "word", "bpe": "token"}
 _CHECKED_ROWS, _CHECKED_ELEMENTS = 4, 32
@@ -253,7 +253,7 @@ class TextTask(CodedTask["AutoregressiveModel"]):
         return gradient_profile
 
     def best(self, evaluation: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
-        from chainrule.training._evaluate import describe_figures, text_figures
+        from chainrule_app.tasks.text.figures import describe_figures, text_figures
 
         counts, bound = self.facts.valid, "at most " if self.has_code else ""
         figures = text_figures(evaluation.nats_per_element * counts.elements, asdict(counts))

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from torch import Tensor
 
-    from chainrule._base import TrainableModel
+    from chainrule import TrainableModel
     from chainrule.data import Vocabulary
     from chainrule.decoding import Decoded
     from chainrule.training import MetricValue, ValidationMetric
-    from chainrule.training._validation import Rows
     from chainrule_app.readers.pairs import Pair, PairedSentences
     from chainrule_app.readers.ragged import Ragged
+    from chainrule_app.readers.row_order import Rows
     from chainrule_app.tasks.translate.task import TranslateTask, TranslationModel
 
 

@@ -9,7 +9,7 @@ from datetime import date, timedelta
 import pytest
 
 import chainrule
-from chainrule.data._windows import window_context
+from chainrule.data import window_context
 from chainrule.training import evaluate
 from chainrule_app.tasks.forecast.run import ForecastRun
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from chainrule.diagnostics import inspect_recurrence
-from chainrule.diagnostics._hidden_units import PROPERTIES
 from chainrule.models import Ensemble
 from chainrule.training import save_weights
 from chainrule_app.cli.main import main
+from chainrule_app.pages.text_properties import PROPERTIES
 from chainrule_app.tasks import open_run
 from chainrule_app.tasks.run_directory import WEIGHTS
 from chainrule_app.tasks.text.run import TextRun
