@@ -17,11 +17,10 @@ from chainrule_app.recorded import TIMINGS, read_elapsed
 from chainrule_app.tasks.capabilities import Checks
 from chainrule_app.tasks.config import Fingerprint, RunConfig
 from chainrule_app.tasks.config import Source as Source
-from chainrule_app.tasks.declaration import Declaration
+from chainrule_app.tasks.declaration import Declaration, Recipe
 from chainrule_app.tasks.display import flag, quoted
 from chainrule_app.tasks.likelihood_record import Basis, LikelihoodRecord
 from chainrule_app.tasks.model import check_size
-from chainrule_app.tasks.recipe import Recipe
 from chainrule_app.tasks.run_directory import CONFIG, METRICS, WEIGHTS, check_facts, read_config, refuse_taken, remove
 from chainrule_app.tasks.size_schedule import SizeSchedule, choose_size, describe_size, is_open
 
