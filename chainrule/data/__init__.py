@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from chainrule.data._levels import LinearLevels as LinearLevels
     from chainrule.data._levels import MuLawLevels as MuLawLevels
     from chainrule.data._subwords import BPEVocabulary as BPEVocabulary
+    from chainrule.data._subwords import read_tokenizer as read_tokenizer
     from chainrule.data._tokens import Tokens as Tokens
     from chainrule.data._vocabulary import Vocabulary as Vocabulary
     from chainrule.data._windows import SeriesWindows as SeriesWindows

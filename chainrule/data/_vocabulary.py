@@ -101,8 +101,11 @@ class Vocabulary(Record, ABC):
     def encode_chunks(self, chunks: Iterable[str]) -> Iterator[Ids]:
         """Yield the symbols of a long text in chunks cut anywhere, equal to encoding the whole, in bounded
         memory."""
-        for chunk in cut_before_space(chunks) if self.cuts_at_spaces else chunks:
-            yield self.encode(chunk)
+        yield from map(self.encode, self.cut(chunks))
+
+    def cut(self, chunks: Iterable[str]) -> Iterable[str]:
+        """Cut a text that comes in chunks anywhere into chunks that are encoded as in the whole text."""
+        return cut_before_space(chunks) if self.cuts_at_spaces else chunks
 
     def encode_with_lines(self, text: str) -> tuple[Ids, Ids]:
         r"""Return the symbols of a text as `encode` does, and the line in which each begins, counted from 0; (T,) each.

@@ -2,14 +2,23 @@
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from chainrule._base import AutoregressiveModel
-from chainrule.diagnostics._backpropagation import Backpropagation, backpropagate, by_distance, gradient_norms, reach
+from chainrule.diagnostics._backpropagation import (
+    THRESHOLD,
+    Backpropagation,
+    backpropagate,
+    by_distance,
+    gradient_norms,
+    reach,
+)
 from chainrule.diagnostics._gradient_flow import GradientFlow, gradient_flow
 from chainrule.diagnostics._hidden_units import (
+    FLAT,
     SIGMOIDS,
     SeparatingUnit,
     dead_units,
@@ -101,6 +110,9 @@ class LayerInspection(Evidence):
         units: units that separate the chosen property best; empty without a property.
         verdict: a sentence and its rule.
     """
+
+    FLAT: ClassVar[float] = FLAT  # share of the largest slope below which a nonlinearity is flat
+    VANISHED: ClassVar[float] = THRESHOLD  # share of its largest value below which a gradient has vanished
 
     description: str
     hidden_size: int

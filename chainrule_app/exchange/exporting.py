@@ -4,7 +4,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -12,7 +12,6 @@ from typing import Any, Literal
 from safetensors.torch import save_file
 
 from chainrule.data import BPEVocabulary, CharVocabulary, Vocabulary, WordVocabulary
-from chainrule.data._subwords import library_tokens
 from chainrule.data._vocabulary import EOS, UNKNOWN
 from chainrule.files import write_json, write_text
 from chainrule.models import TransformerLM
@@ -50,7 +49,7 @@ def tokenizer_of(vocabulary: Vocabulary) -> Any:
         pieces = {piece: number for number, piece in enumerate(vocabulary.pieces)}
         tokenizer = library.Tokenizer(models.BPE(vocab=pieces, merges=vocabulary.merges))
         tokenizer.pre_tokenizer, tokenizer.decoder = byte_level, decoders.ByteLevel()
-        tokenizer.add_tokens(library_tokens(vocabulary.added))
+        tokenizer.add_tokens([library.AddedToken(**asdict(token), special=False) for token in vocabulary.added])
         if vocabulary.eos is not None:
             tokenizer.add_tokens([library.AddedToken("\n", normalized=False)])
     else:

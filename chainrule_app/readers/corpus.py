@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.data import BPEVocabulary, ByteVocabulary, CharVocabulary, Vocabulary, WordVocabulary
-from chainrule.data._subwords import read_tokenizer
+from chainrule.data import BPEVocabulary, ByteVocabulary, CharVocabulary, Vocabulary, WordVocabulary, read_tokenizer
 from chainrule.files import load_record
 from chainrule.typed_json import read_fields
 from chainrule_app.readers.store import FORMAT, Store, StoreWriter

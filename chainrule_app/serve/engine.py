@@ -24,7 +24,6 @@ from chainrule.data import Vocabulary
 from chainrule.data._vocabulary import UNKNOWN, Beginning
 from chainrule.decoding._decoded import best_first
 from chainrule.heads import Categorical, head_of
-from chainrule.heads._categorical import check_filters
 from chainrule.state import State, concatenate, expand, select
 from chainrule_app.readers.corpus import load_vocabulary
 from chainrule_app.run import Run
@@ -175,7 +174,7 @@ class Engine:
         self._thread.join()
 
     def _checked(self, request: Request) -> Request:
-        check_filters(request.temperature, request.top_k, request.top_p)
+        Categorical.check_filters(request.temperature, request.top_k, request.top_p)
         if not 0 <= request.max_tokens <= self.limits.tokens:
             raise ValueError(f"max_tokens: expected 0 to {self.limits.tokens}, got {request.max_tokens}")
         if not 0 <= request.alternatives <= self.limits.alternatives:

@@ -62,7 +62,7 @@ def save_figure(figure: "Figure", path: Path) -> None:
 def attention_report(
     run: "Task[Any]", model: "nn.Module", examples: "Sequence[AttentionExample]", *, looks_at: str, command: str
 ) -> Report:
-    from chainrule.diagnostics._attention_maps import attention_focus
+    from chainrule_app.pages.attention_figures import attention_focus
     from chainrule_app.pages.page import Page, Section, parts_section
     from chainrule_app.tasks.parts import parts_of, parts_table
 

@@ -149,7 +149,7 @@ def test_a_record_longer_than_any_is_damage(tmp_path, monkeypatch):
 
 
 def test_of_the_timings_the_end_is_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(_metrics, "_LAST", 40)
+    monkeypatch.setattr("chainrule_app.recorded._LAST", 40)
     (tmp_path / "timings.jsonl").write_text('{"elapsed": 1}\n' * 100 + '{"elapsed": 2.5}\n')
     assert read_elapsed(tmp_path / "timings.jsonl") == 2.5
 

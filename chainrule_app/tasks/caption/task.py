@@ -180,13 +180,12 @@ class CaptionTask(Task["Captioner"]):
         return manifest | {"backbone_weights": None if weights is None else self.fingerprint(weights)}
 
     def build(self) -> "Captioner":
-        from chainrule.layers._image_encoder import Backbone
-
         model = self._network()
-        if isinstance(model.encoder, Backbone):
+        if self.config.options.backbone is not None:
             if (self.path / BACKBONE).exists():
                 check_header(self.path / BACKBONE)
-            model.encoder.load(self.path / BACKBONE)
+            encoder: Any = model.encoder
+            encoder.load(self.path / BACKBONE)
         return model
 
     def _network(self) -> "Captioner":

@@ -92,7 +92,7 @@ def read_image(path: Path, data: "CaptionData") -> "Pixels":
 
 def _looked(run: "CaptionTask", model: "Captioner", pixels: "Pixels", symbols: "Tensor") -> "Figure":
     """Draw the attention for each word of a caption."""
-    from chainrule.diagnostics._attention_maps import image_attention
+    from chainrule_app.pages.attention_figures import image_attention
 
     if run.config.options.attention is None:
         raise ValueError("--plot: expected a run with attention, got one that reads a single vector")

@@ -41,7 +41,8 @@ def inspect_classifier(
     if data is not None:
         raise ValueError(f"inspect reads the run's held-out images, got {data}: leave it out")
 
-    from chainrule.diagnostics._attention_maps import attention_distance, saliency_method
+    from chainrule.diagnostics import attention_distance
+    from chainrule_app.pages.attention_figures import saliency_method
     from chainrule_app.pages.image_page import classifier_sections
     from chainrule_app.pages.page import Page, parts_section
     from chainrule_app.tasks.parts import parts_of, parts_table
@@ -106,7 +107,7 @@ def _images(
 
 def _sharpness(kind: str, images: "Sequence[LabelledImage]") -> str:
     """Describe the share of a map's area that holds half of its weight."""
-    from chainrule.diagnostics._attention_maps import half_share
+    from chainrule_app.pages.attention_figures import half_share
 
     share = half_share(torch.stack([image.looked for image in images])).mean()
     return f"Half of a map's weight lies on {share:.0%} of its area, averaged over the {kind} answers below."

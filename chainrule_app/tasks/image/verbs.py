@@ -175,7 +175,7 @@ class ImageSampling(CheckedOptions):
 
 def sample_images(run: "ImageTask", n: int, options: ImageSampling, *, seed: int, device: str) -> Result:
     """Draw n images: an array (H, W) or (H, W, 3) of 8 bits each."""
-    from chainrule.heads._categorical import check_filters
+    from chainrule.heads import Categorical
 
     if n > _MOST:
         raise ValueError(f"-n: expected a whole number from 1 to {_MOST}, got {n}")
@@ -185,7 +185,7 @@ def sample_images(run: "ImageTask", n: int, options: ImageSampling, *, seed: int
         raise ValueError(f"--mean: a {run.config.model} has no code: leave it out")
     if options.keep_rows is not None and options.complete is None:
         raise ValueError("--keep-rows requires --complete IMAGE")
-    check_filters(options.temperature, None, None)
+    Categorical.check_filters(options.temperature, None, None)
     first_rows = None if options.complete is None else _first_rows(run, options.complete, options.keep_rows)
     sampler = Sampler(run, run.model(device), options.temperature)
     labels = sampler.labels(n, options.label)

@@ -140,9 +140,9 @@ def _rolls(run: "MusicTask", files: "Iterable[Member]") -> "Iterator[Roll]":
 
 def sample_music(run: "MusicTask", n: int, options: MusicSampling, *, seed: int, device: str) -> Result:
     """Draw n pieces: a piano roll (T, 88) of 0 and 1 each."""
-    from chainrule.heads._categorical import check_filters
+    from chainrule.heads import Categorical
 
-    check_filters(options.temperature, None, options.top_p)
+    Categorical.check_filters(options.temperature, None, options.top_p)
     prompt = None if options.prompt is None else _prompt(run, options.prompt)
     length, model = _length(run, options, 0 if prompt is None else prompt.shape[1]), run.model(device)
 

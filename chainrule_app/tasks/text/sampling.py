@@ -113,10 +113,10 @@ class _Prompted:
 
 
 def _prompted(run: "TextTask", options: TextSampling, device: str) -> _Prompted:
-    from chainrule.heads._categorical import check_filters
+    from chainrule.heads import Categorical
 
     filters: dict[str, Any] = {"temperature": options.temperature, "top_k": options.top_k, "top_p": options.top_p}
-    check_filters(**filters)
+    Categorical.check_filters(**filters)
     vocabulary, model = run.vocabulary, run.model(device)
     beginning, prompt = begin_prompt(vocabulary, options.prompt)
     beginning, notice = fitting_prompt(model, beginning, options.length)

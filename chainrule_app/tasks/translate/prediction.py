@@ -71,7 +71,7 @@ def translate(run: "TranslateTask", data: list[str], options: TranslationOptions
                     yield line, source, rank, answer.text, nats, answer.score, answer.ended, answer.proven
 
     def figure() -> "Figure":
-        from chainrule.diagnostics._attention_maps import attention_map
+        from chainrule_app.pages.attention_figures import attention_map
 
         if not translator.model.has_attention:
             raise ValueError("--plot: expected a run with attention, got one that reads a fixed vector")
@@ -288,13 +288,13 @@ class Translator:
         return self._attended(source, self.target_vocabulary.encode(f"{target}\n").tolist())
 
     def _text(self, source: str, symbols: list[int]) -> str:
-        from chainrule.data._characters import split_words
+        from chainrule.data import WordVocabulary
 
         unknown = self.target_vocabulary.unknown
         text = self.target_vocabulary.decode(symbols)
         if unknown is None or unknown not in symbols or not self.model.has_attention:
             return text
-        source_words, words = split_words(source), split_words(text)
+        source_words, words = WordVocabulary.split_words(source), WordVocabulary.split_words(text)
         attended = self._attended(source, symbols)[:, : len(source_words)].argmax(1).tolist()
         return " ".join(
             source_words[index] if symbol == unknown else word
