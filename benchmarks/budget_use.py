@@ -69,7 +69,9 @@ TASKS: dict[str, list[str]] = {
         *("--validation-captions", "flickr8k_64px/dev_captions.txt.gz"),
     ],
     "forecast": ["time_series/exchange_rate.txt.gz", "--target", "all", "--horizon", "30"],
+    "monthly": ["time_series/airline-passengers.csv"],
 }
+KINDS = {"names": "text", "monthly": "forecast"}
 
 
 def main() -> None:
@@ -144,8 +146,7 @@ def arguments(task: str, data: Path, budget: float, out: Path) -> list[str]:
     (out.parent / NAMES).write_text(names())
     given = [str(data / part) if "/" in part else part for part in TASKS[task]]
     given = [str(out.parent / NAMES) if part == NAMES else part for part in given]
-    kind = "text" if task == "names" else task
-    return ["train", *given, "--task", kind, "--budget", f"{budget:g}s", "--out", str(out), "--json"]
+    return ["train", *given, "--task", KINDS.get(task, task), "--budget", f"{budget:g}s", "--out", str(out), "--json"]
 
 
 def environment(out: Path, *, cold: bool) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """Files written whole or not at all, and records that are kept as JSON files."""
 
+import errno
 import json
 import os
 import shutil
@@ -14,6 +15,7 @@ from chainrule.typed_json import field_types, read_fields
 
 _LONGEST_JSON = 1 << 26  # bytes; a vocabulary of three million words
 _MOST_BRACKETS = 1 << 22
+_FULL = tuple(getattr(errno, name) for name in ("ENOSPC", "EFBIG", "EDQUOT") if hasattr(errno, name))
 _LONGEST_HEADER = 1 << 24  # bytes of a safetensors file; 100,000 tensors
 
 
@@ -39,6 +41,29 @@ def write_bytes(path: Path, content: bytes) -> None:
         _replace(path, content)
     except OSError as error:  # names the temporary file
         raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Name the file or folder that is written in the block where the disk is full or files may not grow.
+
+    Writing names no file then, and copying names the source.
+    """
+    try:
+        yield
+    except shutil.Error as error:  # of a folder: (source, target, message) for each file
+        _, target, reason = error.args[0][0]
+        raise OSError(f"{target}: cannot be written ({reason})") from error
+    except OSError as error:
+        if error.errno is None or (error.filename is not None and error.errno not in _FULL):
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def copy_file(source: Path, target: Path) -> None:
+    """Copy the content of a file."""
+    with source.open("rb") as file, naming(target), target.open("wb") as copy:
+        shutil.copyfileobj(file, copy)
 
 
 def _is_device(path: Path) -> bool:
@@ -171,10 +196,10 @@ class Record:
         return load_record(cls.from_json, path)
 
 
-Made = TypeVar("Made")
+_Made = TypeVar("_Made")
 
 
-def load_record(from_json: Callable[[dict[str, Any]], Made], path: str | Path) -> Made:
+def load_record(from_json: Callable[[dict[str, Any]], _Made], path: str | Path) -> _Made:
     """Read a record from a JSON file."""
     path = Path(path)
     if not path.is_file():
@@ -186,7 +211,7 @@ def load_record(from_json: Callable[[dict[str, Any]], Made], path: str | Path) -
         raise ValueError(f"{path}: {error}") from None
 
 
-def read_record(make: Callable[..., Made], types: Mapping[str, Any], content: Any, version: int = 1) -> Made:
+def read_record(make: Callable[..., _Made], types: Mapping[str, Any], content: Any, version: int = 1) -> _Made:
     """Check an untrusted object with a format, and give its values to `make`, which checks that they fit together."""
     try:
         if type(content) is not dict:

@@ -1,7 +1,7 @@
 """The device, the widest number type and the mode in which a model computes."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache, wraps
 from itertools import chain
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
@@ -13,7 +13,8 @@ from torch.overrides import TorchFunctionMode
 
 def device_of(module: nn.Module) -> torch.device:
     """Return the device of a module's parameters, or of its buffers where it has none; else the processor."""
-    return next(chain(module.parameters(), module.buffers()), torch.empty(0, device="cpu")).device
+    part = next(chain(module.parameters(), module.buffers()), None)
+    return torch.device("cpu") if part is None else part.device
 
 
 def check_gradients_work() -> None:
@@ -52,6 +53,49 @@ def seed_torch(seed: int) -> None:
         torch.manual_seed(seed)
     else:
         torch.default_generator.manual_seed(seed)
+
+
+class _OwnDraws(TorchFunctionMode):
+    """Mode of one thread in which functions that draw, and are given no generator, draw from its own."""
+
+    def __init__(self, seed: int):
+        self._seed = seed
+        self._generators: dict[torch.device, torch.Generator] = {}
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func in _DRAWING and kwargs.get("generator") is None:
+            tensors = [argument for argument in (*args, *kwargs.values()) if isinstance(argument, Tensor)]
+            device = tensors[0].device if tensors else torch.device(kwargs.get("device") or torch.get_default_device())
+            if device.type != "meta":
+                kwargs = {**kwargs, "generator": self._generator(device)}
+        return func(*args, **kwargs)
+
+    def _generator(self, device: torch.device) -> torch.Generator:
+        if device not in self._generators:
+            self._generators[device] = torch.Generator(device).manual_seed(self._seed)
+        return self._generators[device]
+
+
+_DRAWING = {
+    *(getattr(torch, name) for name in ("rand", "randn", "randint", "randperm", "normal", "bernoulli", "multinomial")),
+    *(getattr(torch, name) for name in ("poisson", "binomial", "_standard_gamma", "_sample_dirichlet")),
+    *(getattr(Tensor, name) for name in ("uniform_", "normal_", "random_", "exponential_", "bernoulli_", "cauchy_")),
+    *(getattr(Tensor, name) for name in ("geometric_", "log_normal_", "bernoulli", "multinomial")),
+    # Inside these the mode is off.
+    *(nn.init.uniform_, nn.init.normal_, nn.init.trunc_normal_, nn.init.orthogonal_, nn.init.sparse_),
+    *(nn.init.kaiming_uniform_, nn.init.kaiming_normal_, nn.init.xavier_uniform_, nn.init.xavier_normal_),
+}
+
+
+def own_draws(seed: int) -> AbstractContextManager[Any]:
+    """In the block, draw what a global generator seeded with `seed` would, and leave the global one as it is.
+
+    Other threads draw at the same time, which seeding and restoring the global generator would disturb.
+    """
+    return _OwnDraws(seed)
 
 
 Arguments = ParamSpec("Arguments")

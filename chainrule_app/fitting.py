@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from os import PathLike
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self
 
 from chainrule.files import write_json
@@ -16,6 +17,7 @@ from chainrule_app.keywords import check_known, config_of, flags_given, keyword_
 from chainrule_app.listing import history_of
 from chainrule_app.readers.gather import paths_of
 from chainrule_app.readers.kinds import is_images
+from chainrule_app.readers.record_keys import keys_of
 from chainrule_app.results import Column, Result
 from chainrule_app.run import Run
 from chainrule_app.tasks import open_run, recognise, task_class, unrecognised
@@ -97,7 +99,8 @@ def fit(
     if task is None and ("horizon" in options or ("target" in options and frames.is_frame(data))):
         task = "forecast"
     of_task, frames_per_quarter = "" if task is None else task_class(task).name, options.get("frames_per_quarter")
-    with Inputs(of_task, rate=frames_per_quarter, keep_paths=True) as inputs:
+    keys = keys_of(SimpleNamespace(**options))
+    with Inputs(of_task, rate=frames_per_quarter, keys=keys, keep_paths=True) as inputs:
         # Labels of an array are data; of files they are an option, which says how these are labelled.
         apart = not (data is None or isinstance(data, str | PathLike) or isinstance(options.get("labels"), str | bool))
         labels = options.pop("labels", None) if apart else None
@@ -279,6 +282,11 @@ class ModuleRun:
         if self._folder is not None:
             self._folder.remove()
             self._folder = None
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        if self._folder is not None:
+            self.path = self._folder.path  # where the files of the pickle are
 
     def check(self, *, seed: int = 0) -> Any:
         """Check on held-out rows that the model keeps the contract; see `chainrule.testing.check_model`."""

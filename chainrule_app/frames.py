@@ -19,6 +19,7 @@ from chainrule_app.readers import tables as table_reader
 
 if TYPE_CHECKING:
     from chainrule_app.results import Result
+from chainrule.files import naming
 
 _TRUE = "True"
 _TICK = timedelta(microseconds=1)
@@ -49,6 +50,23 @@ def _check_names(data: Any) -> None:
         raise ValueError(f"data: expected columns of different names, got {twice!r} twice: rename one")
 
 
+def _with_index(data: Any) -> Any:
+    """Make the levels of an index the first columns of a frame of pandas; a level that is a column already is left out.
+
+    Raises:
+        ValueError: a column has the name of a level, and other values.
+    """
+    for name in data.index.names:
+        if name is not None and str(name) in data.columns:
+            level = data.index.get_level_values(name)
+            if list(level.astype(str)) != list(data[str(name)].astype(str)):
+                raise ValueError(f"data: the index is called {name!r}, as a column of other values is: rename one")
+            if data.index.nlevels == 1:
+                return data.reset_index(drop=True)
+            data = data.droplevel(name)
+    return data.reset_index()
+
+
 def as_frame(data: Any) -> Any:
     """Convert a frame or series to a narwhals DataFrame; a date or named index becomes the first column."""
     import narwhals as nw
@@ -61,9 +79,9 @@ def as_frame(data: Any) -> Any:
         names = [" ".join(map(str, name)) if isinstance(name, tuple) else str(name) for name in data.columns]
         data = data.set_axis(names, axis=1)
         if str(data.index.dtype).startswith("datetime"):
-            data = data.rename_axis(index=data.index.name or "time").reset_index()
-        elif any(name is not None for name in data.index.names):
-            data = data.reset_index()
+            data = data.rename_axis(index=data.index.name or "time")
+        if any(name is not None for name in data.index.names):
+            data = _with_index(data)
         _check_names(data)
     frame = nw.from_native(data, allow_series=True)
     if isinstance(frame, nw.Series):
@@ -77,7 +95,7 @@ def write_csv(
     """Write a narwhals DataFrame as described; times are in UTC, or `local` with the name of their zone."""
     units = {name: dtype.get("unit", "microseconds") for name, dtype in description["columns"].items()}
     columns = [_cells(frame[name].to_list(), name, local, units.get(name, "microseconds")) for name in frame.columns]
-    with path.open("w", encoding="utf-8", newline="") as file:
+    with naming(path), path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         if header:
             writer.writerow(frame.columns)

@@ -4,17 +4,17 @@ Data in memory are written to files: frames become CSV, texts lines, arrays .npy
 standard input, several files and JSON records. The files live as long as the `Inputs` that wrote them.
 """
 
-import csv
 import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields
-from itertools import chain, count, islice, takewhile
+from dataclasses import fields, replace
+from itertools import chain, count, takewhile
 from numbers import Real
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
-from zipfile import ZipFile
 
+from chainrule.printing import printable
 from chainrule_app import frames
 from chainrule_app.heavy import np
 from chainrule_app.items import (
@@ -26,18 +26,24 @@ from chainrule_app.items import (
     frame_of,
     is_clip,
     is_dataset,
+    item_at,
     items_of,
     labelled_columns,
     pair_of,
     png_of,
+    record_cells,
     samples_of,
     sentence,
     words_of,
     write_csv,
+    write_rolls,
     write_text,
+    write_zip,
 )
-from chainrule_app.readers.gather import KINDS, RECORDS, gather, must_gather, paths_of, shared_folder
-from chainrule_app.readers.packed import plain_name
+from chainrule_app.readers.array_file import is_array
+from chainrule_app.readers.gather import KINDS, gather, must_gather, paths_of, shared_folder
+from chainrule_app.readers.record_keys import Keys, found_keys, keys_of, located_records, record_lines
+from chainrule_app.readers.records import holds_records
 from chainrule_app.readers.text import STDIN
 from chainrule_app.tasks.run_directory import FRAME
 
@@ -56,25 +62,28 @@ class Inputs:
         task: str = "",
         *,
         rate: int | None = None,
-        text_column: str | None = None,
+        keys: Keys | None = None,  # of records
         header: bool = True,  # whether the run reads tables with a header
         keep_paths: bool = False,
         answers: bool = True,  # whether texts to classify come with their labels
     ):
-        self.task, self._rate, self._text_column, self._keep_paths = task, rate, text_column or "", keep_paths
+        self.task, self._rate, self._keys, self._keep_paths = task, rate, keys or Keys(), keep_paths
         self._header, self._answers = header, answers
         self.description: dict[str, Any] | None = None
         self.options: dict[str, Any] = {}
         self.items: int | None = None  # rows or strings in memory; each has one row in a result
         self._folder = TemporaryDirectory(prefix="chainrule-")
+        self._found, self.tells = "", False  # the keys that records told, and whether to say so at the end
         self.names: dict[str, str] = {}  # of sources, by the path of the file that they were written to
-        self._records: set[str] = set()  # the files of these that hold records
+        self._records: set[str] = set()  # the files of these with a line for each record
 
     def __enter__(self) -> "Inputs":
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         with self._folder as folder:
+            if error is None and self._found and self.tells:
+                print(printable(self._found), file=sys.stderr)
             if not isinstance(error, ValueError):
                 return
             names = {str(file): file.stem for file in sorted(Path(folder).iterdir())} | self.names
@@ -97,17 +106,8 @@ class Inputs:
         named = file.suffix == ".csv" and (self._header or self.task not in ("table", "forecast"))
         if not sign or int(digits) <= named:
             return message
-        item = self._item_at(file, int(digits)) - named + first
+        item = item_at(file, int(digits), self.task) - named + first
         return f"{before}{file} {word} {item}{rest.removeprefix(digits)}"
-
-    def _item_at(self, file: Path, line: int) -> int:
-        with file.open(encoding="utf-8", newline="") as lines:
-            if file.suffix == ".csv":
-                rows = csv.reader(lines)
-                return sum(rows.line_num < line for _ in rows)
-            if self.task == "tag":
-                return sum(text == "\n" for text in islice(lines, line - 1))
-        return line - 1
 
     def options_of(self, kind: type) -> dict[str, Any]:
         """Return the options that describe the written files, as far as an options dataclass has them."""
@@ -153,14 +153,27 @@ class Inputs:
             return paths_of(source)[0]
         folder = Path(self._folder.name) / name
         folder.mkdir()
-        made = str(gather(source, folder, kind, self._text_column))
-        if plain_name(paths_of(source)[0]).endswith(RECORDS):
+        first = paths_of(source)[0]
+        holds = first != STDIN and kind != "files" and holds_records(first)
+        alone = name.endswith("target")  # of two files, which may have other keys
+        if holds and not alone:
+            self._find_keys(next(located_records([first]), (first, {})), kind)
+        made = str(gather(source, folder, kind, Keys() if alone else self._keys))
+        if holds or (kind == "rows" and is_array(first)):
             self._name_columns()
-            if kind != "text":  # texts have lines of their own
-                self._records.add(made)
+        if holds and kind != "text":  # texts have lines of their own
+            self._records.add(made)
         named = shared_folder(source) if kind == "files" else source
         self.names[made] = "standard input" if source == STDIN else str(named)
         return made
+
+    def _find_keys(self, located: tuple[str, Mapping[str, Any]], kind: str) -> None:
+        """Find the keys of pairs and tags in a first record; a run keeps them as options."""
+        where, record = located
+        keys, self._keys = self._keys, found_keys(record, kind, self._keys, where)
+        self.options |= self._keys.options(kind)
+        if self._keys != keys:
+            self._found = f"{where.removesuffix(': record 1').removesuffix(' index 0')}: {self._keys}"
 
     def text(self, text: str) -> str:
         """Write a text to a file and return its path."""
@@ -199,8 +212,10 @@ class Inputs:
             rows = frame[texts[0]]
             rows = rows.drop_nulls() if self.task in ("", "text") else rows.fill_null("")
             return self._write_rows("", iter(rows.to_list()), file, None, rate)
-        if self.task == "translate" and len(texts) == len(frame.columns) == 2:
-            return self._write_rows(("", ""), iter(frame.rows()), file, None, rate)
+        if self.task in ("translate", "tag"):
+            rows = frame.iter_rows(named=True)
+            first = next(rows)
+            return self._write_records(first, chain([first], rows), file)
         if self.task in (*_OF_TEXTS, *_OF_FILES):
             raise ValueError(
                 f"{file.name}: a frame holds no data of the task {self.task}: pass a list of one of its columns"
@@ -212,7 +227,7 @@ class Inputs:
             if self.task == "table" and (spelt := frames.text_columns(self.description, frame)):
                 self.options["types"] = dict.fromkeys(spelt, "categorical")
         if self.task == "classify":
-            self.options |= labelled_columns(frame, texts, self._text_column)
+            self.options |= labelled_columns(frame, texts, self._keys.text or "")
         self._name_columns()
         frames.write_csv(frame, file, self.description, local=self.task != "table", header=self._header)
         self.items = len(frame)
@@ -238,10 +253,7 @@ class Inputs:
             np.savez(file.with_suffix(".npz"), images=array, labels=np.asarray(labels))
             return file.with_suffix(".npz")
         if self.task == "caption":
-            with ZipFile(file.with_suffix(".zip"), "w") as archive:
-                for number, image in enumerate(array):
-                    archive.writestr(f"{number:06}.png", png_of(image, file.name))
-            return file.with_suffix(".zip")
+            return write_zip(array, file)
         if self.task == "sound":
             return self._write_sounds(np.atleast_2d(array), file, rate)
         if self.task == "music":
@@ -268,7 +280,7 @@ class Inputs:
             self.task, own = "sound", first["sampling_rate"]
             return self._write_sounds(samples_of(rows, own, file.name), file, own)
         if isinstance(first, Mapping):
-            return self._write_records(first, self._counted(all_of(Mapping, rows, file.name)), file)
+            return self._write_records(first, all_of(Mapping, rows, file.name), file)
         if not isinstance(first, Sequence) or isinstance(first, bytes) or not (first or self.task == "tag"):
             raise ValueError(f"{file.name}: {EXPECTED}, got a list of {type(first).__name__}")
         rows = self._counted(all_of(Sequence, rows, file.name))
@@ -323,24 +335,19 @@ class Inputs:
 
     def _write_records(self, first: Mapping[str, Any], rows: Iterator[Any], file: Path) -> Path:
         self.task = self.task or "table"
-        if self.task in (*_OF_FILES, "tag"):
-            remedy = "of sentences, each of pairs of a word and a tag"
-            remedy = remedy if self.task == "tag" else f"as [row[{next(iter(first), 'image')!r}] for row in data]"
+        if self.task in _OF_FILES:
+            remedy = f"as [row[{next(iter(first), 'image')!r}] for row in data]"
             raise ValueError(f"{file.name}: dictionaries hold no data of the task {self.task}: pass a list {remedy}")
-
+        if self.task in ("translate", "tag"):
+            located = ((f"{file.name} index {number}", row) for number, row in enumerate(self._counted(rows)))
+            self._find_keys((f"{file.name} index 0", first), KINDS[self.task])
+            lines = record_lines(located, KINDS[self.task], self._keys)
+            return write_text(file.with_suffix(".tsv"), (f"{line}\n" for line in lines))
         for name, value in first.items():
             frames.check_cells(f"{file.name} index 0: {name!r}", [value])
-
-        def cells() -> Iterator[list[Any]]:
-            for number, row in enumerate(rows):
-                if row.keys() != first.keys():
-                    raise ValueError(f"{file.name} index {number}: expected the keys {', '.join(map(str, first))}")
-                yield ["" if row[name] is None else row[name] for name in first]
-
         self._name_columns()
-        if self.task == "translate":
-            return self._write_rows(("", ""), map(tuple, cells()), file, None, None)
-        return write_csv(file.with_suffix(".csv"), list(first) if self._header else None, cells())
+        cells = record_cells(first, self._counted(rows), file.name)
+        return write_csv(file.with_suffix(".csv"), list(first) if self._header else None, cells)
 
     def _name_columns(self) -> None:
         """Say that the columns are named where numbers may name them."""
@@ -359,20 +366,9 @@ class Inputs:
         return self._write_array(np.stack(arrays), file, labels, rate)
 
     def _write_rolls(self, rolls: Iterable[Any], file: Path) -> Path:
-        from chainrule_app.readers.music import KEYS, LOWEST, midi_file
+        from chainrule_app.readers.music import KEYS, LOWEST
 
-        file.mkdir()
-        for number, roll in enumerate(rolls):
-            where = f"{file.name} index {number}"
-            if np.shape(roll)[1:] != (KEYS,):
-                remedy = f"of the 128 notes of MIDI pass roll[:, {LOWEST}:{LOWEST + KEYS}]"
-                raise ValueError(f"{where}: expected piano rolls (T, {KEYS}), got {np.shape(roll)}: {remedy}")
-            try:
-                content = midi_file(roll, frames_per_quarter=self._rate or 4)
-            except ValueError as error:
-                raise ValueError(f"{where}: {error}") from None
-            (file / f"{number:06}.mid").write_bytes(content)
-        return file
+        return write_rolls(rolls, file, self._rate or 4, LOWEST, KEYS)
 
     def _write_sounds(self, sounds: Iterable[Any], file: Path, rate: int | None) -> Path:
         from chainrule_app.readers.sounds.sound_file import write_wav
@@ -390,10 +386,11 @@ class Inputs:
 
 def inputs_of(run: "Task[Any]", *, answers: bool = True) -> Inputs:
     """Return the `Inputs` for the verbs and methods of a run."""
-    column = getattr(run.data, "text_column", None)
+    keys = replace(keys_of(run.data), answers=answers)
     header = getattr(getattr(run, "schema", None), "header", True)
-    inputs = Inputs(run.name, rate=getattr(run, "rate", None), text_column=column, header=header, answers=answers)
+    inputs = Inputs(run.name, rate=getattr(run, "rate", None), keys=keys, header=header, answers=answers)
     if (run.path / FRAME).is_file():
         inputs.description = frames.load_description(run.path / FRAME)
     run.source_names = inputs.names
+    inputs.tells = True  # a training tells in its own lines
     return inputs

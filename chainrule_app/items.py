@@ -2,10 +2,12 @@
 
 import csv
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
+from chainrule.files import naming
 from chainrule_app import frames
 from chainrule_app.heavy import np
 from chainrule_app.readers.gather import paths_of
@@ -151,14 +153,59 @@ def png_of(image: Any, name: str) -> bytes:
     return png(image)
 
 
+def record_cells(first: Mapping[str, Any], rows: Iterable[Any], name: str) -> Iterator[list[Any]]:
+    """Yield the cells of records that have the keys of the first one."""
+    for number, row in enumerate(rows):
+        if row.keys() != first.keys():
+            raise ValueError(f"{name} index {number}: expected the keys {', '.join(map(str, first))}")
+        yield ["" if row[key] is None else row[key] for key in first]
+
+
+def item_at(file: Path, line: int, task: str) -> int:
+    """Return the index of the item that a written file has in a line."""
+    with file.open(encoding="utf-8", newline="") as lines:
+        if file.suffix == ".csv":
+            rows = csv.reader(lines)
+            return sum(rows.line_num < line for _ in rows)
+        if task == "tag":
+            return sum(text == "\n" for text in islice(lines, line - 1))
+    return line - 1
+
+
+def write_zip(images: Any, file: Path) -> Path:
+    """Write images to an archive of PNG files."""
+    with ZipFile(file.with_suffix(".zip"), "w") as archive:
+        for number, image in enumerate(images):
+            archive.writestr(f"{number:06}.png", png_of(image, file.name))
+    return file.with_suffix(".zip")
+
+
+def write_rolls(rolls: Iterable[Any], folder: Path, frames_per_quarter: int, lowest: int, keys: int) -> Path:
+    """Write piano rolls to a folder of MIDI files."""
+    from chainrule_app.readers.music import midi_file
+
+    folder.mkdir()
+    for number, roll in enumerate(rolls):
+        where = f"{folder.name} index {number}"
+        if np.shape(roll)[1:] != (keys,):
+            remedy = f"of the 128 notes of MIDI pass roll[:, {lowest}:{lowest + keys}]"
+            raise ValueError(f"{where}: expected piano rolls (T, {keys}), got {np.shape(roll)}: {remedy}")
+        try:
+            content = midi_file(roll, frames_per_quarter=frames_per_quarter)
+        except ValueError as error:
+            raise ValueError(f"{where}: {error}") from None
+        (folder / f"{number:06}.mid").write_bytes(content)
+    return folder
+
+
 def write_text(file: Path, pieces: Iterable[str]) -> Path:
-    with file.open("w", encoding="utf-8", newline="") as opened:
+    with naming(file), file.open("w", encoding="utf-8", newline="") as opened:
         opened.writelines(pieces)
     return file
 
 
 def write_csv(file: Path, names: Sequence[str] | None, rows: Iterable[Sequence[Any]]) -> Path:
-    with file.open("w", encoding="utf-8", newline="") as opened:
+    with naming(file), file.open("w", encoding="utf-8", newline="") as opened:
         writer = csv.writer(opened, lineterminator="\n")
         if names is not None:
             writer.writerow(names)

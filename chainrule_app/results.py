@@ -7,12 +7,13 @@ as HTML; a program takes its rows or converts it to a frame.
 import html
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from copy import copy
+from copy import copy, deepcopy
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice
 from math import inf
 from pathlib import Path
+from threading import RLock
 from typing import TYPE_CHECKING, Any, Literal
 
 from chainrule.files import write_text
@@ -53,7 +54,9 @@ Form = Literal["table", "figures", "csv", "cells", "lines", "texts", "images", "
 
 
 class Result:
-    """Rows with named columns, read once from their source and kept.
+    """Rows with named columns, read once from their source and kept; several threads may read them.
+
+    A pickled result holds all rows and figures, but neither its plot nor the rows of `per`, which need the run.
 
     Args:
         columns: of each row.
@@ -106,6 +109,29 @@ class Result:
         self.likelihood, self.notes, self._figure = likelihood, notes, figure
         self._source, self._kept = iter(rows), list[Sequence[Any]]()
         self._summary, self.framed, self.views = summary, framed, dict(views or {})
+        self._lock = RLock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return all that a pickle holds: what was computed, in the place of what computes it."""
+        state = {name: value for name, value in vars(self).items() if name not in ("_lock", "_source", "views")}
+        summary, notes = self.summary, tuple(self.notes())  # which reads all rows
+        likelihood = None if self.likelihood is None else partial(_same, self.likelihood())
+        computed = {"_summary": partial(_same, summary), "notes": partial(_same, notes), "likelihood": likelihood}
+        return state | computed | {"_kept": list(self._kept), "_figure": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _lock=RLock(), _source=iter(()), views={})
+
+    def __copy__(self) -> "Result":
+        other = object.__new__(type(self))
+        vars(other).update(vars(self), _lock=RLock())
+        return other
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Result":
+        other = object.__new__(type(self))
+        other.__setstate__(deepcopy(self.__getstate__(), memo))
+        other.views, other._figure = dict(self.views), self._figure  # which compute from the run, as before
+        return other
 
     @property
     def names(self) -> list[str]:
@@ -120,7 +146,7 @@ class Result:
     def rows(self) -> Iterator[Sequence[Any]]:
         """Yield the rows; each is kept for later calls."""
         index = 0
-        while index < len(self._kept) or self._read(1):
+        while self._has(index):
             yield self._kept[index]
             index += 1
 
@@ -284,14 +310,20 @@ class Result:
         rows = list(islice(self.rows(), _SHOWN_ROWS + 1))
         return rows[:_SHOWN_ROWS], len(rows) > _SHOWN_ROWS
 
-    def _read(self, number: int) -> bool:
-        """Read and keep up to `number` rows; tell if there was any."""
-        before = len(self._kept)
-        self._kept += islice(self._source, number)
-        return len(self._kept) > before
+    def _has(self, index: int) -> bool:
+        """Tell if there is a row at an index, at most one after those that are kept; read and keep it if so."""
+        with self._lock:
+            if index == len(self._kept):
+                self._kept += islice(self._source, 1)
+            return index < len(self._kept)
 
     def _read_all(self) -> None:
-        self._kept += self._source
+        with self._lock:
+            self._kept += self._source
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 def _png(figure: Any) -> bytes:

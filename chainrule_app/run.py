@@ -1,9 +1,12 @@
 """`Run`: a trained model whose methods take data and return data. The command line calls the same methods."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import copy
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
+from threading import RLock
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 from chainrule_app import frames
@@ -26,7 +29,7 @@ from chainrule_app.listing import history_of
 from chainrule_app.results import Report, Result
 from chainrule_app.tasks import open_run
 from chainrule_app.tasks.capabilities import METHODS, OPTIONS, PREDICTIONS
-from chainrule_app.tasks.run_directory import FRAME, TemporaryFolder, copy_run
+from chainrule_app.tasks.run_directory import FRAME, ChangedRunError, TemporaryFolder, copy_run
 
 if TYPE_CHECKING:
     from torch import nn
@@ -44,24 +47,35 @@ class Run:
     verb of the same name as keyword arguments: `run.sample(3, temperature=0.8)` is
     `chainrule sample RUN -n 3 --temperature 0.8`.
 
+    Several threads may use one run. Its weights are read once; where the run was trained again or deleted since it was
+    opened, each method raises ValueError. A pickled run is its path, or the files of a run that has no directory of
+    its own.
+
     Args:
-        task: the opened run of a task.
+        task: what the run learned, with its directory, config and vocabulary or schema; `run.task.name` is its name.
         folder: the temporary folder of the run, if it is in one.
     """
 
     def __init__(self, task: "Task[Any]", folder: TemporaryFolder | None = None):
-        self._task = task
+        self.task = task
         self._folder = folder
+        self._lock = RLock()  # of reading the model, and of `resume` and `save`
+
+    def __getstate__(self) -> dict[str, Any]:
+        self.task.check_unchanged()
+        place = {"folder": self._folder} if self._folder is not None else {"path": self.path.resolve()}
+        return {"identity": self.task.identity, **place}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        folder = state.get("folder")
+        Run.__init__(self, open_run(state["path"] if folder is None else folder.path), folder)
+        if self.task.identity != state["identity"]:
+            raise ChangedRunError(self.path)
 
     @property
     def path(self) -> Path:
         """The run directory."""
-        return self._task.path
-
-    @property
-    def task(self) -> str:
-        """Return the name of the task."""
-        return self._task.name
+        return self.task.path
 
     @cached_property
     def model(self) -> "nn.Module":
@@ -71,17 +85,17 @@ class Run:
         `CalibratedMixture`, with the parts `network` and `companion`; averaged networks are an `Ensemble` of `members`.
         A run trained with `plain=True` is one network, and `run.model` is that network.
         """
-        return cast("nn.Module", self._task.model())
+        return cast("nn.Module", self._with_model().loaded)
 
     @property
     def config(self) -> dict[str, Any]:
         """The content of config.json: data, model, options, training."""
-        return self._task.config.to_json(self.task)
+        return self.task.config.to_json(self.task.name)
 
     @property
     def history(self) -> Result:
         """The records of training and validation: step, nats per element, learning rate, gradient norm and others."""
-        return history_of(self._task.metrics())
+        return history_of(self.task.metrics())
 
     def sample(self, n: int | None = None, *, seed: int | None = None, device: str = "cpu", **options: Any) -> Any:
         """Draw from the model.
@@ -96,23 +110,23 @@ class Run:
             Strings for a text; an array of images, (n, H, W) or (n, H, W, 3), of sounds, or of piano rolls (n, T, 88),
             a list where lengths differ; for a table a frame like the fitted data, or `complete`, else a `Result`.
         """
-        run = self._able("sample")
-        n = run.DEFAULT_NUMBER if n is None else whole_number(n, "n", 1, _MOST)
+        n = self._able("sample").DEFAULT_NUMBER if n is None else whole_number(n, "n", 1, _MOST)
         seed, device = seed_of(seed), device_name(device)
-        with keyword_errors(), inputs_of(self._task) as inputs:
+        with self._calling() as run, inputs_of(run) as inputs:
             chosen = chosen_options(run.Sampling, options, inputs)
             return self._native(run.sample(n, chosen, seed=seed, device=device), options.get("complete"))
 
     def stream(self, *, seed: int | None = None, device: str = "cpu", **options: Any) -> Iterator[str]:
         """Draw one text, piece by piece. Takes the arguments of `sample`."""
-        run = self._able("stream")
+        self._able("stream")
         seed, device = seed_of(seed), device_name(device)
-        with keyword_errors(), inputs_of(self._task) as inputs:
-            chosen = chosen_options(run.Sampling, options, inputs)
-        pieces = run.pieces(chosen, seed=seed, device=device)
-        if pieces is None:
-            raise ValueError(f"stream: a run of {self._task.config.model} draws no text in pieces; use sample")
-        return (piece for (piece,) in pieces.stream())
+        with self._calling() as run:
+            with inputs_of(run) as inputs:
+                chosen = chosen_options(run.Sampling, options, inputs)
+            pieces = run.pieces(chosen, seed=seed, device=device)
+            if pieces is None:
+                raise ValueError(f"stream: a run of {run.config.model} draws no text in pieces; use sample")
+            return (piece for (piece,) in pieces.stream())
 
     def score(self, data: Any, *, device: str = "auto", **options: Any) -> Result:
         """Score data: nats and bits, exact under the model, or a bound that says so.
@@ -140,8 +154,9 @@ class Run:
             A row for each input; `Result.values` are the answers alone. `Result.to_pandas` of a forecast is a frame
             indexed by time, and `Result.plot` its picture.
         """
-        run, device = self._able("predict"), device_name(device)
-        with keyword_errors(), inputs_of(self._task, answers=False) as inputs:
+        self._able("predict")
+        device = device_name(device)
+        with self._calling() as run, inputs_of(run, answers=False) as inputs:
             files = None if data is None and run.continues else inputs.paths(data)
             chosen = chosen_options(run.Prediction, inputs.options_of(run.Prediction) | options, inputs)
             return self._settled(run.predict(files, chosen, device=device), inputs)
@@ -213,8 +228,9 @@ class Run:
             device: auto, cpu, cuda or mps.
             **options: of `chainrule interpolate RUN --help`.
         """
-        run, seed, device = self._able("interpolate"), seed_of(seed), device_name(device)
-        with keyword_errors(), inputs_of(self._task) as inputs:
+        self._able("interpolate")
+        seed, device = seed_of(seed), device_name(device)
+        with self._calling() as run, inputs_of(run) as inputs:
             ends = (inputs.file(first, "first"), inputs.file(last, "last"))
             chosen = chosen_options(run.Interpolation, options, inputs)
             return self._native(run.interpolate(ends, chosen, seed=seed, device=device))
@@ -229,7 +245,9 @@ class Run:
         from chainrule_app.tasks.compression import compress_data
 
         self._able("compress")
-        return compress_data(bytes_of(data), "data", self._task, verify=verify).data
+        data = bytes_of(data)
+        with self._calling() as run:
+            return compress_data(data, "data", run, verify=verify).data
 
     def decompress(self, data: bytes) -> bytes:
         """Read what `compress` or `chainrule compress` wrote.
@@ -241,7 +259,9 @@ class Run:
         from chainrule_app.tasks.container import read_container
 
         self._able("decompress")
-        return decompress_data(read_container(bytes_of(data), "data"), "data", self._task)
+        container = read_container(bytes_of(data), "data")
+        with self._calling() as run:
+            return decompress_data(container, "data", run)
 
     def inspect(self, data: Any = None, *, seed: int = 0, **options: Any) -> Report:
         """Look inside the model: gradients, memory, gates, attention, latent codes, as far as it has them.
@@ -258,11 +278,14 @@ class Run:
 
     def check(self, *, seed: int = 0) -> Any:
         """Check that `model`, the whole recipe, keeps the contract; see `chainrule.testing.check_model`."""
-        return self._able("check").check(seed=seed_of(seed))
+        self._able("check")
+        with self._calling() as run:
+            return run.check(seed=seed_of(seed))
 
     def report(self) -> Report:
         """Report on the training: learning curves, speed, samples, data. Notebooks show the page, `save` writes it."""
-        return self._task.report()
+        with self._calling(model=False) as run:
+            return cast(Report, run.report())
 
     @keyword_errors()
     def resume(
@@ -281,21 +304,23 @@ class Run:
             callbacks: see `fit`.
             **options: the few that may change, such as `patience` or `device`.
         """
-        task, length = type(self._task), dict[str, Any](budget=budget, steps=steps, epochs=epochs)
-        request = config_of(task, dict.fromkeys(task.SOURCES), self._task.config.model, options, **length)
+        task, length = type(self.task), dict[str, Any](budget=budget, steps=steps, epochs=epochs)
+        request = config_of(task, dict.fromkeys(task.SOURCES), self.task.config.model, options, **length)
         flags = flags_given(options, **length)
-        self._task = train_with(task, request, self.path, flags, resume=True, callbacks=callbacks)
-        self.__dict__.pop("model", None)
+        self.task.check_unchanged()
+        with self._lock:
+            self.task = train_with(task, request, self.path, flags, resume=True, callbacks=callbacks)
+            vars(self).pop("model", None)
         return self
 
-    @keyword_errors()
     def export(self, to: Literal["hub", "onnx", "torch-export"], out: str | Path) -> None:
         """Write a new folder for other software: `to` is "hub", "onnx" or "torch-export"; see `chainrule export`."""
         from chainrule_app.exchange import export_run
 
         if not isinstance(to, str):
             raise ValueError(f"to: expected hub, onnx or torch-export, got a {type(to).__name__}")
-        export_run(self._task, to, path_of(out, "out"))
+        with self._calling() as run:
+            export_run(run, to, path_of(out, "out"))
 
     @keyword_errors()
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
@@ -309,20 +334,22 @@ class Run:
             FileExistsError: there is something already.
         """
         target = path_of(path, "path")
-        copy_run(self.path, target, overwrite=overwrite)
-        self._task = open_run(target)
-        if self._folder is not None:
-            self._folder.remove()
-            self._folder = None
+        with self._lock:
+            self.task.check_unchanged()
+            copy_run(self.path, target, overwrite=overwrite)
+            self.task = open_run(target)
+            if self._folder is not None:
+                self._folder.remove()
+                self._folder = None
 
     def options_of(self, capability: str) -> type | None:
         """Return the dataclass of a method's options; None if it has none."""
         return getattr(self._able(capability), OPTIONS.get(METHODS[capability], ""), None)
 
     def __repr__(self) -> str:
-        best = self._task.held_out()
+        best = self.task.held_out()
         measured = "no validation yet" if best is None else f"{best.nats_per_element:.4f} {best.basis.per}"
-        return f"<Run {self.task}: {self._task.recipe}, held out {measured}, in {self.path}; {self._can}>"
+        return f"<Run {self.task.name}: {self.task.recipe}, held out {measured}, in {self.path}; {self._can}>"
 
     def __dir__(self) -> list[str]:
         unable = METHODS.keys() - self.capabilities
@@ -331,8 +358,8 @@ class Run:
     @property
     def capabilities(self) -> list[str]:
         """List the methods that this run's task and model support."""
-        lacking = self._task.lacking()
-        names = [name for name, own in METHODS.items() if hasattr(self._task, own) and own not in lacking]
+        lacking = self.task.lacking()
+        names = [name for name, own in METHODS.items() if hasattr(self.task, own) and own not in lacking]
         others = {*PREDICTIONS} - {self._verb()}
         return [name for name in names if name not in others]
 
@@ -341,19 +368,37 @@ class Run:
         return f"it can {', '.join(sorted([*self.capabilities, 'export', 'report', 'resume', 'save']))}"
 
     def _verb(self) -> str:
-        return self._task.verb or self.task
+        return self.task.verb or self.task.name
 
     def _predict(self, verb: str, data: Any, options: dict[str, Any]) -> Result:
         if self._verb() != verb:
-            raise ValueError(f"{verb}: a run of the task {self.task} cannot do this; {self._can}")
+            raise ValueError(f"{verb}: a run of the task {self.task.name} cannot do this; {self._can}")
         return self.predict(data, **options)
 
     def _able(self, name: str) -> Any:
         if not isinstance(name, str) or name not in METHODS:
             raise ValueError(f"{name!r:.80}: expected the name of a method that takes options: {', '.join(METHODS)}")
-        if not hasattr(self._task, METHODS[name]):
-            raise ValueError(f"{name}: a run of the task {self.task} cannot do this; {self._can}")
-        return self._task
+        if not hasattr(self.task, METHODS[name]):
+            raise ValueError(f"{name}: a run of the task {self.task.name} cannot do this; {self._can}")
+        return self.task
+
+    def _with_model(self) -> "Task[Any]":
+        """Return the task with its model, which is read once."""
+        with self._lock:
+            task = self.task
+            if task.loaded is None:
+                with _unchanged(task):
+                    loaded = task.load().eval()
+                task.loaded = loaded
+            return task
+
+    @contextmanager
+    def _calling(self, *, model: bool = True) -> Iterator[Any]:
+        """Give the task for one call, which reads one run alone; errors name keyword arguments."""
+        with keyword_errors():
+            task = self._with_model() if model else self.task
+            with _unchanged(task):
+                yield copy(task)  # calls note on it how the user named their data
 
     def _answer(
         self,
@@ -365,13 +410,13 @@ class Run:
         optional: bool = False,  # whether the verb reads data of its own where none are passed
         **settings: Any,
     ) -> Any:
-        run, kind = self._able(name), self.options_of(name)
+        kind = self.options_of(name)
         assert kind is not None
-        with keyword_errors(), inputs_of(self._task, answers=name == "evaluate") as inputs:
+        with self._calling() as run, inputs_of(run, answers=name == "evaluate") as inputs:
             options = dict(options)
-            labels = {"labels": options.pop("labels", None)} if self.task in ("image", "classify-images") else {}
+            labels = {"labels": options.pop("labels", None)} if self.task.name in ("image", "classify-images") else {}
             path: str | list[str] | None = None
-            if texts and self.task == "text" and not isinstance(data, str | PathLike):
+            if texts and self.task.name == "text" and not isinstance(data, str | PathLike):
                 path = texts_of(data)
             elif data is not None or not optional:
                 path = inputs.path(data, **labels)
@@ -395,3 +440,13 @@ class Run:
         description = frames.load_description(self.path / FRAME)
         len(result)  # a temporary run may be gone later
         return frames.restore(description, result.cells()) if description else frames.like(completed, result)
+
+
+@contextmanager
+def _unchanged(task: "Task[Any]") -> Iterator[None]:
+    """Raise ChangedRunError where the files of a run change before the end, whatever else fails for that reason."""
+    task.check_unchanged()
+    try:
+        yield
+    finally:
+        task.check_unchanged()

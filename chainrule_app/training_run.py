@@ -6,7 +6,7 @@ whole. A resumed run keeps its options, except the few that may change, and its 
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, fields, replace
 from hashlib import sha256
@@ -17,8 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 from chainrule.printing import printable
 from chainrule_app.inputs import Inputs
+from chainrule_app.readers.array_file import is_array
 from chainrule_app.readers.gather import paths_of
 from chainrule_app.readers.kinds import check_path
+from chainrule_app.readers.packed import plain_name
+from chainrule_app.readers.record_keys import keys_of
+from chainrule_app.readers.records import holds_records
+from chainrule_app.readers.text import STDIN
 from chainrule_app.tasks.config import ChosenComputation, Duration, Fingerprint, InitialWeights, RunConfig, facts_of
 from chainrule_app.tasks.display import counted, flag
 from chainrule_app.tasks.run_directory import (
@@ -168,7 +173,9 @@ def create_run(
         with readable(task, request) as unpacked:
             unpacked = task.resolve_reading(unpacked)
             draft = task.create(draft_path, unpacked)
-            draft.config = replace(unpacked, facts=facts_of(task.Facts, draft.prepare_data()))
+            facts = draft.prepare_data()
+            _name_records(facts, request.sources)
+            draft.config = replace(unpacked, facts=facts_of(task.Facts, facts))
             if request.init is not None:  # it leaves no option of the model open
                 explicit_flags |= {flag(item.name) for item in fields(unpacked.options)}
             draft.config = draft.plan(explicit_flags)
@@ -189,6 +196,14 @@ def create_run(
         if is_new:
             with suppress(OSError):  # not there, or not empty
                 out.rmdir()
+
+
+def _name_records(facts: dict[str, Any], sources: Mapping[str, str | None]) -> None:
+    """Name sources of records and arrays by their own ending, not by that of the file they were written to."""
+    for name, path in sources.items():
+        first = None if path is None else paths_of(path)[0]
+        if first not in (None, STDIN) and facts.get(name) and (holds_records(first) or is_array(first)):
+            facts[name]["name"] = Path(facts[name]["name"]).with_suffix(Path(plain_name(first)).suffix).name
 
 
 def resolve_computation(
@@ -318,7 +333,7 @@ def load_initial(run: "Task[Any]", network: "nn.Module") -> None:
 @contextmanager
 def readable(task: "type[Task[Any]]", config: RunConfig) -> Iterator[RunConfig]:
     """Unpack compressed, piped or several sources to plain files during the block; errors name the sources."""
-    with Inputs(task.name, text_column=getattr(config.data, "text_column", None)) as inputs:
+    with Inputs(task.name, keys=keys_of(config.data)) as inputs:
         plain: dict[str, str | None] = {
             name: inputs.plain(path, name) for name, path in config.sources.items() if path is not None
         }

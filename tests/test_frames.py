@@ -258,3 +258,18 @@ def test_keys_of_records_are_names(tmp_path):
         assert len(run.score(data)) == 60
         run = chainrule.fit(data, task="forecast", target="8", **STEPS)
         assert set(run.forecast(data, paths=2)["series"]) == {"8"}
+
+
+def test_an_index_that_is_a_column_too_is_read_once():
+    """`set_index(drop=False)` ended in an error of pandas."""
+    days = pandas.date_range("2024-01-01", periods=4)
+    frame = pandas.DataFrame({"day": days, "shop": [1, 1, 2, 2], "x": [1.5, 2.5, 3.5, 4.5]})
+    for index in ("day", ["shop", "day"], ["shop"]):
+        native = frames.as_frame(frame.set_index(index, drop=False)).to_native()
+        assert native[["day", "shop", "x"]].equals(frame)
+        assert len(native.columns) == 3
+    other = frame.set_index(frame["x"].rename("day"))
+    with pytest.raises(ValueError, match="the index is called 'day', as a column of other values is: rename one"):
+        frames.as_frame(other)
+    unnamed = frame.rename(columns={"day": "time"}).set_index(pandas.DatetimeIndex(days))
+    assert len(frames.as_frame(unnamed).columns) == 3

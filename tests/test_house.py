@@ -42,6 +42,7 @@ OPTIONAL = {
     "chainrule_app.readers.music": {
         "chainrule_app",
         "chainrule_app.heavy",
+        "chainrule_app.items",
         "chainrule_app.inputs",
         "chainrule_app.tasks.music.task",
         "chainrule_app.tasks.output",

@@ -95,7 +95,7 @@ def test_an_array_comes_back_as_an_array_of_its_type(dtype):
 
 def test_images_come_back_as_images():
     run = chainrule.fit(torch.from_numpy(IMAGES), **PIXELS, **ONE)
-    assert run.task == "image"
+    assert run.task.name == "image"
     assert run.sample(2, seed=0).shape == (2, 6, 6)
     scores = run.score(IMAGES[:3])
     assert len(scores) == 3
@@ -107,7 +107,7 @@ def test_images_come_back_as_images():
 
 def test_labels_of_images_may_be_words():
     run = chainrule.fit(IMAGES, labels=["cat", "dog"] * 15, task="classify", **ONE)
-    assert run.task == "classify-images"
+    assert run.task.name == "classify-images"
     assert set(run.classify(IMAGES[:4]).values) <= {"cat", "dog"}
     assert run.evaluate(IMAGES[:4], labels=["cat", "dog"] * 2).summary["images"] == 4
     with pytest.raises(ValueError, match="labels: expected images in an array"):
@@ -146,7 +146,7 @@ def test_a_series_is_forecast_and_its_times_go_on():
     index = pandas.date_range("2024-01-01", periods=300, freq="h")
     series = pandas.Series(np.sin(np.arange(300.0)), index=index, name="load")
     run = chainrule.fit(series, horizon=4, **ONE)
-    assert run.task == "forecast"
+    assert run.task.name == "forecast"
     own = run.forecast(seed=0)
     assert list(own["mean"]) == list(run.forecast(series, seed=0)["mean"])
     assert own.to_pandas().index[0] == index[-1] + pandas.Timedelta(hours=1)
@@ -223,7 +223,7 @@ def test_a_dataset_is_a_frame():
     drawn = chainrule.fit(Dataset(frame), **ONE).sample(3, seed=0)
     assert drawn.schema == frame.schema
     texts = Dataset(polars.DataFrame({"text": repeated(["a b", "c d"])}))
-    assert chainrule.fit(texts, task="text", hidden_size=8, **ONE).task == "text"
+    assert chainrule.fit(texts, task="text", hidden_size=8, **ONE).task.name == "text"
 
 
 def test_masked_numbers_are_missing():

@@ -215,9 +215,9 @@ def best_symbols(
     for first in range(0, max(len(scores), 1), max(size, 1)):
         rows = slice(first, first + size)
         own = at_least_float32(scores[rows])
-        best, symbols = best_first(permitted(own, rows), k)
-        log_p = Categorical(own).logits.gather(1, symbols)
-        parts.append((torch.where(best == -torch.inf, log_p - torch.inf, log_p), symbols))  # NaN stays
+        best, places = best_first(permitted(own, rows), k)
+        log_p = Categorical(own).logits.gather(1, places)
+        parts.append((torch.where(best == -torch.inf, log_p - torch.inf, log_p), places))  # NaN stays
     return torch.cat([values for values, _ in parts]), torch.cat([symbols for _, symbols in parts])
 
 

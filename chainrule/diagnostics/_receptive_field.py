@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from chainrule._base import AutoregressiveModel, Context
-from chainrule.modes import check_gradients_work, seed_torch
+from chainrule.modes import check_gradients_work, own_draws
 from chainrule.state import count_rows, expand, map_state, select
 from chainrule.testing._agreement import finite_support
 
@@ -217,8 +217,8 @@ def _numbers(
     generator: torch.Generator,
 ) -> list[Tensor]:
     """Combine the log-probabilities at t of the elements and some draws at random, summed over rows."""
-    with torch.random.fork_rng(devices=[]), torch.no_grad():  # torch's distributions take no generator
-        seed_torch(int(torch.randint(2**62, (), generator=generator, device="cpu")))
+    seed = int(torch.randint(2**62, (), generator=generator, device="cpu"))
+    with own_draws(seed), torch.no_grad():  # torch's distributions take no generator
         values = [x, *(conditionals.sample().to(x.dtype) for _ in range(_DIRECTIONS - 1))]
     terms = torch.stack([model.to_sequence(conditionals.log_prob(value))[:, t] for value in values])  # (K, B)
     terms = torch.where(terms.isfinite(), terms, 0)

@@ -13,7 +13,7 @@ from chainrule.heads._categorical import Bernoulli, Categorical
 from chainrule.heads._head import Head, WrappedHead, check_drawable
 from chainrule.kernels._compiled import FEW
 from chainrule.kernels._cuda_graphs import recorded_scores
-from chainrule.modes import seed_torch
+from chainrule.modes import own_draws
 from chainrule.state import count_rows
 
 if TYPE_CHECKING:
@@ -60,11 +60,8 @@ class TorchHead(WrappedHead):
     def _drawn(self, shape: torch.Size, generator: torch.Generator | None) -> Tensor:
         if generator is None:
             return self.inner.sample(shape)
-        # torch's samplers take no generator: seed the global one from ours, then restore its state.
-        device = generator.device
-        seed = int(torch.randint(2**62, (), generator=generator, device=device))
-        with torch.random.fork_rng(devices=[device] if device.type != "cpu" else []):
-            seed_torch(seed)
+        # torch's samplers take no generator.
+        with own_draws(int(torch.randint(2**62, (), generator=generator, device=generator.device))):
             return self.inner.sample(shape)
 
     def _name(self) -> str:

@@ -148,12 +148,12 @@ class Categorical(TensorHead, distributions.Categorical):
             return self
         temperature, top_k, top_p = self.check_filters(temperature, top_k, top_p)
         # Ranks are those of the scores: normalising and dividing round, and make equals of what is not equal.
-        scores, logits = self._param, self.logits
+        scores = at_least_float32(self._param)
         if temperature == 0:
             best = scores.argmax(-1, keepdim=True)
-            certain = 0 * logits.gather(-1, best)  # keeps NaN, so that `sample` raises
-            return Categorical(torch.full_like(logits, -torch.inf).scatter(-1, best, certain))
-        logits = logits - logits.amax(-1, keepdim=True)  # the best stays finite however small the temperature
+            certain = 0 * scores.gather(-1, best)  # keeps NaN, so that `sample` raises
+            return Categorical(torch.full_like(scores, -torch.inf).scatter(-1, best, certain))
+        logits = scores - scores.amax(-1, keepdim=True)  # the best stays finite however small the temperature
         logits = logits / representable(temperature, logits.dtype)
         if top_k is not None and top_k < self._num_events:
             logits = logits.masked_fill(_below_first(scores, top_k), -torch.inf)

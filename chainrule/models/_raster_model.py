@@ -23,6 +23,7 @@ from chainrule.layers._gated_pyramid import GatedStreams
 from chainrule.layers._masked_conv2d import PixelLogits, RasterLayer
 from chainrule.models._conditioned import checked_labels
 from chainrule.models._image_model import ImageModel
+from chainrule.modes import own_draws
 from chainrule.state import State, count_rows, leaves
 
 
@@ -67,7 +68,7 @@ def pixel_dependencies(streams: GatedStreams, image_shape: tuple[int, int, int])
     """Mark the earlier elements that can influence each one through streams that read whole pixels, as above."""
     colours, height, width = image_shape
     pyramid = streams.vertical
-    with torch.device("cpu"), torch.random.fork_rng(devices=()):
+    with torch.device("cpu"), own_draws(0):
         narrow = GatedStreams(1, 2, len(pyramid.down), pyramid.resolutions)
     pixels = raster_dependencies(
         narrow,
@@ -322,7 +323,7 @@ class MaskedImageModel(RasterModel):
 
     def visible_past(self, length: int) -> Tensor:
         """Mark the earlier elements that can influence each conditional through the masks, (T, T) booleans."""
-        with torch.device("cpu"), torch.random.fork_rng(devices=()):
+        with torch.device("cpu"), own_draws(0):
             narrow = self.narrow()
 
         def read(pixels: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ def probe_values(distribution: Distribution, x: Tensor) -> Tensor:
     """Return a few elements of the support, (K, *element shape)."""
     support = finite_support(distribution)
     if support is not None and support.shape[1:] == x.shape[2:]:
-        spread = torch.linspace(0, len(support) - 1, min(PROBES, len(support)), device="cpu").round().long()
+        spread = evenly(len(support), min(PROBES, len(support)))
         return support[spread.to(support.device)].to(x)
     drawn = distribution.sample().to(x)
     # If positions have different supports, as the columns of a table, take an element of each.
@@ -117,8 +117,8 @@ def _constraint(distribution: Distribution) -> Any:
 
 
 def _ends(constraint: Any) -> tuple[float, float]:
-    low = torch.as_tensor(getattr(constraint, "lower_bound", -float("inf")))
-    high = torch.as_tensor(getattr(constraint, "upper_bound", float("inf")))
+    low = torch.as_tensor(getattr(constraint, "lower_bound", -float("inf")), dtype=torch.float64)
+    high = torch.as_tensor(getattr(constraint, "upper_bound", float("inf")), dtype=torch.float64)
     return float(low.min()), float(high.max())
 
 
@@ -130,6 +130,11 @@ def _vectors(distribution: distributions.Independent) -> Tensor | None:
         return None
     combinations = torch.tensor(list(product(range(len(entry)), repeat=entries)), device=entry.device)
     return entry[combinations].reshape(-1, *distribution.event_shape)
+
+
+def evenly(length: int, count: int) -> Tensor:
+    """Return `count` indices of `length` places, evenly spread from the first to the last, on the CPU."""
+    return torch.linspace(0, length - 1, count, dtype=torch.float64, device="cpu").round().long()
 
 
 def integral(density: Callable[[Tensor], Tensor], low: float, high: float, hints: Tensor) -> tuple[float, float]:
@@ -339,7 +344,7 @@ def remembering(subject: Subject[Any], parameter: Tensor) -> Tensor:
     """Make recurrences the identity, with small positive biases that keep rectifiers active."""
     blocks = _square_blocks(parameter)
     if blocks:
-        return torch.eye(blocks, device=parameter.device).repeat(parameter.shape[0] // blocks, 1)
+        return torch.eye(blocks, dtype=torch.float64, device=parameter.device).repeat(parameter.shape[0] // blocks, 1)
     if parameter.dim() < 2:
         return 0.05 * subject.normal(parameter.shape).abs()
     return 0.1 * _normal(subject, parameter, 1.0, 0.0)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from chainrule._base import AutoregressiveModel, Context
 from chainrule.state import flatten, leaves, map_state, unflatten
-from chainrule.testing._agreement import distance, require_equal, require_sum, values, weighted
+from chainrule.testing._agreement import distance, evenly, require_equal, require_sum, values, weighted
 from chainrule.testing._contract_check import contract_check
 from chainrule.testing._isolation import as_called, reseed
 from chainrule.testing._sequence_subject import SequenceSubject
@@ -50,7 +50,7 @@ def _replace(
     rows = torch.arange(count, device=subject.device) % len(x)
     spread = min(subject.time, count)
     cuts = (
-        torch.linspace(0, subject.time - 1, spread, device="cpu")
+        torch.linspace(0, subject.time - 1, spread, dtype=torch.float64, device="cpu")
         .round()
         .long()[torch.arange(count, device="cpu") % spread]
     )
@@ -123,7 +123,7 @@ def _differentiate(subject: SequenceSubject, model: AutoregressiveModel, weights
     if not numbers.requires_grad:
         return
     numbers = torch.where(numbers.isfinite(), numbers, 0)
-    times = torch.linspace(0, subject.time - 1, min(subject.time, 8), device="cpu").round().long().tolist()
+    times = evenly(subject.time, min(subject.time, 8)).tolist()
     for t in sorted(set(times)):
         direction = subject.normal(numbers[:, t].shape)
         total = (numbers[:, t] * direction).sum()
@@ -242,7 +242,7 @@ def check_full_context(subject: SequenceSubject) -> str:
 def _compare_elements(subject: SequenceSubject, x: Tensor) -> tuple[int, int]:
     """Count the pairs s < t with an influence, and the pairs that are declared to have none."""
     time = x.shape[1]
-    sources = torch.linspace(0, time - 1, min(time, LONGEST), device="cpu").round().long()
+    sources = evenly(time, min(time, LONGEST))
     watched = torch.zeros(time, time, dtype=torch.bool, device="cpu")
     watched[:, sources] = True
     declared = _declared(subject.model, time) & watched
@@ -298,7 +298,7 @@ def _other_contexts(subject: SequenceSubject) -> Iterator[tuple[int, Context]]:
         return
     yield WHOLE, _other(subject, context)
     if context.dim() > 1 and context.shape[1] > 1:
-        for entry in sorted(set(torch.linspace(0, context.shape[1] - 1, 16, device="cpu").round().long().tolist())):
+        for entry in sorted(set(evenly(context.shape[1], 16).tolist())):
             mixed = context.clone()
             mixed[:, entry] = _other(subject, context)[:, entry]
             yield entry, mixed

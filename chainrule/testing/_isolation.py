@@ -18,12 +18,18 @@ from chainrule.modes import check_gradients_work, seed_torch
 _NARROW = (torch.float32, torch.float16, torch.bfloat16)
 
 
-_called: ContextVar[torch.dtype | None] = ContextVar("_called", default=None)  # the caller's default dtype
+# Functions whose results have the default dtype unless they are told another, all of them or those of real numbers.
+_FACTORIES = {torch.empty, torch.eye, torch.ones, torch.rand, torch.randn, torch.zeros}
+_FACTORIES |= {torch.hann_window, torch.hamming_window, torch.linspace, torch.logspace, torch.normal}
+_FACTORIES_OF_REALS = {torch.arange, torch.as_tensor, torch.asarray, torch.full, torch.tensor, torch.scalar_tensor}
 _widening: ContextVar[bool] = ContextVar("_widening", default=True)
 
 
 class Widened(TorchFunctionMode):
-    """Mode that replaces narrower dtypes in a model's code, such as `one_hot(x).float()`, by float64.
+    """Mode of one thread that replaces narrower dtypes in a model's code by float64, the default dtype too.
+
+    It replaces those that the model names, as in `one_hot(x).float()`, and those of new tensors and of real results of
+    integers, as in `torch.zeros(3)` and `x / 255`. `torch.set_default_dtype` would change them in all threads.
 
     Attributes:
         replaced: true once the model asked for a narrower dtype.
@@ -40,13 +46,44 @@ class Widened(TorchFunctionMode):
             func, self.replaced = torch.Tensor.double, True
         if torch.dtype in map(type, args) and any(map(_is_narrow, args)):
             args, self.replaced = tuple(torch.float64 if _is_narrow(argument) else argument for argument in args), True
-        if kwargs and _is_narrow(kwargs.get("dtype")):
+        kwargs = kwargs or {}
+        if _is_narrow(kwargs.get("dtype")):
             kwargs, self.replaced = {**kwargs, "dtype": torch.float64}, True
-        return func(*args, **(kwargs or {}))
+        of_tensors = any(isinstance(argument, Tensor) and argument.is_floating_point() for argument in args)
+        if func in _FACTORIES and kwargs.get("dtype") is None and not of_tensors:
+            kwargs, self.replaced = {**kwargs, "dtype": torch.float64}, True
+        result = func(*args, **kwargs)
+        if not isinstance(result, Tensor) or result.dtype not in _NARROW or of_tensors:
+            return result
+        if func in _FACTORIES_OF_REALS and kwargs.get("dtype") is None:
+            self.replaced = True
+            return func(*args, **{**kwargs, "dtype": torch.float64})
+        wider = tuple(argument.double() if isinstance(argument, Tensor) else argument for argument in args)
+        if any(isinstance(argument, Tensor) for argument in args) and func is not torch.Tensor.view:
+            self.replaced = True
+            return func(*wider, **kwargs)
+        return result
 
 
 def _is_narrow(argument: Any) -> bool:
     return isinstance(argument, torch.dtype) and argument in _NARROW
+
+
+_lenient: ContextVar[bool] = ContextVar("_lenient", default=False)
+
+
+class _Validation:
+    """Default of torch's distributions for checking values, except in a thread that is `isolated`.
+
+    There values outside the support get probability 0, no error. `Distribution.set_default_validate_args` would change
+    that in all threads.
+    """
+
+    def __init__(self, usual: bool):
+        self.usual = usual
+
+    def __get__(self, instance: Any, owner: type) -> bool:
+        return self.usual and not _lenient.get()
 
 
 @contextmanager
@@ -56,33 +93,28 @@ def isolated(seed: int, device: torch.device, widening: AbstractContextManager |
     `widening` is entered instead of `Widened`, which sends every call of torch through Python.
     """
     check_gradients_work()
-    dtype, validation = torch.get_default_dtype(), Distribution._validate_args
+    if not isinstance(vars(Distribution)["_validate_args"], _Validation):
+        Distribution._validate_args = _Validation(Distribution._validate_args)  # type: ignore[assignment]  # as a bool
+    lenient = _lenient.set(True)
     python_state, numpy_state = random.getstate(), numpy.random.get_state()
-    token = _called.set(dtype)
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), torch.enable_grad():
         try:
-            torch.set_default_dtype(torch.float64)
-            Distribution.set_default_validate_args(False)  # values outside the support get probability 0, no error
             reseed(seed)
             with widening or Widened():
                 yield
         finally:
-            _called.reset(token)
-            torch.set_default_dtype(dtype)
-            Distribution.set_default_validate_args(validation)
+            _lenient.reset(lenient)
             random.setstate(python_state)
             numpy.random.set_state(numpy_state)
 
 
 @contextmanager
 def as_called() -> Iterator[None]:
-    """Inside `isolated`, restore the caller's default dtype and let the model choose dtypes."""
-    default, token = torch.get_default_dtype(), _widening.set(False)
+    """Inside `isolated`, let the model choose dtypes, also by the default."""
+    token = _widening.set(False)
     try:
-        torch.set_default_dtype(_called.get() or default)
         yield
     finally:
-        torch.set_default_dtype(default)
         _widening.reset(token)
 
 

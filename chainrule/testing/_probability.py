@@ -97,7 +97,7 @@ def _sum_over_support(subject: SequenceSubject, model: AutoregressiveModel, labe
         if many:
             x = x[:2, :FEW] if subject.shortens else x[:2]
             conditionals = subject.conditionals(subject.of(x, subject.rows[:2]), model)
-        totals = torch.zeros(conditionals.batch_shape, device=subject.device)
+        totals = torch.zeros(conditionals.batch_shape, dtype=torch.float64, device=subject.device)
         for value in support:
             totals += conditionals.log_prob(value.expand(x.shape)).exp()
     _require_one(totals, SUMMATION, f"{label}the probabilities of the {len(support)} values")
@@ -110,7 +110,7 @@ def _sum_over_counts(subject: SequenceSubject, conditionals: Distribution, label
     if largest > 2000:
         return ""
     count = int(20 * largest + 200)
-    totals = torch.zeros(conditionals.batch_shape, device=subject.device)
+    totals = torch.zeros(conditionals.batch_shape, dtype=torch.float64, device=subject.device)
     for value in range(count):
         totals += conditionals.log_prob(torch.full_like(subject.x, value)).exp()
     _require_one(totals, INTEGRATION, f"{label}the probabilities of 0 to {count - 1}")
@@ -122,7 +122,12 @@ def _integrate(subject: SequenceSubject, model: AutoregressiveModel, label: str)
     conditionals = subject.conditionals(subject.of(x, subject.rows[:1]), model)
     ends = interval(conditionals)
     assert ends is not None
-    positions = torch.linspace(0, subject.time - 1, min(FEW, subject.time), device="cpu").round().long().tolist()
+    positions = (
+        torch.linspace(0, subject.time - 1, min(FEW, subject.time), dtype=torch.float64, device="cpu")
+        .round()
+        .long()
+        .tolist()
+    )
     entries = conditionals.batch_shape[2:].numel()
     reliable = 0
     for t in positions:
@@ -138,7 +143,9 @@ def _integrate(subject: SequenceSubject, model: AutoregressiveModel, label: str)
                 break
         if error < INTEGRATION / 2:
             reliable += 1
-            _require_one(torch.tensor([[total]], device="cpu"), INTEGRATION, f"{label}the density of x_{t}")
+            _require_one(
+                torch.tensor([[total]], dtype=torch.float64, device="cpu"), INTEGRATION, f"{label}the density of x_{t}"
+            )
     return f"{reliable} conditional densities integrated" if reliable else ""
 
 
@@ -148,7 +155,7 @@ def _sum_sequences(subject: SequenceSubject, model: AutoregressiveModel, label: 
     if support is None or length < 1 or (length < subject.time and not subject.shortens):
         return ""
     listed = _sequences(len(support), length, subject.device)
-    total = torch.zeros(1, 1, device=subject.device)
+    total = torch.zeros(1, 1, dtype=torch.float64, device=subject.device)
     for part in listed.split(4096):
         total += model.log_prob(*subject.of(support[part], torch.zeros_like(part[:, 0]))).exp().sum()
     sequences = f"all {len(listed)} sequences of length {length}"

@@ -88,7 +88,7 @@ class LabelSubject(Subject[LikelihoodModel]):
         if self.real is None:
             raise DoesNotApply("the rows have no lengths: neither lengths nor context['lengths']")
         self.adds_up = self.labels_elements
-        shares = torch.tensor([0.0, 1.0, 0.5, 0.25], device=self.device)[: len(self.x)]
+        shares = torch.tensor([0.0, 1.0, 0.5, 0.25], dtype=torch.float64, device=self.device)[: len(self.x)]
         yield self.batch(), self._ending(self.batch(), (self.real * shares).ceil().long())
 
     def ends(self, batch: Batch) -> Tensor:
@@ -169,7 +169,7 @@ class LabelSubject(Subject[LikelihoodModel]):
             labels += [values[self.integers(len(values), self.x.shape)] for _ in range(6)]
         else:
             count = min(_PROBES, len(self.alphabet))
-            spread = torch.linspace(0, len(self.alphabet) - 1, count, device="cpu").round().long()
+            spread = torch.linspace(0, len(self.alphabet) - 1, count, dtype=torch.float64, device="cpu").round().long()
             labels += [value.expand(self.x.shape) for value in self.alphabet[spread.to(self.device)].to(self.x)]
         return torch.stack(labels, 1)
 

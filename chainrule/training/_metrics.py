@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from chainrule.files import replacing
+from chainrule.files import naming, replacing
 from chainrule.training._callbacks import Callback, Ending
 
 if TYPE_CHECKING:
@@ -152,7 +152,8 @@ class _Lines:
             raise OSError(f"{self._path}: cannot be written ({reason}); the last checkpoint is intact") from error
 
     def sync(self) -> None:
-        os.fsync(self._file.fileno())
+        with naming(self._path):
+            os.fsync(self._file.fileno())
 
     def close(self) -> None:
         self._file.close()

@@ -1,5 +1,6 @@
 """`chainrule compress`, `decompress`, `export`, `import` and `serve`: runs, and what other programs read and write."""
 
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic
@@ -212,15 +213,19 @@ def serve(
         raise ValueError(f"port: expected 0 to 65535, got {port}")
     if token is not None and not (token.isascii() and token.isprintable() and token.strip() == token != ""):
         raise ValueError("token: expected printable ASCII characters without surrounding blanks")
+    paths = {}
     for path in runs:
         open_run(path)  # what is no run is told before torch is imported
-    from chainrule_app.fitting import load
-    from chainrule_app.serve.server import serve_runs
-
-    runs_by_name = {}
-    for path in runs:
         name = path.resolve().name
-        if name in runs_by_name:
+        if name in paths:
             raise ValueError(f"{path}: another run is called {name} too: rename one of the two directories")
-        runs_by_name[name] = load(path)
-    serve_runs(runs_by_name, host=host, port=port, token=token, open_page=open_page)
+        paths[name] = path
+    from chainrule_app.serve.listening import listen
+
+    with listen(host, port) as listening:
+        print(f"loading {', '.join(paths)} …", file=sys.stderr, flush=True)
+        from chainrule_app.fitting import load
+        from chainrule_app.serve.server import serve_runs
+
+        loaded = {name: load(path) for name, path in paths.items()}
+        serve_runs(loaded, listening, host=host, token=token, open_page=open_page)

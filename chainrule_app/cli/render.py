@@ -26,7 +26,8 @@ from chainrule_app.tasks.display import counted, csv_line, dump_json, plain_valu
 from chainrule_app.tasks.output import save_figure, write_images, write_music, write_page, write_sounds
 
 _ROWS = (".csv", ".tsv", ".npy", ".parquet")  # formats that hold rows and nothing else
-_UNWRITTEN = (".arrow", ".bz2", ".feather", ".ods", ".xls", ".xlsx", ".xz", ".zip", ".zst")
+_RECORDS = (".json", ".jsonl", ".ndjson")
+_LINES = (".txt", ".text", ".log", ".out", ".conll", ".conllu", ".iob", ".iob2", ".bio")
 
 
 def show(
@@ -152,7 +153,9 @@ def checked_out(out: Path | None, *suffixes: str, flag: str = "--out", json: boo
     name = _format_of(out)
     if suffixes and not out.name.lower().endswith(suffixes):
         raise ValueError(f"{flag} {out}: expected a name that ends in {' or '.join(suffixes)}")
-    if name.endswith(_UNWRITTEN):
+    ending = Path(name).suffix
+    if not suffixes and not name.endswith((*_ROWS, *_RECORDS, *_LINES)) and not ending[1:].isdecimal() and ending:
+        # under any other name it would be opened as what it is not: markup in a row would run in a browser
         raise ValueError(
             f"{flag} {out}: this format is not written: choose .csv, .tsv, .jsonl, .txt, .parquet or .npy, any of them "
             "also with .gz"
@@ -208,7 +211,7 @@ def _file_content(result: Result, form: str, name: str, *, json: bool) -> bytes:
         else:
             result.to_polars().write_parquet(file)
         return file.getvalue()
-    if json or name.endswith((".json", ".jsonl")):
+    if json or name.endswith(_RECORDS):
         lines = _json_lines(result)
     elif name.endswith(".tsv") and form != "lines":
         text = io.StringIO()

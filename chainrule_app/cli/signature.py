@@ -183,7 +183,7 @@ def open_run(task: type[Task[Any]], arguments: dict[str, Any], stack: ExitStack)
     if isinstance(run, Path):
         arguments["run"] = task.open(run)
         _spare_sources(arguments["run"], arguments.get("out"))
-        inputs = stack.enter_context(inputs_of(arguments["run"]))
+        inputs = stack.enter_context(inputs_of(arguments["run"], answers="file" not in arguments))
     for name in _INPUTS & arguments.keys():
         words = arguments[name] or ()
         words = [words] if isinstance(words, str | Path) else words

@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 
 from chainrule.data import BPEVocabulary, CharVocabulary, Vocabulary, WordVocabulary
 from chainrule.data._vocabulary import EOS, UNKNOWN
-from chainrule.files import write_json, write_text
+from chainrule.files import copy_file, naming, replacing, write_json, write_text
 from chainrule.models import TransformerLM
 from chainrule.printing import one_line
 from chainrule_app.exchange.causal_lm import causal_lm, misfit
@@ -149,7 +149,8 @@ def _write_hub(run: Task[Any], folder: Path) -> list[str]:
         assert isinstance(model, TransformerLM)
         assert isinstance(run, TextTask)
         return _write_causal_lm(run, model, folder)
-    shutil.copytree(run.path, folder, ignore=partial(_ignored, Path(run.PREPARED).name), dirs_exist_ok=True)
+    with naming(folder):
+        shutil.copytree(run.path, folder, ignore=partial(_ignored, Path(run.PREPARED).name), dirs_exist_ok=True)
     sources = {name: None if path is None else Path(path).name for name, path in run.config.sources.items()}
     init = None if run.config.init is None else replace(run.config.init, run=Path(run.config.init.run).name)
     write_json(folder / CONFIG, replace(run.config, sources=sources, init=init).to_json(run.name))
@@ -170,7 +171,8 @@ def _ignored(manifest: str, folder: str, names: list[str]) -> set[str]:
 def _write_causal_lm(run: TextTask, model: TransformerLM, folder: Path) -> list[str]:
     export = causal_lm(model)
     write_json(folder / CONFIG, export.config)
-    save_file(export.tensors, folder / "model.safetensors", {"format": "pt"})
+    with replacing(folder / "model.safetensors") as file:
+        save_file(export.tensors, file, {"format": "pt"})
     tokenizer_of(run.vocabulary).save(str(folder / "tokenizer.json"))
     write_json(
         folder / "tokenizer_config.json",
@@ -213,9 +215,10 @@ def _write_graphs(run: Task[Any], folder: Path, to: Literal["onnx", "torch-expor
     }
     write_json(folder / "graphs.json", described)
     if written.state:
-        save_file({name: leaf.clone() for name, leaf in written.state.items()}, folder / "state.safetensors")
+        with replacing(folder / "state.safetensors") as file:
+            save_file({name: leaf.clone() for name, leaf in written.state.items()}, file)
     if (run.path / VOCABULARY).is_file():
-        shutil.copyfile(run.path / VOCABULARY, folder / VOCABULARY)
+        copy_file(run.path / VOCABULARY, folder / VOCABULARY)
     notes = (
         "`graphs.json` names inputs and outputs in order. Log-probabilities of x[t] come from x[t - 1]: the first `x` "
         f"of `step` is the start symbol {written.start}; `forward` puts it there itself. `state.safetensors` holds the "

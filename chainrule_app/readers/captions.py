@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -25,13 +25,15 @@ from chainrule_app.readers.members import Member, Members
 from chainrule_app.readers.packed import plain_name
 from chainrule_app.readers.pairs import encode_sentence
 from chainrule_app.readers.ragged import Ragged
+from chainrule_app.readers.records import holds_records, records
 from chainrule_app.readers.row_order import Rows, in_order
 from chainrule_app.readers.store import Store, StoreWriter
 from chainrule_app.readers.stored_tokens import Ids
 from chainrule_app.readers.text import check_file, fingerprint, open_bytes
 
-_HEADERS = ("image,caption", "image_name,caption_text")
-CAPTIONS = (".txt", ".tsv", ".csv", ".json")
+_IMAGE_NAMES = ("image", "file_name", "filename", "image_name", "image_file", "image_path", "path", "file")
+_CAPTION_NAMES = ("caption", "captions", "caption_text", "text", "description", "comment", "sentence", "sentences")
+CAPTIONS = (".txt", ".tsv", ".csv", ".json", ".jsonl", ".ndjson", ".parquet")
 _MOST_BYTES = 1 << 28  # of JSON, which is held in memory
 _NUMBERED = re.compile(r"#\d+$")
 
@@ -48,21 +50,29 @@ class Caption:
 def read_captions(path: str | Path) -> Iterator[Caption]:
     """Yield the captions of a file, compressed or not.
 
-    A line is `name.jpg TAB caption`, the name with or without a number (`name.jpg#3`); or, under a header
-    `image,caption`, it is `name.jpg,caption`. A .json file is an object with images and annotations, as in COCO.
+    A line is `name.jpg TAB caption`, the name with or without a number (`name.jpg#3`); or, under a header with the
+    columns image and caption, or others so called, in any order, it is a row of CSV. Records have such keys, and one
+    caption or a list of them. A .json file is a list of records, or an object with images and annotations, as in COCO.
     Images may have several captions.
     """
+    if holds_records(path):
+        yield from _recorded_captions(path)
+        return
     if plain_name(path).endswith(".json"):
         yield from _coco_captions(path)
         return
     file = DelimitedFile(path)
     with closing(file.lines()) as lines:
         _, first = next(lines, (1, ""))
-    commas = first.strip().lower() in _HEADERS
+    header = [cell.strip().strip('"').lower() for cell in first.split(",")]
+    commas = bool({*header} & {*_IMAGE_NAMES} and {*header} & {*_CAPTION_NAMES})
+    places = _places(header, str(path)) if commas else [0, 1]
     for line, cells in islice(file.quoted_rows(","), 1, None) if commas else file.plain_rows("\t"):
         columns = [cell.strip() for cell in cells]
         if not any(columns):
             continue
+        if commas and len(columns) == len(header):
+            columns = [columns[place] for place in places]
         if len(columns) != 2 or not columns[0]:
             expected = "a name, a comma and a caption" if commas else "a name, a tab and a caption"
             raise ValueError(
@@ -71,6 +81,46 @@ def read_captions(path: str | Path) -> Iterator[Caption]:
         if not columns[1]:
             raise ValueError(f"{path} line {line}: expected a caption of {columns[0]!r:.80}, got none: leave it out")
         yield Caption(line, _NUMBERED.sub("", columns[0]), columns[1])
+
+
+def _places(names: Sequence[str], where: str) -> list[int]:
+    """Return the places of the names of an image and of its caption, whatever their order."""
+    places = []
+    for what, usual in (("image", _IMAGE_NAMES), ("caption", _CAPTION_NAMES)):
+        found = [name for name in names if name.lower() in usual]
+        if len(found) != 1:
+            got = f"{len(found)} ({', '.join(found)})" if found else f"none among {', '.join(names)[:80]}"
+            raise ValueError(
+                f"{where}: expected one {what} by its name, such as {usual[0]}, got {got}: rename the others"
+            )
+        places.append(names.index(found[0]))
+    return places
+
+
+def _recorded_captions(path: str | Path) -> Iterator[Caption]:
+    """Yield the captions of records, numbered as the records from 1."""
+    image, text = caption_keys(path)
+    for number, (line, record) in enumerate(records(str(path)), 1):
+        name, found = record.get(image), record.get(text)
+        captions = found if isinstance(found, list) else [found]
+        if (
+            not isinstance(name, str)
+            or not captions
+            or not all(isinstance(one, str) and one.strip() for one in captions)
+        ):
+            raise ValueError(
+                f"{path}: record {number}: expected the name of an image under {image!r} and a caption under {text!r}, "
+                f"got {record!r:.80}"
+            )
+        for caption in captions:
+            yield Caption(line, _NUMBERED.sub("", name), " ".join(str(caption).split()))
+
+
+def caption_keys(path: str | Path) -> tuple[str, str]:
+    """Return the keys of the images and of the captions of records."""
+    names = list(next((record for _, record in records(str(path))), {}))
+    image, text = (names[place] for place in _places(names, f"{path}: record 1"))
+    return image, text
 
 
 def _coco_captions(path: str | Path) -> Iterator[Caption]:

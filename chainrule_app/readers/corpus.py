@@ -113,7 +113,7 @@ def prepare_corpus(
         raise ValueError(f"vocabulary: expected one of level {level}, for the reading {reading!r}, got {other}")
     text = open_source(source)
     held_out = None if validation is None else open_source(validation)
-    settings = {
+    settings: dict[str, Any] = {
         "format": FORMAT,
         "source": text.fingerprint(progress),
         "validation": held_out and held_out.fingerprint(progress),
@@ -146,6 +146,13 @@ def prepare_corpus(
         for name, part in (("train", train), ("valid", valid)):
             with closing(part.text(strict=strict, stage=f"{name} symbols", progress=progress)) as chunks:
                 written = _write_tokens(chunks, writer, name, vocabulary, by_lines=by_lines)
+            if not written["elements"]:
+                file = settings["validation" if held_out is not None and name == "valid" else "source"]["name"]
+                purpose = "train on" if name == "train" else "hold out"
+                raise ValueError(
+                    f"{file}: expected symbols to {purpose}, got only white space, which level {level} leaves out: "
+                    "give more text, or choose level char"
+                )
             counts[name] = written | {"bytes": part.stop - part.start}
         vocabulary.save(writer.path("vocabulary.json"))
         writer.finish(settings | counts)

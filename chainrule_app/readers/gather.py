@@ -2,19 +2,22 @@
 
 import csv
 import glob
-import json
 import os
 import shlex
 import sys
 from codecs import BOM_UTF8
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
-from itertools import chain, islice
+from collections.abc import Generator, Sequence
+from contextlib import closing
+from itertools import chain
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Literal
 
+from chainrule.files import naming
+from chainrule_app.readers.array_file import is_array, write_rows
 from chainrule_app.readers.packed import is_packed, plain_name
-from chainrule_app.readers.text import STDIN, no_such_file, open_bytes, raw_lines, read_chunks
+from chainrule_app.readers.record_keys import Keys, located_records, record_lines
+from chainrule_app.readers.records import holds_records, record_rows
+from chainrule_app.readers.text import STDIN, no_such_file, open_bytes, read_chunks
 
 Kind = Literal["text", "pairs", "tags", "labelled", "rows", "files"]
 KINDS: dict[str, Kind] = {
@@ -22,16 +25,9 @@ KINDS: dict[str, Kind] = {
     **dict.fromkeys(("image", "classify-images", "caption", "sound", "music"), "files"),
 }  # fmt: skip
 """Kinds of data by task name."""
-RECORDS = (".jsonl", ".ndjson", ".parquet")
 _MOST_RATIO, _ALWAYS = 200, 1 << 28  # a file unpacks to so many times its size, or to so many bytes
-_LOOKED_AT = 1000  # records whose keys become columns
-_FEWEST_ROWS, _MOST_ROWS = 64, 1 << 14  # of a Parquet file that are read together
-_FRAME_BYTES = 1 << 26  # of these
-_EQUAL_CELLS, _CELLS_OF_A_BYTE = 1 << 24, 64  # that a Parquet file may announce: columns that repeat are packed well
 _MAGIC = "*?["
-_BREAKS = str.maketrans("\t\r\n", "   ")
-_WORDS = ("tokens", "words", "form")  # keys of records, and of the tags of the words
-_TAGS = ("tags", "ner_tags", "pos_tags", "upos", "labels")
+_NO_KEYS = Keys()
 
 
 def paths_of(source: str) -> list[str]:
@@ -77,8 +73,9 @@ def must_gather(source: str, kind: Kind, *, streams: bool = False) -> bool:
         return False
     if paths[0] == STDIN:
         return kind == "rows" or not streams
-    name = plain_name(paths[0])
-    if name.endswith(RECORDS):
+    if kind == "rows" and is_array(paths[0]):
+        return True
+    if holds_records(paths[0]):
         return kind not in ("rows", "labelled")
     return kind == "text" and not streams and is_packed(paths[0])
 
@@ -90,15 +87,19 @@ def shared_folder(source: str) -> Path:
     return Path(folder if any(path.is_absolute() for path in paths) else os.path.relpath(folder))
 
 
-def gather(source: str, folder: Path, kind: Kind, text_column: str = "") -> Path:
+def gather(source: str, folder: Path, kind: Kind, keys: Keys = _NO_KEYS) -> Path:
     """Write a source to one file in a folder: rows as CSV, all others as lines; or link files below one folder."""
     paths = paths_of(source)
+    if kind == "rows" and len(paths) == 1 and paths[0] != STDIN and is_array(paths[0]):
+        file = folder / f"{Path(paths[0]).stem}.csv"
+        write_rows(paths[0], file)
+        return file
     for path in paths:
         if path != STDIN and not Path(path).exists():
             raise no_such_file(path)
     if kind == "files":
         return _linked(paths, shared_folder(source).resolve(), folder)
-    records = [path != STDIN and plain_name(path).endswith(RECORDS) for path in paths]
+    records = [path != STDIN and holds_records(path) for path in paths]
     if any(records) and not all(records):
         raise ValueError(f"{source}: expected files of one kind, got records and others: give one kind at a time")
     as_csv = kind in ("rows", "labelled")
@@ -108,19 +109,16 @@ def gather(source: str, folder: Path, kind: Kind, text_column: str = "") -> Path
     if records[0] or paths[0] == STDIN:
         suffix = (".csv" if as_csv else ".txt" if kind == "text" else ".tsv") if records[0] or kind == "rows" else ""
     file = folder / f"{Path(first).stem}{more}{suffix}"
-    if records[0] and as_csv:
-        names, rows = record_rows(paths)
-        with file.open("w", encoding="utf-8", newline="") as text:
-            csv.writer(text, lineterminator="\n").writerows(chain([names], (cells for _, cells in rows)))
+    if records[0]:
+        with naming(file), file.open("w", encoding="utf-8", newline="") as text:
+            if as_csv:
+                names, rows = record_rows(paths)
+                csv.writer(text, lineterminator="\n").writerows(chain([names], (cells for _, cells in rows)))
+            else:
+                text.writelines(f"{line}\n" for line in record_lines(located_records(paths), kind, keys))
         return file
-    with file.open("wb") as out:
-        if records[0]:
-            for path in paths:
-                for number, (_, record) in enumerate(_records(path), 1):
-                    lines = _LINES[kind](record, text_column, f"{path}: record {number}")
-                    out.write(lines.encode("utf-8", "surrogatepass") + b"\n")
-        else:
-            _concatenate(out, paths, headers=as_csv, end=b"\n\n" if kind == "tags" else b"\n")
+    with naming(file), file.open("wb") as out:
+        _concatenate(out, paths, headers=as_csv, end=b"\n\n" if kind == "tags" else b"\n")
     return file
 
 
@@ -173,127 +171,3 @@ def _unpacked(path: str) -> Generator[bytes, None, None]:
                     f"{path}: unpacks to more than {_MOST_RATIO} times its size: unpack it yourself if it may"
                 )
             yield chunk
-
-
-def _records(path: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Yield the records of a file of JSON Lines with their lines, or of a Parquet file with their rows, from 1."""
-    if plain_name(path).endswith(".parquet"):
-        frames = parquet_frames(path)
-        yield from enumerate(chain.from_iterable(frame.iter_rows(named=True) for frame in frames), 1)
-        return
-    with open_bytes(path) as file:
-        for number, line in raw_lines(file, path):
-            if not line.strip():
-                continue
-            try:
-                record = json.loads(line)
-            except (ValueError, RecursionError):
-                record = None
-            if not isinstance(record, dict):
-                raise ValueError(f"{path} line {number}: expected a JSON object, got {line[:60]!r}: one object a line")
-            yield number, record
-
-
-@contextmanager
-def parquet_errors(path: str | Path) -> Iterator[None]:
-    """Report what polars raises as one line about the file."""
-    import polars
-
-    try:
-        yield
-    except (polars.exceptions.PolarsError, polars.exceptions.PanicException, OSError) as error:
-        first = str(error).partition("\n")[0]
-        raise ValueError(f"{path}: expected a Parquet file ({first:.120}): restore it from a copy") from None
-
-
-def parquet_frames(path: str | Path, *columns: Any) -> Iterator[Any]:
-    """Yield the rows of a Parquet file in frames of polars, more rows in each the smaller they are.
-
-    `columns` are expressions of columns to read in another way.
-    """
-    import polars
-
-    done, rows = 0, _FEWEST_ROWS
-    with parquet_errors(path):
-        table = polars.scan_parquet(path).with_columns(columns)
-        count, size = int(table.select(polars.len()).collect().item()), Path(path).stat().st_size
-        if count * len(table.collect_schema()) > max(_EQUAL_CELLS, _CELLS_OF_A_BYTE * size):
-            raise ValueError(
-                f"{path}: announces {count:,} rows in {size:,} bytes, so that nearly all are equal: keep some of them"
-            )
-        while len(frame := table.slice(done, rows).collect()):
-            yield frame
-            done += len(frame)
-            rows = max(1, min(2 * rows, _MOST_ROWS, rows * _FRAME_BYTES // max(1, int(frame.estimated_size()))))
-
-
-def _text_of(record: Mapping[str, Any], column: str, where: str) -> str:
-    name = column or "text"
-    text = record.get(name)
-    if not isinstance(text, str):
-        got = "none" if name not in record else f"{text!r:.60}"
-        raise ValueError(
-            f"{where}: expected a text in the column {name!r}, got {got}: "
-            f"name it with --text-column (there are {_names(record)})"
-        )
-    return text
-
-
-def _pair_of(record: Mapping[str, Any], column: str, where: str) -> str:
-    """Return the texts of a record in the order of its keys: a source and a target, or a source alone."""
-    inner = record.get("translation", record)  # as the data sets of Hugging Face have it
-    texts = [text for text in inner.values() if isinstance(text, str)] if isinstance(inner, dict) else []
-    if not 1 <= len(texts) <= 2:
-        raise ValueError(f"{where}: expected two texts, a source and a target, got the keys {_names(record)}")
-    return "\t".join(text.translate(_BREAKS) for text in texts)
-
-
-def _sentence_of(record: Mapping[str, Any], column: str, where: str) -> str:
-    """Return a line for each word, with its tag if the record has tags."""
-    words, tags = (next((record[name] for name in names if name in record), None) for names in (_WORDS, _TAGS))
-    if not isinstance(words, list) or not (tags is None or (isinstance(tags, list) and len(tags) == len(words))):
-        raise ValueError(f"{where}: expected the lists tokens and tags, equally long, got the keys {_names(record)}")
-    columns = [list(map(str, column)) for column in (words, tags) if column is not None]
-    for cell in chain(*columns):
-        if not cell or any(sign in cell for sign in " \t\r\n"):
-            raise ValueError(f"{where}: expected words and tags without blanks, got {cell!r:.60}")
-    return "".join("\t".join(cells) + "\n" for cells in zip(*columns, strict=True))
-
-
-def _names(record: Mapping[str, Any]) -> str:
-    return ", ".join(map(str, list(record)[:12]))
-
-
-_LINES = {"text": _text_of, "pairs": _pair_of, "tags": _sentence_of}
-
-
-def record_rows(paths: Sequence[str]) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
-    """Return the keys of the first records, which name the columns, and the cells of all records with their lines."""
-    records = chain.from_iterable(map(_records, paths))
-    first = list(islice(records, _LOOKED_AT))
-    if not first:
-        raise ValueError(f"{paths[0]}: expected records, got an empty file")
-    names = list(dict.fromkeys(name for _, record in first for name in record))
-    known = set(names)
-
-    def rows() -> Iterator[tuple[int, list[str]]]:
-        for number, (line, record) in enumerate(chain(first, records), 1):
-            if not record.keys() <= known:
-                unknown = min(record.keys() - known)
-                raise ValueError(
-                    f"{paths[0]}: record {number}: the key {unknown!r:.60} is in none of the first {_LOOKED_AT:,}"
-                )
-            yield line, [_cell(record.get(name)) for name in names]
-
-    return names, rows()
-
-
-def _cell(value: Any) -> str:
-    kind = type(value)
-    if kind is str:
-        return value
-    if value is None:
-        return ""
-    if kind is bool:
-        return str(value).lower()
-    return json.dumps(value, ensure_ascii=False) if kind is dict or kind is list else str(value)

@@ -3,34 +3,26 @@
 from collections import Counter
 from pathlib import Path
 
+from chainrule_app.readers.array_file import holds_rows, is_array
 from chainrule_app.readers.members import ARCHIVES, TARS, file_names
-from chainrule_app.readers.packed import open_unpacked, plain_name
+from chainrule_app.readers.packed import plain_name
+from chainrule_app.readers.record_keys import has_texts
+from chainrule_app.readers.records import first_record, holds_records
 
 TABLES = (".csv", ".tsv", ".parquet")
-RECORDS = (".jsonl", ".ndjson")
-_FIRST_RECORD = 1 << 20  # bytes
 IMAGES = (".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 SOUNDS = (".wav", ".flac", ".ogg", ".mp3", ".aif", ".aiff")
-MIDI = (".mid", ".midi")
+MIDI = (".mid", ".midi", ".kar", ".rmi")
 
 
 def is_table(path: str | Path) -> bool:
-    """Return whether the name of a file says that it is a table; records of JSON with the key "text" are texts.
+    """Return whether the name of a file says that it is a table; records of JSON with texts or messages are texts.
 
     >>> is_table("rows.csv"), is_table("rows.CSV.gz"), is_table("rows.txt")
     (True, True, False)
     """
     name = plain_name(path)
-    return name.endswith(TABLES) or (name.endswith(RECORDS) and not _has_texts(Path(path)))
-
-
-def _has_texts(path: Path) -> bool:
-    """Return whether the first record of a file of JSON Lines has the key "text"."""
-    try:
-        with open_unpacked(path) as file:
-            return b'"text"' in file.readline(_FIRST_RECORD)
-    except (OSError, ValueError, ImportError):
-        return False
+    return name.endswith(TABLES) or (holds_records(path) and not has_texts(first_record(path)))
 
 
 def kind_of(path: str | Path) -> str | None:
@@ -45,6 +37,8 @@ def kind_of(path: str | Path) -> str | None:
         return "table"
     if file.is_dir() or (name.endswith(ARCHIVES) and file.is_file()):
         return _kind_within(file)
+    if is_array(path) and holds_rows(path):
+        return "table"
     endings = {"image": (".npz", ".npy", *IMAGES), "sound": SOUNDS, "music": MIDI}
     if "-idx" in name:
         return "image"

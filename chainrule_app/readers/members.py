@@ -5,7 +5,7 @@ import io
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -76,6 +76,11 @@ class Members:
                     size += len(chunk)
         return {"name": self.path.resolve().name, "bytes": size, "sha256": digest.hexdigest()}
 
+    def part(self, name: str) -> list[Member]:
+        """Return the files of "train" or "valid" where folders are so called, see `split_of`; else all for "train"."""
+        split = split_of(ways_of(self.files, archive=self.path.is_file()))
+        return [file for file in self.files if split.get(file.name, "train") == name]
+
     def _of_folder(self) -> Iterator[Member]:
         for path in self.path.rglob("*"):
             name = path.relative_to(self.path).as_posix()
@@ -112,6 +117,28 @@ class Members:
             return io.BytesIO(read())
         except _DAMAGED as error:
             raise ValueError(f"{label}: cannot be read ({error}): restore the archive from a copy") from None
+
+
+_PARTS = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("val", "valid", "validation", "dev"), "valid"),
+    **dict.fromkeys(("test", "testing"), "test"),
+}
+
+
+def ways_of(files: Sequence[Member], *, archive: bool) -> dict[str, list[str]]:
+    """Return the folders and the name of each file, without the folder that was packed."""
+    ways = {file.name: file.name.removeprefix("./").split("/") for file in files}
+    if archive and len({way[0] for way in ways.values()}) == 1 and min(map(len, ways.values())) > 2:
+        return {name: way[1:] for name, way in ways.items()}
+    return ways
+
+
+def split_of(ways: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Return the part of each file, where all lie in folders such as train, val and test; else nothing."""
+    parts = {name: _PARTS.get(way[0].lower(), "") if len(way) > 1 else "" for name, way in ways.items()}
+    found = set(parts.values())
+    return parts if "train" in found and len(found) > 1 and "" not in found else {}
 
 
 Content = TypeVar("Content")

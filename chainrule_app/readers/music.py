@@ -8,7 +8,7 @@ train.pieces, valid.pieces       where pieces begin
 """
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -111,8 +111,9 @@ def read_midi(content: bytes, name: str, frames_per_quarter: int = 4) -> Piece:
     before, unless it was struck in that one.
     """
     head, tracks = b"", list[bytes]()
+    content = _unwrapped(content)
     for place, chunk, data in _chunks(content, name):
-        if (place == 0) != (chunk == b"MThd"):
+        if place == 0 and chunk != b"MThd":
             raise ValueError(f"{name}: no MIDI file: expected MThd at its beginning, got {content[:4]!r}")
         head = head or data
         tracks += [data] * (chunk == b"MTrk")
@@ -147,15 +148,31 @@ def read_midi(content: bytes, name: str, frames_per_quarter: int = 4) -> Piece:
     return Piece(roll, float(np.clip(6e7 / max(microseconds, 1), 4, 1000)), int((~on_piano).sum()))
 
 
+def _unwrapped(content: bytes) -> bytes:
+    """Return the MIDI file inside a RIFF file (RMID), whose chunks have sizes of the other byte order, made even."""
+    if content[:4] != b"RIFF" or content[8:12] != b"RMID":
+        return content
+    place = 12
+    while place + 8 <= len(content):
+        kind, size = struct.unpack_from("<4sI", content, place)
+        if kind == b"data":
+            return content[place + 8 : place + 8 + size]
+        place += 8 + size + size % 2
+    return content
+
+
 def _chunks(content: bytes, name: str) -> Iterator[tuple[int, bytes, bytes]]:
-    """Yield the place, kind and data of each chunk."""
-    place = 0
+    """Yield the place, kind and data of each chunk; what follows the last track and is no chunk is passed over."""
+    place, tracks = 0, 0
     while place + 8 <= len(content):
         kind, size = struct.unpack_from(">4sI", content, place)
         data = content[place + 8 : place + 8 + size]
+        if tracks and (kind == b"MThd" or (len(data) < size and kind != b"MTrk")):
+            return
         yield place, kind, data
         if len(data) < size:
-            raise ValueError(f"{name}: cut short: expected {size:,} bytes, got {len(data):,}: get it again")
+            raise ValueError(f"{name}: cut short: expected a chunk of {size:,} bytes, got {len(data):,}: get it again")
+        tracks += kind == b"MTrk"
         place += 8 + size
 
 
@@ -306,20 +323,21 @@ def prepare_music(
     skipped: list[dict[str, str]] = []
     beyond = 0
 
-    def read_all(files: Members) -> list[tuple[npt.NDArray[np.uint8], float]]:
+    def read_all(files: Sequence[Member]) -> list[tuple[npt.NDArray[np.uint8], float]]:
         """Return the rolls and their tempi."""
         nonlocal beyond
         rolls, read = [], partial(read_piece, frames_per_quarter=frames_per_quarter)
-        for _, piece in read_each(files.files, read, skipped, skip_bad=skip_bad):
+        for _, piece in read_each(files, read, skipped, skip_bad=skip_bad):
             rolls.append((np.packbits(piece.roll, axis=1), piece.quarters_per_minute))
             beyond += piece.beyond
         return rolls
 
     collection = MidiFiles(source)
-    train, valid = read_all(collection), list[tuple[npt.NDArray[np.uint8], float]]()
+    train, valid = read_all(collection.part("train")), list[tuple[npt.NDArray[np.uint8], float]]()
     held_out = None if validation is None else MidiFiles(validation)
-    if held_out is not None:
-        valid = read_all(held_out)
+    others = collection.part("valid") if held_out is None else held_out.files
+    if others:
+        valid = read_all(others)
     elif len(train) >= FILES_TO_HOLD_OUT_WHOLE:
         train, valid = split_rows(train, validation_fraction, seed)
     else:
@@ -336,7 +354,7 @@ def prepare_music(
             writer.array(f"{part}.pieces", np.cumsum([0, *map(len, rolls)], dtype=np.int64))
         manifest = {
             "source": collection.fingerprint(),
-            "validation": None if held_out is None else held_out.fingerprint(),
+            "validation": (held_out or collection).fingerprint() if others else None,
             "quarters_per_minute": quarters_per_minute,
             "beyond": beyond,
             "skipped": skipped,

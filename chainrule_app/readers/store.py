@@ -3,7 +3,7 @@
 import math
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.files import read_json, write_json
+from chainrule.files import naming, read_json, write_json
 
 FORMAT = 4
 Array = npt.NDArray[Any]
@@ -25,7 +25,7 @@ class DamagedDataError(ValueError):
 
 
 class ArrayFile:
-    """An array on disk that grows row by row."""
+    """An array on disk that grows row by row; an error of writing names its file."""
 
     def __init__(self, file: BinaryIO, dtype: npt.DTypeLike, row_shape: tuple[int, ...] = ()):
         self._file, self.dtype, self.row_shape = file, np.dtype(dtype).newbyteorder("<"), row_shape
@@ -35,19 +35,26 @@ class ArrayFile:
         """Write rows (n, ...) behind those already written."""
         rows = np.ascontiguousarray(values, dtype=self.dtype)
         assert rows.shape[1:] == self.row_shape
-        self._file.write(rows.tobytes())
+        with naming(self._path):
+            self._file.write(rows.tobytes())
         self.rows += len(rows)
 
     def truncate(self, rows: int) -> None:
         """Keep only the first `rows` rows."""
         self.rows = rows
-        self._file.truncate(rows * self.dtype.itemsize * math.prod(self.row_shape))
-        self._file.seek(0, os.SEEK_END)
+        with naming(self._path):
+            self._file.truncate(rows * self.dtype.itemsize * math.prod(self.row_shape))
+            self._file.seek(0, os.SEEK_END)
 
     def sync(self) -> None:
         """Bring all rows safely to the disk."""
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        with naming(self._path):
+            self._file.flush()
+            os.fsync(self._file.fileno())
+
+    @property
+    def _path(self) -> Path:
+        return Path(self._file.name)
 
 
 class StoreWriter:
@@ -65,7 +72,8 @@ class StoreWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
-        self._files.close()
+        with suppress(OSError) if kind is not None else nullcontext():  # what could not be written fails once more
+            self._files.close()
         if kind is not None:
             for name in self._names:
                 (self.directory / name).unlink(missing_ok=True)

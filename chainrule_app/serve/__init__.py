@@ -5,7 +5,7 @@ Needs `pip install fastapi uvicorn prometheus-client`, the extra `serve`.
 Routes, NAME being the name of a run's directory:
 
     GET  /                        the playground: the files of the folder static/
-    GET  /static/...              its scripts and styles
+    GET  /app.js, /style.css ...  its scripts and styles
     GET  /healthz                 {"status": "ok"} while every worker lives
     GET  /metrics                 counts and durations for Prometheus
     GET  /runs                    the runs: name, task, model, capabilities, and the limits of requests

@@ -22,13 +22,12 @@ from torch import Tensor
 from chainrule import AutoregressiveModel, Executor
 from chainrule.data import Vocabulary
 from chainrule.data._vocabulary import UNKNOWN, Beginning
-from chainrule.decoding._decoded import best_first
 from chainrule.heads import Categorical, head_of
 from chainrule.state import State, concatenate, expand, select
 from chainrule_app.readers.corpus import load_vocabulary
 from chainrule_app.run import Run
 from chainrule_app.serve.guard import Busy, Limits
-from chainrule_app.serve.stream import Held, Request, Stream, Token
+from chainrule_app.serve.stream import Held, Request, Stream, Token, facts_of
 from chainrule_app.tasks.config import MOST_SEED
 from chainrule_app.tasks.run_directory import VOCABULARY
 from chainrule_app.tasks.text.sampling import Decoder, begin_prompt, cover_log_probs, fitting_prompt
@@ -85,7 +84,7 @@ class Engine:
     """A worker thread that owns the model of a run of texts, and draws all texts that are asked for side by side."""
 
     def __init__(self, run: Run, limits: Limits):
-        if run.task != "text" or not isinstance(run.model, AutoregressiveModel):
+        if run.task.name != "text" or not isinstance(run.model, AutoregressiveModel):
             raise ValueError(f"{run.path}: expected a run of a text that is drawn symbol by symbol")
         self.run, self.limits, self.model = run, limits, run.model
         self.vocabulary = load_vocabulary(run.path / VOCABULARY)
@@ -266,7 +265,7 @@ class Engine:
     def _report(self, reading: _Reading, x: Tensor, conditionals: Categorical) -> None:
         """Deliver symbols of a prompt."""
         most = max(stream.request.alternatives for stream in reading.streams)
-        facts = _facts(x[0], conditionals.logits[0], most)
+        facts = facts_of(x[0], conditionals.logits[0], most)
         ends = reading.place + len(facts) >= reading.symbols.shape[1]
         for stream in reading.streams:
             decoder, request = Decoder(self.vocabulary, reading.request.prompt[: reading.place]), stream.request
@@ -313,7 +312,7 @@ class Engine:
             index = int(Categorical(logits=scores).filtered(*row.filters).sample(generator=row.generator))
             cover = torch.tensor([request.covers[index]])
             conditionals, state = self.model.unroll(cover, reading.state, reading.last)
-            facts = _facts(cover[0], _categorical(conditionals).logits[0], row.request.alternatives)
+            facts = facts_of(cover[0], _categorical(conditionals).logits[0], row.request.alternatives)
             for symbol, log_prob, others in facts[:-1]:
                 text = row.held.pass_over(symbol)
                 if request.reports_cover:
@@ -354,7 +353,7 @@ class Engine:
         for filters, places in groups.items():
             part = scores if len(groups) == 1 else Categorical(scores.parameters[0][places])
             drawn[places] = part.filtered(*filters).sample_rows([rows[index].generator for index in places])
-        facts = _facts(drawn, scores.logits, max(row.request.alternatives for row in rows))
+        facts = facts_of(drawn, scores.logits, max(row.request.alternatives for row in rows))
         going = []
         for index, (row, (symbol, log_prob, others)) in enumerate(zip(rows, facts, strict=True)):
             own = select(state, torch.tensor([index])) if row.request.keep_states else None
@@ -394,11 +393,3 @@ def _categorical(conditional: Any) -> Categorical:
     categorical = head_of(conditional).categorical()
     assert categorical is not None  # of symbols
     return categorical
-
-
-def _facts(symbols: Tensor, logits: Tensor, number: int) -> list[tuple[int, float, tuple[tuple[int, float], ...]]]:
-    """Return symbols (B,), their log-probabilities, and the likeliest in their places (B, V), likeliest first."""
-    log_probs = logits.gather(1, symbols.unsqueeze(1)).squeeze(1).tolist()
-    best, ids = best_first(logits, number) if number else (logits[:, :0],) * 2
-    likeliest = [tuple(zip(*row, strict=True)) for row in zip(ids.tolist(), best.tolist(), strict=True)]
-    return list(zip(symbols.tolist(), log_probs, likeliest, strict=True))

@@ -25,6 +25,8 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from chainrule.printing import one_line
+from chainrule_app.keywords import in_keywords
+from chainrule_app.tasks.run_directory import ChangedRunError
 
 _KINDS = {401: "authentication_error", 429: "rate_limit_error"}
 _MOST = 500  # characters of a message, which may quote data of any size
@@ -51,6 +53,8 @@ def status_of(error: Exception, paths: Collection[Path]) -> tuple[int, str]:
     match error:
         case Busy():
             return 429, str(error)
+        case ChangedRunError():
+            return 503, "this run was trained again or deleted since the server began: start the server again"
         case TimeoutError():
             return 504, "the limit of time has passed: ask for less"
         case HTTPException():
@@ -58,7 +62,7 @@ def status_of(error: Exception, paths: Collection[Path]) -> tuple[int, str]:
         case RequestValidationError() | ValidationError():
             return 400, _first_fault(error)
         case ValueError() if not any(_names(str(error), path) for path in paths):
-            return 400, str(error)
+            return 400, in_keywords(str(error))
     return 500, "the server made a mistake; its log says which"
 
 
@@ -69,9 +73,16 @@ def _names(message: str, path: Path) -> bool:
 def final_error(error: Exception, paths: Collection[Path]) -> dict[str, Any]:
     """Return the content of an error that ends a stream; the log gets a mistake of the server's."""
     status, message = status_of(error, paths)
-    if status == 500:
-        logging.getLogger(__name__).error("a stream ended early", exc_info=error)
+    _log(status, error, "an answer ended early")
     return error_body(status, message)
+
+
+def _log(status: int, error: Exception, what: str) -> None:
+    """Log what the clients are not told: a mistake of the server's, and which run has changed."""
+    if status == 503:
+        logging.getLogger(__name__).error("%s", error)
+    if status == 500:
+        logging.getLogger(__name__).error(what, exc_info=error)
 
 
 def answer_errors(app: FastAPI, paths: Collection[Path]) -> None:
@@ -79,8 +90,8 @@ def answer_errors(app: FastAPI, paths: Collection[Path]) -> None:
 
     def answer(_: Request, error: Exception) -> JSONResponse:
         status, message = status_of(error, paths)
-        if status == 500 and isinstance(error, ValueError):  # the server logs the others
-            logging.getLogger(__name__).error("a run is damaged", exc_info=error)
+        if isinstance(error, ValueError):  # the server logs the others
+            _log(status, error, "a run is damaged")
         return error_response(status, message)
 
     def nothing(_: Request, __: Exception) -> JSONResponse:
@@ -117,7 +128,8 @@ class Limits:
         seconds: until a request must be answered, streams included.
         rows: texts drawn side by side.
         waiting: texts, or other requests, that wait for a worker; further ones get status 429.
-        connections: open at a time; further ones get status 503.
+        calls: other requests, such as scores, that are answered side by side.
+        connections: open at a time; further ones get status 503, except for /healthz.
     """
 
     body: int = 4 << 20
@@ -130,6 +142,7 @@ class Limits:
     seconds: float = 300.0
     rows: int = 64
     waiting: int = 512
+    calls: int = 4
     connections: int = 256
 
 
@@ -171,6 +184,10 @@ class Guard:
             response.headers["Connection"] = "close"  # a body that was not read is not taken for a request
             await response(scope, receive, send)
             return
+        # No file here is so long that a part of it would be asked for.
+        scope["headers"] = [(name, value) for name, value in scope["headers"] if name != b"range"]
+        if scope["method"] == "HEAD":
+            scope["method"], send = "GET", _without_body(send)
         await self.app(scope, receive, send)
 
     @property
@@ -183,7 +200,7 @@ class Guard:
         if len(names) != 1 or not self._is_own(names[0]):
             return 403, "Host: expected localhost, an address, or the name that the server was started with (--host)"
         origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc.lower() != names[0].lower():
+        if origin is not None and origin.partition("://")[2].lower() != names[0].lower():
             return 403, "Origin: pages of other sites may not ask this server"
         if self.token is not None and scope["path"] not in self.public:
             header = headers.get("authorization", "").encode("latin-1", "replace")
@@ -215,6 +232,15 @@ class Guard:
             body += message.get("body", b"")
             if not message.get("more_body", False) or len(body) > self.limits.body:
                 return bytes(body)
+
+
+def _without_body(send: Send) -> Send:
+    """Return a function that sends what it is given without the body: the answer to HEAD."""
+
+    async def headed(message: Message) -> None:
+        await send({**message, "body": b""} if message["type"] == "http.response.body" else message)
+
+    return headed
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:

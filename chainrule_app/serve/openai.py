@@ -32,11 +32,11 @@ _Symbol = Annotated[int, Field(ge=0, lt=1 << 31)]
 
 
 class Completion(BaseModel):
-    """The body of a request. What is null has its default."""
+    """The body of a request. What is null has its default; `model` may be left out where one text run is served."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    model: str
+    model: str | None = None
     prompt: str | list[str] | list[_Symbol] | list[list[_Symbol]] | None = None
     max_tokens: int | None = None
     temperature: float | None = None
@@ -183,12 +183,12 @@ def openai_router(state: ServerState) -> APIRouter:
 
     @router.get("/models/{name}")
     async def one_model(name: str) -> dict[str, Any]:
-        _engine_of(state, name)
+        state.engine(name)
         return model(name)
 
     @router.post("/completions", response_model=None)
     async def completions(body: Completion, request: Request) -> Response:
-        engine = _engine_of(state, body.model)
+        name, engine = state.engine(body.model)
         n, prompts = body.samples(state.limits), body.prompts(engine)
         if n * len(prompts) > state.limits.waiting:
             raise ValueError(f"prompt: expected at most {state.limits.waiting // n} prompts of {n} samples each")
@@ -196,7 +196,7 @@ def openai_router(state: ServerState) -> APIRouter:
         logprobs, quiet = body.logprobs is not None, body.echo and body.logprobs is None
         echoed = [prompt.text if quiet else "" for prompt in prompts for _ in range(n)]
         choices = [_Choice(index, engine, logprobs, text) for index, text in enumerate(echoed)]
-        head = {"id": f"cmpl-{uuid4().hex}", "object": "text_completion", "created": int(time()), "model": body.model}
+        head = {"id": f"cmpl-{uuid4().hex}", "object": "text_completion", "created": int(time()), "model": name}
         read = sum(len(prompt.beginning.ids) + len(prompt.tail) for prompt in prompts)
         if body.stream:
             counted = bool((body.stream_options or {}).get("include_usage"))
@@ -210,17 +210,19 @@ def openai_router(state: ServerState) -> APIRouter:
         drawn = sum(token.drawn for tokens in results for token in tokens)
         return JSONResponse({**head, "choices": bodies, "usage": _usage(read, drawn)})
 
+    @router.api_route("/{rest:path}", methods=["GET", "POST", "PUT", "PATCH", "DELETE"], include_in_schema=False)
+    async def other(rest: str) -> None:
+        hint = _INSTEAD.get(rest.rstrip("/"), "served here are completions (POST /v1/completions) and /v1/models")
+        raise HTTPException(404, f"/v1/{rest:.80}: {hint}")
+
     return router
 
 
-def _engine_of(state: ServerState, name: str | None) -> Engine:
-    """Return the engine of a run; of the only one where no run is named."""
-    if name is None and len(state.engines) == 1:
-        return next(iter(state.engines.values()))
-    if name is None or name not in state.engines:
-        what = "name a run of a text" if name is None else f"no run of a text is called {name!r:.80}"
-        raise HTTPException(404, f"model: {what}; there are: {', '.join(state.engines) or 'none'}")
-    return state.engines[name]
+_INSTEAD = {
+    "completions": "use POST",
+    "chat/completions": "a run continues texts and knows no roles: use POST /v1/completions with a prompt",
+    "embeddings": "use POST /runs/NAME/embed, NAME being a run that can embed",
+}
 
 
 def _request(body: Completion, prompt: _Prompt, index: int) -> stream.Request:
@@ -316,18 +318,18 @@ def tokenizer_router(state: ServerState) -> APIRouter:
 
     @router.get("/tokenizer_info")
     async def info() -> dict[str, Any]:
-        engine = _engine_of(state, None)
+        _, engine = state.engine(None)
         unknown = engine.vocabulary.unknown in engine.encode("\n")
         return {"bos_token": None, "eos_token": None if unknown else "\n"}
 
     @router.post("/tokenize")
     async def tokenize(body: Text) -> dict[str, Any]:
-        tokens = _engine_of(state, body.model).encode(body.prompt)
+        tokens = state.engine(body.model)[1].encode(body.prompt)
         return {"tokens": tokens, "count": len(tokens)}
 
     @router.post("/detokenize")
     async def detokenize(body: TokenIds) -> dict[str, Any]:
-        engine = _engine_of(state, body.model)
+        _, engine = state.engine(body.model)
         return {"prompt": engine.decode(engine.vocabulary.check_ids(body.tokens).tolist())}
 
     return router

@@ -5,10 +5,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import numpy as np
 import torch
+from fastapi import APIRouter, Request
+from pydantic import Field
 
 from chainrule.metrics import quantiles_of_samples
 from chainrule_app.readers.images.folder import Reading
@@ -16,6 +18,8 @@ from chainrule_app.readers.tables.cell import MISSING
 from chainrule_app.readers.tables.prepare import PartialRow
 from chainrule_app.results import Result
 from chainrule_app.run import Run
+from chainrule_app.serve.routes import bytes_of
+from chainrule_app.serve.views import Body, Count, Seed, Text, TextBody, Views
 from chainrule_app.tasks.forecast.paths import draw_paths
 from chainrule_app.tasks.forecast.task import ForecastTask
 from chainrule_app.tasks.output import channels_last
@@ -31,12 +35,95 @@ _MOST_SERIES = 40  # that are drawn
 _LEAST_PAST = 60
 
 
+class RowBody(Body):
+    """Cells of a row; missing ones are left out, or empty."""
+
+    cells: dict[str, Annotated[str, Field(max_length=1 << 12)]] = Field(default_factory=dict)
+    n: Annotated[int, Field(ge=1, le=1000)] = 200
+    seed: Seed = 0
+
+
+class AnswerBody(TextBody):
+    """A text to answer."""
+
+    beam: Annotated[int, Field(ge=1, le=16)] = 4
+
+
+class ImageBody(Body):
+    """An image file to answer, in base64."""
+
+    image: Annotated[str, Field(max_length=1 << 23)]
+
+
+class SeriesBody(Body):
+    """A series to forecast: pasted, or the run's own rows."""
+
+    text: Text = ""
+    back: Count = 0
+    paths: Annotated[int, Field(ge=2, le=1000)] = 200
+    seed: Seed = 0
+
+
+def table_router(views: Views) -> APIRouter:
+    """Return the routes of runs of tables."""
+    router = APIRouter()
+
+    @router.post("/complete-row")
+    async def complete(body: RowBody, request: Request) -> Any:
+        return await views.answer(request, complete_row, views.run(body, "table"), body.cells, body.n, body.seed)
+
+    @router.post("/score-row")
+    async def score(body: RowBody, request: Request) -> Any:
+        return await views.answer(request, score_row, views.run(body, "table"), body.cells)
+
+    @router.post("/sample-row")
+    async def sample(body: RowBody, request: Request) -> Any:
+        return await views.answer(request, sample_row, views.run(body, "table"), body.seed)
+
+    return router
+
+
+def answer_router(views: Views) -> APIRouter:
+    """Return the routes of runs that tag, label, translate and caption."""
+    router = APIRouter()
+
+    @router.post("/answer")
+    async def answer_text(body: AnswerBody, request: Request) -> Any:
+        run = views.run(body, "tag", "classify", "translate")
+        if run.task.name == "translate":
+            return await views.answer(request, translate_text, run, body.text, body.beam)
+        look = tag_sentence if run.task.name == "tag" else classify_text
+        return await views.answer(request, look, run, body.text)
+
+    @router.post("/answer-image")
+    async def answer_image(body: ImageBody, request: Request) -> Any:
+        run = views.run(body, "classify-images", "caption")
+        look = caption_image if run.task.name == "caption" else classify_image
+        return await views.answer(request, look, run, bytes_of(body.image, "image"))
+
+    return router
+
+
+def forecast_router(views: Views) -> APIRouter:
+    """Return the route of runs of series."""
+    router = APIRouter()
+
+    @router.post("/forecast")
+    async def forecast(body: SeriesBody, request: Request) -> Any:
+        run = views.run(body, "forecast")
+        if body.text.strip():
+            return await views.answer(request, forecast_text, run, body.text, body.paths, body.seed)
+        return await views.answer(request, forecast_own, run, body.back, body.paths, body.seed)
+
+    return router
+
+
 def _table(run: Run) -> TableRun:
-    return cast("TableRun", run._task)
+    return cast("TableRun", run.task)
 
 
 def _series(run: Run) -> ForecastTask:
-    return cast("ForecastTask", run._task)
+    return cast("ForecastTask", run.task)
 
 
 def about_table(run: Run) -> dict[str, Any]:
@@ -167,7 +254,7 @@ def translate_text(run: Run, text: str, beam: int) -> dict[str, Any]:
     lines = [" ".join(line.split()) for line in text.splitlines() if line.strip()]
     if not lines:
         return {"sentences": []}
-    translator = translator_of(cast(Any, run._task), None, "cpu")
+    translator = translator_of(cast(Any, run.task), None, "cpu")
     sentences = []
     for row in run.translate(lines, beam=beam):
         sentence = {"source": row["source"], "translation": row["translation"], "nats": row["nats"]}
@@ -185,7 +272,7 @@ def translate_text(run: Run, text: str, beam: int) -> dict[str, Any]:
 
 def read_upload(run: Run, content: bytes) -> Any:
     """Read an image file of any size and convert it like the run's images, (C, H, W) of 8 bits."""
-    channels, height, width = cast(Any, run._task).shape
+    channels, height, width = cast(Any, run.task).shape
     reading = Reading((height, width), "grey" if channels == 1 else "rgb")
     return reading.image(BytesIO(content), "the file")[0]
 

@@ -4,15 +4,18 @@ from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from fastapi import APIRouter, HTTPException, Request
+from pydantic import Field
 from torch import Tensor
 
 from chainrule.modes import device_of
 from chainrule_app.run import Run
 from chainrule_app.serve.playground_answers import summarised
 from chainrule_app.serve.playground_media import check_number, example_image
+from chainrule_app.serve.views import Body, NumberBody, Seed, TextBody, Views
 from chainrule_app.tasks.image.codes import shown
 from chainrule_app.tasks.table.inspection import decoded_draws
 from chainrule_app.tasks.text.codes import decoded_lines, text_of
@@ -21,6 +24,35 @@ _SLIDERS = 12  # latent dimensions that can be moved
 _REACH = 3.0  # standard deviations of the prior
 _EXAMPLES = 64  # held-out rows to begin from
 _DRAWS = 200  # of a row
+
+
+class CodeBody(Body):
+    """A latent code."""
+
+    code: Annotated[list[Annotated[float, Field(allow_inf_nan=False)]], Field(max_length=1 << 10)]
+    seed: Seed = 0
+
+
+def latent_router(views: Views) -> APIRouter:
+    """Return the routes of runs with a latent code."""
+    router = APIRouter()
+
+    @router.post("/decode")
+    async def decode_code(body: CodeBody, request: Request) -> Any:
+        return await views.answer(request, decode, views.run(body, "latent"), body.code, body.seed)
+
+    @router.post("/encode-example")
+    async def encode_number(body: NumberBody, request: Request) -> Any:
+        return await views.answer(request, encode_example, views.run(body, "latent"), body.number)
+
+    @router.post("/encode-text")
+    async def encode_line(body: TextBody, request: Request) -> Any:
+        run = views.run(body, "latent")
+        if run.task.name != "text":
+            raise HTTPException(400, f"a run of the task {run.task.name} cannot do this")
+        return await views.answer(request, encode_text, run, body.text)
+
+    return router
 
 
 @dataclass(frozen=True)
@@ -42,7 +74,7 @@ def _latent(run: Run) -> _Latent:
     from chainrule.diagnostics import active_units
 
     model: Any = run.model
-    task: Any = run._task
+    task: Any = run.task
     rows, lengths = task.coded_rows() if task.is_prepared() else (torch.empty(0), None)
     use = active_units(model, rows, lengths=lengths) if len(rows) > 1 else None
     codes = torch.empty(0, model.latent_size) if use is None else use.codes
@@ -74,12 +106,12 @@ def decode(run: Run, code: Sequence[float], seed: int) -> dict[str, Any]:
         distribution of each of its `columns`, and the first `rows`.
     """
     model: Any = run.model
-    task: Any = run._task
+    task: Any = run.task
     if len(code) != model.latent_size:
         raise ValueError(f"code: expected {model.latent_size} numbers, got {len(code)}")
     z = torch.tensor([code]).to(next(model.parameters()))
     generator = torch.Generator(device_of(model)).manual_seed(seed)
-    match run.task:
+    match run.task.name:
         case "image":
             with torch.no_grad():
                 drawn = model.from_codes(z, generator=generator)
@@ -94,10 +126,10 @@ def decode(run: Run, code: Sequence[float], seed: int) -> dict[str, Any]:
 def encode_example(run: Run, number: int) -> dict[str, Any]:
     """Return the code of a held-out row, and the row itself: an image, a `text`, or a `row`."""
     latent = _latent(run)
-    task: Any = run._task
+    task: Any = run.task
     check_number(number, len(latent.codes))
     own: dict[str, Any]
-    match run.task:
+    match run.task.name:
         case "image":
             own = example_image(run, number)
         case "text":

@@ -8,11 +8,14 @@ from base64 import b64decode, b64encode
 from collections.abc import AsyncGenerator, Sized
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from fastapi import APIRouter, Request
+from fastapi.responses import StreamingResponse
+from pydantic import Field
 from torch import Tensor
 
 from chainrule.heads import Categorical, head_of
@@ -21,6 +24,7 @@ from chainrule.modes import device_of
 from chainrule_app.readers.images.source import brightness
 from chainrule_app.run import Run
 from chainrule_app.serve.state import ServerState
+from chainrule_app.serve.views import Body, Count, NumberBody, Seed, Temperature, TopP, Views
 from chainrule_app.tasks.image.task import ImageTask
 from chainrule_app.tasks.sound.task import SoundTask
 
@@ -31,6 +35,60 @@ _EXAMPLES = 64  # held-out images or clips to begin from
 _READ = 1 << 14  # samples of a prompt that are read at once
 _LONGEST = 30  # seconds of a sound
 _DEFAULT = 3.0  # seconds, where the training sounds are one stream
+
+
+class DrawBody(Body):
+    """Images to draw; see `Drawing`."""
+
+    n: Annotated[int, Field(ge=1, le=16)] = 1
+    seed: Seed = 0
+    temperature: Temperature = 1.0
+    label: Count | None = None
+    pixels: Annotated[str, Field(max_length=1 << 20)] = ""
+    known: Annotated[str, Field(max_length=1 << 20)] = ""
+
+
+class SoundBody(Body):
+    """A sound to draw; see `SoundRequest`."""
+
+    seconds: Annotated[float, Field(ge=0, le=1e6)]
+    prompt: Annotated[str, Field(max_length=1 << 22)] = ""
+    label: Count | None = None
+    temperature: Temperature = 1.0
+    top_p: TopP = None
+    seed: Seed = 0
+
+
+def image_router(views: Views) -> APIRouter:
+    """Return the routes of runs of images."""
+    router = APIRouter()
+
+    @router.post("/draw")
+    async def draw(body: DrawBody) -> StreamingResponse:
+        run = views.run(body, "image")
+        return views.lines(stream_images(views.state, run, Drawing(**body.model_dump(exclude={"run"}))))
+
+    @router.post("/image-example")
+    async def image_example(body: NumberBody, request: Request) -> Any:
+        return await views.answer(request, example_image, views.run(body, "image"), body.number)
+
+    return router
+
+
+def sound_router(views: Views) -> APIRouter:
+    """Return the routes of runs of sounds."""
+    router = APIRouter()
+
+    @router.post("/sound")
+    async def sound(body: SoundBody) -> StreamingResponse:
+        run = views.run(body, "sound")
+        return views.lines(stream_sound(views.state, run, SoundRequest(**body.model_dump(exclude={"run"}))))
+
+    @router.post("/sound-example")
+    async def sound_example(body: NumberBody, request: Request) -> Any:
+        return await views.answer(request, example_sound, views.run(body, "sound"), body.number)
+
+    return router
 
 
 def check_number(number: int, count: int) -> None:
@@ -59,7 +117,7 @@ class Drawing:
 
 
 def _image_task(run: Run) -> ImageTask:
-    return cast("ImageTask", run._task)
+    return cast("ImageTask", run.task)
 
 
 def about_images(run: Run) -> dict[str, Any]:
@@ -178,7 +236,7 @@ class SoundRequest:
 
 
 def _sound_task(run: Run) -> SoundTask:
-    return cast("SoundTask", run._task)
+    return cast("SoundTask", run.task)
 
 
 def about_sounds(run: Run) -> dict[str, Any]:
@@ -255,11 +313,11 @@ class _Sound:
         if not (self._parts or self._left):
             return None
         is_drawn, until, draws = not self._parts, monotonic() + _SOUND_SECONDS, list[Tensor]()
-        while is_drawn and self._left and (not draws or monotonic() < until):
-            draws.append(next(self._drawn))
-            self._left -= 1
-        levels = torch.stack(draws, 1) if is_drawn else self._parts.pop(0)
-        with torch.no_grad():
+        with torch.no_grad():  # also around the draws: each piece may be drawn in another thread
+            while is_drawn and self._left and (not draws or monotonic() < until):
+                draws.append(next(self._drawn))
+                self._left -= 1
+            levels = torch.stack(draws, 1) if is_drawn else self._parts.pop(0)
             conditionals, self._state = self._model.unroll(levels, self._state, self._last)
             nats = -conditionals.log_prob(levels)[0]
         self._last = levels[:, -1]

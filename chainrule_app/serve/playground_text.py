@@ -6,17 +6,23 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from math import exp
 from secrets import token_urlsafe
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import torch
+from fastapi import APIRouter, HTTPException, Request
+from fastapi.responses import StreamingResponse
+from pydantic import Field
 
 from chainrule import AutoregressiveModel
 from chainrule.data import Vocabulary
+from chainrule.data._vocabulary import Beginning
 from chainrule.layers import CausalAttention
 from chainrule.state import State, leaves
 from chainrule_app.run import Run
 from chainrule_app.serve.engine import Engine
-from chainrule_app.serve.stream import Request, Token
+from chainrule_app.serve.stream import Request as TextRequest
+from chainrule_app.serve.stream import Token
+from chainrule_app.serve.views import Body, Count, Seed, Temperature, Text, TextBody, TopP, Views
 from chainrule_app.tasks.text.scoring import ended_lines
 from chainrule_app.tasks.text.task import TextTask
 
@@ -26,6 +32,70 @@ _SESSIONS = 256
 LONGEST_INSPECTED = 400  # symbols of a text whose gates or attention are shown
 _SUGGESTED = 8  # units
 _WINDOW = 8  # symbols that are decoded together to tell what the last of them adds
+
+
+class DrawBody(Body):
+    """A text to draw: after a prompt, or after symbols whose last may differ from the drawn one."""
+
+    prompt: Text = ""
+    symbols: Annotated[list[Count], Field(max_length=1 << 16)] | None = None
+    session: str | None = None
+    max_tokens: Annotated[int, Field(ge=1, lt=1 << 31)] = 200
+    temperature: Temperature = 1.0
+    top_k: Annotated[int, Field(ge=1)] | None = None
+    top_p: TopP = None
+    seed: Seed = 0
+
+
+class InsideBody(Body):
+    """A unit or a head to look into."""
+
+    symbols: Annotated[list[Count], Field(min_length=1, max_length=LONGEST_INSPECTED)]
+    layer: Count = 0
+    unit: Count = 0
+
+
+def text_router(views: Views) -> APIRouter:
+    """Return the routes of runs of texts."""
+    router, engines = APIRouter(), views.state.engines
+    sessions = {name: Sessions() for name in engines}
+
+    @router.post("/text")
+    async def text(body: DrawBody) -> StreamingResponse:
+        views.run(body, "text")
+        engine = engines[body.run]
+        anew = body.symbols is None
+        given = engine.begin(body.prompt)[0] if anew else Beginning(engine.vocabulary.check_ids(body.symbols or ()))
+        request = TextRequest(
+            given.ids.tolist(),
+            body.max_tokens,
+            rest=given.rest,
+            covers=given.covers,
+            temperature=body.temperature,
+            top_k=body.top_k,
+            top_p=body.top_p,
+            seed=body.seed,
+            alternatives=ALTERNATIVES,
+            score_prompt=anew,
+            keep_states=True,
+        )
+        return views.lines(stream_text(engine, sessions[body.run], request, body.session))
+
+    @router.post("/read")
+    async def read(body: TextBody) -> StreamingResponse:
+        views.run(body, "text")
+        return views.lines(read_text(engines[body.run], body.text))
+
+    @router.post("/inside")
+    async def inside(body: InsideBody, request: Request) -> Any:
+        run = views.run(body, "text")
+        kind = insides(run).get("kind")
+        if kind is None:
+            raise HTTPException(400, f"a {run.task.config.model} has no gates or heads that can be shown")
+        look = gates_of if kind == "units" else attention_of
+        return await views.answer(request, look, run, body.symbols, body.layer, body.unit)
+
+    return router
 
 
 @dataclass
@@ -98,7 +168,7 @@ class Sessions:
 
 
 async def stream_text(
-    engine: Engine, sessions: Sessions, request: Request, session: str | None
+    engine: Engine, sessions: Sessions, request: TextRequest, session: str | None
 ) -> AsyncGenerator[Any, None]:
     """Yield a text as it is drawn: a record for each symbol, and {"finish"} at the end.
 
@@ -115,7 +185,7 @@ async def stream_text(
     start = sessions.fork(session, symbols)
     name = sessions.start([] if request.score_prompt else symbols)
     if start is not None:
-        request = Request(**{**vars(request), "start": start, "prompt": symbols[-1:]})
+        request = TextRequest(**{**vars(request), "start": start, "prompt": symbols[-1:]})
     window = symbols[-_WINDOW:]
     added = engine.decode(window)[len(engine.decode(window[:-1])) :] if window else ""
     yield {"session": name, "forked": start is not None, "text": added}
@@ -130,9 +200,9 @@ async def stream_text(
 
 async def read_text(engine: Engine, text: str) -> AsyncGenerator[dict[str, Any], None]:
     """Records of the symbols of a text as the model reads it; of a run on lines, each line from its own beginning."""
-    parts = ended_lines(text) if engine.run._task.data.reading == "lines" else [text]
+    parts = ended_lines(text) if engine.run.task.data.reading == "lines" else [text]
     for part in parts:
-        request = Request(engine.encode(part), 0, alternatives=ALTERNATIVES, score_prompt=True)
+        request = TextRequest(engine.encode(part), 0, alternatives=ALTERNATIVES, score_prompt=True)
         async with aclosing(engine.generate(request)) as stream:
             async for token in stream:
                 yield token_record(engine, token)
@@ -154,12 +224,12 @@ def token_record(engine: Engine, token: Token) -> dict[str, Any]:
 
 def vocabulary_of(run: Run) -> Vocabulary:
     """Return the vocabulary of a run of texts."""
-    return cast("TextTask", run._task).vocabulary
+    return cast("TextTask", run.task).vocabulary
 
 
 def about_text(run: Run) -> dict[str, Any]:
     """Facts about a run of texts that the page needs."""
-    data = run._task.data
+    data = run.task.data
     return {"level": data.level, "reading": data.reading, "symbols": len(vocabulary_of(run)), "inside": insides(run)}
 
 
@@ -212,9 +282,9 @@ def attention_of(run: Run, symbols: Sequence[int], layer: int, head: int) -> dic
     parts = insides(run)
     _check(layer, parts["layers"], "layer")
     _check(head, parts["units"], "head")
-    model, _ = first_part(cast("AutoregressiveModel", run.model), None)
-    views, _ = mixer_views(model, torch.tensor([list(symbols)]))  # type: ignore[arg-type]  # `insides` checked its kind
-    weights = views[layer].weights
+    model, _ = first_part(cast("AutoregressiveModel", run.task.model()), None)  # a copy, because hooks record in it
+    seen, _ = mixer_views(model, torch.tensor([list(symbols)]))  # type: ignore[arg-type]  # `insides` checked its kind
+    weights = seen[layer].weights
     assert weights is not None
     return {"weights": [_rounded(row[: index + 1]) for index, row in enumerate(weights[head])]}
 

@@ -148,12 +148,7 @@ def runs_router(state: ServerState) -> APIRouter:
     def about(name: str) -> dict[str, Any]:
         run = state.runs[name]
         model = run.config["model"]
-        return {"name": name, "task": run.task, "model": model["name"], "capabilities": list(bodies[name])}
-
-    def known(name: str) -> Run:
-        if name not in state.runs:
-            raise HTTPException(404, f"no run is called {name!r:.80}; there are: {', '.join(state.runs) or 'none'}")
-        return state.runs[name]
+        return {"name": name, "task": run.task.name, "model": model["name"], "capabilities": list(bodies[name])}
 
     @router.get("")
     async def runs() -> dict[str, Any]:
@@ -162,15 +157,17 @@ def runs_router(state: ServerState) -> APIRouter:
 
     @router.get("/{name}")
     async def one_run(name: str) -> dict[str, Any]:
-        known(name)
+        state.run(name)
         return about(name) | {"requests": {verb: body.model_json_schema() for verb, body in bodies[name].items()}}
 
     @router.post("/{name}/{capability}", response_model=None)
     async def call(name: str, capability: str, request: Request) -> JSONResponse:
-        run = known(name)
+        run = state.run(name)
         if capability not in bodies[name]:
             can = ", ".join(bodies[name])
-            raise HTTPException(404, f"{capability!r:.80}: a run of the task {run.task} has no such capability: {can}")
+            raise HTTPException(
+                404, f"{capability!r:.80}: a run of the task {run.task.name} has no such capability: {can}"
+            )
         arguments = bodies[name][capability].model_validate(await _content(request))
         work = state.call(_answer, run, capability, arguments, state.limits)
         return JSONResponse(await while_wanted(request.receive, work, state.limits.seconds))
@@ -220,7 +217,7 @@ def _body(run: Run, verb: str) -> type[BaseModel]:
         for item in fields(options):
             default = item.default if item.default is not MISSING else ...
             definitions[item.name] = (Any if _names_file(hints[item.name]) else hints[item.name], default)
-    if verb == "evaluate" and run.task == "classify-images":
+    if verb == "evaluate" and run.task.name == "classify-images":
         definitions["labels"] = (list[str | int] | None, None)
     definitions = {name: field for name, field in definitions.items() if name != "self"}
     return create_model(verb.capitalize(), __config__=ConfigDict(extra="forbid", strict=True), **definitions)
@@ -254,11 +251,11 @@ def _answer(run: Run, verb: str, body: BaseModel, limits: Limits) -> Any:
         if name == "property" and value not in PROPERTIES:  # a regular expression may take for ever
             raise ValueError(f"property: expected one of {', '.join(PROPERTIES)}, got {value!r:.60}")
         if name in files or name in _ONE:
-            values[name] = item_of(run.task, value, name)
+            values[name] = item_of(run.task.name, value, name)
         elif name in arguments and arguments[name].annotation is bytes:
             values[name] = bytes_of(value, name)
         elif name in arguments and arguments[name].annotation is Any:
-            values[name] = data_of(run.task, value, name)
+            values[name] = data_of(run.task.name, value, name)
     answer, place = getattr(run, verb)(**values), str(run.path)
     if isinstance(answer, Report):  # which names the run by where it lies
         findings = {name: run.path.name if value == place else value for name, value in answer.findings.items()}

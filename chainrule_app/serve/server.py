@@ -1,11 +1,11 @@
 """The server: its routes and measurements, a socket, uvicorn, and an end that leaves nobody waiting."""
 
-import asyncio
 import os
+import signal
 import socket
 import webbrowser
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from ipaddress import ip_address
 from threading import Thread
@@ -21,12 +21,12 @@ from fastapi.staticfiles import StaticFiles
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from chainrule_app.run import Run
 from chainrule_app.serve.guard import Guard, Limits, answer_errors
 from chainrule_app.serve.openai import openai_router, tokenizer_router
 from chainrule_app.serve.playground import STATIC, playground_router
+from chainrule_app.serve.protocol import Protocol, within_descriptors
 from chainrule_app.serve.routes import runs_router
 from chainrule_app.serve.state import ServerState
 
@@ -46,6 +46,7 @@ class Metrics:
             await self.app(scope, receive, send)
             return
         began, status = perf_counter(), 499  # the client has gone
+        method = scope["method"] if scope["method"] in ("GET", "POST", "HEAD") else "other"
 
         async def noting(message: Message) -> None:
             nonlocal status
@@ -58,7 +59,6 @@ class Metrics:
         finally:
             # Of known routes only: the paths that strangers ask for have no end.
             route = getattr(scope.get("route"), "path", "other")
-            method = scope["method"] if scope["method"] in ("GET", "POST", "HEAD") else "other"
             self.requests.labels(method, route, status).inc()
             self.seconds.labels(method, route).observe(perf_counter() - began)
 
@@ -119,40 +119,30 @@ def create_app(
     return app
 
 
+_WAITING = 128  # connections
 _CLOSING = 5  # seconds for answers that are being written when the server ends
 
 
-def serve_runs(runs: Mapping[str, Run], *, host: str, port: int, token: str | None, open_page: bool) -> None:
+def serve_runs(
+    runs: Mapping[str, Run], listening: socket.socket, *, host: str, token: str | None, open_page: bool
+) -> None:
     """Serve runs until Ctrl-C or SIGTERM."""
-    limits, listening = Limits(), _listen(host, port)
-    with listening:
-        display_host = "127.0.0.1" if host in ("0.0.0.0", "::", "") else host
-        address = f"http://{f'[{display_host}]' if ':' in display_host else display_host}:{listening.getsockname()[1]}/"
-        app = create_app(runs, token=token, hosts=(host, socket.gethostname()), limits=limits)
-        server = _Server(_config(app, limits))
-        for name, run in runs.items():
-            print(f"{name} ({run.task}, {run.config['model']['name']}): {address}#{quote(name)}", flush=True)
-        page = address if token is None else f"{address}#token={quote(token)}"
-        if token is not None:
-            print(f"The page asks for the token; with it: {page}")
-        elif not _is_local(host):
-            print("Every machine that reaches this one can use the server: --token SECRET keeps others out.")
-        print("Ctrl-C stops the server.", flush=True)
-        if open_page:
-            webbrowser.open(page)
-        server.run(sockets=[listening])
+    display_host = "127.0.0.1" if host in ("0.0.0.0", "::", "") else host
+    address = f"http://{f'[{display_host}]' if ':' in display_host else display_host}:{listening.getsockname()[1]}/"
+    app = create_app(runs, token=token, hosts=(host, socket.gethostname()))
+    server = _Server(_config(app, app.state.server.limits))
+    for name, run in runs.items():
+        print(f"{name} ({run.task.name}, {run.config['model']['name']}): {address}#{quote(name)}", flush=True)
+    page = address if token is None else f"{address}#token={quote(token)}"
+    if token is not None:
+        print(f"The page asks for the token; with it: {page}")
+    elif not _is_local(host):
+        print("Every machine that reaches this one can use the server: --token SECRET keeps others out.")
+    print("Ctrl-C stops the server.", flush=True)
+    if open_page:
+        webbrowser.open(page)
+    server.run(sockets=[listening])
     print("Stopped.")
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host, port), family=family)
-    except OSError as error:
-        code = error.errno or 0  # a negative one is of a name that is not found
-        reason = (os.strerror(code) if code > 0 else str(error.strerror)).lower()
-        remedy = "take another --port, 0 for a free one" if port else "take another --host"
-        raise ValueError(f"{host}:{port}: {reason}: {remedy}") from None
 
 
 def _is_local(host: str) -> bool:
@@ -163,9 +153,11 @@ def _is_local(host: str) -> bool:
 
 
 def _config(app: Any, limits: Limits) -> uvicorn.Config:
+    connections, backlog = within_descriptors(limits.connections)
     return uvicorn.Config(
         app,
-        http=partial(_Protocol, head_seconds=limits.body_seconds),  # type: ignore[arg-type]  # called like a class
+        http=partial(Protocol, connections=connections, head_seconds=limits.body_seconds),  # type: ignore[arg-type]  # called like a class
+        backlog=backlog,
         loop="asyncio",
         ws="none",
         lifespan="on",
@@ -173,48 +165,28 @@ def _config(app: Any, limits: Limits) -> uvicorn.Config:
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=limits.connections,
         timeout_graceful_shutdown=_CLOSING,
     )
 
 
 class _Server(uvicorn.Server):
-    """A server that ends its streams when it is told to end, and then returns."""
+    """A server that ends its streams when it is told to end, and then returns; told twice, it ends at once."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Let more connections wait in the system than asyncio accepts at once."""
+        await super().startup(sockets)
+        for listening in sockets or ():
+            listening.listen(_WAITING)
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Handle signals from here to the end of the process: a second one may come at any time."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self.handle_exit)
+        yield
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        self.force_exit, self.should_exit = self.should_exit, True
+        if self.should_exit:
+            os._exit(0)  # nothing is written to a file, and tasks that are cancelled would each log that
+        self.should_exit = True
         Thread(target=self.config.app.state.server.close).start()  # type: ignore[union-attr]  # app: never a string here
-
-
-class _Protocol(H11Protocol):
-    """HTTP/1.1 that closes a connection on which the head of a request does not come in time.
-
-    uvicorn waits for it without end, so that a client that sends half of one would hold a connection for ever.
-    """
-
-    def __init__(self, *args: Any, head_seconds: float, **options: Any):
-        super().__init__(*args, **options)
-        self._head_seconds = head_seconds
-        self._timer: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as H11Protocol narrows it
-        super().connection_made(transport)
-        self._wait_for_head()
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        self._wait_for_head()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def _wait_for_head(self) -> None:
-        """Set the timer while no request is being answered: once, not again for every byte."""
-        waiting = self.cycle is None or self.cycle.response_complete
-        if waiting and self._timer is None:
-            self._timer = self.loop.call_later(self._head_seconds, self.transport.close)
-        elif not waiting and self._timer is not None:
-            self._timer.cancel()
-            self._timer = None

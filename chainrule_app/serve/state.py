@@ -1,82 +1,73 @@
-"""State shared by the routes: the runs, an engine for each run of texts, limits, and a thread for everything else."""
+"""State shared by the routes: the runs, an engine for each run of texts, limits, and threads for everything else."""
 
-import asyncio
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
-from functools import partial
-from queue import SimpleQueue
-from threading import Thread
 from typing import Any, TypeVar
+
+from fastapi import HTTPException
 
 from chainrule import AutoregressiveModel
 from chainrule_app.run import Run
+from chainrule_app.serve.calls import Calls
 from chainrule_app.serve.engine import Engine
-from chainrule_app.serve.guard import Busy, Limits
+from chainrule_app.serve.guard import Limits
 
 T = TypeVar("T")
 
 
 class ServerState:
-    """State shared by the routes."""
+    """State shared by the routes; the models of all runs are read when it is made."""
 
     def __init__(self, runs: Mapping[str, Run], limits: Limits):
         self.runs, self.limits, self.paths = dict(runs), limits, [run.path for run in runs.values()]
         self.engines = {
             name: Engine(run, limits)
             for name, run in self.runs.items()
-            if run.task == "text" and isinstance(run.model, AutoregressiveModel)
+            if isinstance(run.model, AutoregressiveModel) and run.task.name == "text"
         }
-        self.waiting = 0
-        self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
-        # A daemon, unlike the threads of an executor: a long call does not keep the server from ending.
-        self._caller = Thread(target=self._work, name="chainrule calls", daemon=True)
-        self._caller.start()
+        self._calls = Calls(limits)
 
     @property
     def alive(self) -> bool:
         """True if all workers live."""
-        return self._caller.is_alive() and all(engine.alive for engine in self.engines.values())
+        return self._calls.alive and all(engine.alive for engine in self.engines.values())
 
-    async def call(self, function: Callable[..., T], /, *args: Any, **options: Any) -> T:
-        """Call a function in the thread of all work that is no stream of text, one call after the other.
+    @property
+    def waiting(self) -> int:
+        """Calls that are made or wait."""
+        return self._calls.waiting
+
+    def run(self, name: str) -> Run:
+        """Return the run of a name.
 
         Raises:
-            Busy: too many calls wait; answered with 429.
-            TimeoutError: the limit of seconds has passed; answered with 504.
+            HTTPException: no run has this name.
+            ChangedRunError: its files are no longer those that the server began with; answered with 503.
         """
-        if self.waiting >= self.limits.waiting:
-            raise Busy(f"{self.waiting} requests wait: try again in a moment")
-        self.waiting += 1
-        future, loop = Future[T](), asyncio.get_running_loop()
-        future.add_done_callback(lambda _: _soon(loop, self._answered))
-        self._calls.put((future, partial(function, *args, **options)))
-        try:
-            async with asyncio.timeout(self.limits.seconds):
-                return await asyncio.shield(asyncio.wrap_future(future))
-        finally:
-            future.cancel()  # unless it has started
+        if name not in self.runs:
+            raise HTTPException(404, f"no run is called {name!r:.80}; there are: {', '.join(self.runs) or 'none'}")
+        self.runs[name].task.check_unchanged()
+        return self.runs[name]
+
+    def engine(self, name: str | None) -> tuple[str, Engine]:
+        """Return the engine of a run of a text, and its name; of the only one where no run is named.
+
+        Raises:
+            HTTPException: no such run has this name, or none is named and there are several.
+            ChangedRunError: see `run`.
+        """
+        name = next(iter(self.engines)) if name is None and len(self.engines) == 1 else name
+        if name is None or name not in self.engines:
+            what = "name a run of a text" if name is None else f"no run of a text is called {name!r:.80}"
+            raise HTTPException(404, f"model: {what}; there are: {', '.join(self.engines) or 'none'}")
+        self.run(name)
+        return name, self.engines[name]
+
+    async def call(self, function: Callable[..., T], /, *args: Any, **options: Any) -> T:
+        """Call a function in another thread; see `Calls.call`."""
+        return await self._calls.call(function, *args, **options)
 
     def close(self) -> None:
         """End the workers."""
-        self._calls.put(None)
+        self._calls.close()
         for engine in self.engines.values():
             engine.close()
-
-    def _work(self) -> None:
-        while (call := self._calls.get()) is not None:
-            future, function = call
-            if future.set_running_or_notify_cancel():
-                try:
-                    future.set_result(function())
-                except BaseException as error:
-                    future.set_exception(error)
-
-    def _answered(self) -> None:
-        self.waiting -= 1
-
-
-def _soon(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:
-    try:
-        loop.call_soon_threadsafe(function)
-    except RuntimeError:  # the loop is closed
-        function()

@@ -4,6 +4,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from torch import Tensor
+
+from chainrule.decoding._decoded import best_first
 from chainrule.state import State
 from chainrule_app.tasks.text.sampling import Decoder
 
@@ -172,3 +175,11 @@ class Stream:
         if isinstance(token, Exception):
             raise token
         return token
+
+
+def facts_of(symbols: Tensor, logits: Tensor, number: int) -> list[tuple[int, float, tuple[tuple[int, float], ...]]]:
+    """Return symbols (B,), their log-probabilities, and the likeliest in their places (B, V), likeliest first."""
+    log_probs = logits.gather(1, symbols.unsqueeze(1)).squeeze(1).tolist()
+    best, ids = best_first(logits, number) if number else (logits[:, :0],) * 2
+    likeliest = [tuple(zip(*row, strict=True)) for row in zip(ids.tolist(), best.tolist(), strict=True)]
+    return list(zip(symbols.tolist(), log_probs, likeliest, strict=True))

@@ -3,6 +3,7 @@
 import ast
 import os
 from collections.abc import Iterator
+from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
 from functools import cache, cached_property, partial
 from importlib import import_module
@@ -270,24 +271,45 @@ def check_size(
 
 def count_built(build: "Callable[[], nn.Module]", most: int) -> int:
     """Count the weights of a model built on the meta device; stop at many more than `most`."""
-    from torch.nn.modules.module import register_module_parameter_registration_hook
-
-    count = 0
-
-    def stop_early(module: "nn.Module", name: str, weight: "nn.Parameter | None") -> None:
-        nonlocal count
-        count += 0 if weight is None else weight.numel()
-        if count > _OFTEN * most:
-            raise _TooManyError
-
-    hook = register_module_parameter_registration_hook(stop_early)
+    _watch_weights()
+    counter = _Counter(_OFTEN * most)
+    token = _counter.set(counter)
     try:
         with modes.unfilled():
             return sum(weight.numel() for weight in build().parameters())
     except _TooManyError:
-        return count
+        return counter.count
     finally:
-        hook.remove()
+        _counter.reset(token)
+
+
+@dataclass
+class _Counter:
+    most: int
+    count: int = 0
+
+
+_counter: ContextVar[_Counter | None] = ContextVar("_counter", default=None)  # of the model that this thread counts
+
+
+@cache
+def _watch_weights() -> None:
+    """Count every weight that is registered while a thread counts.
+
+    The hook stays: torch calls it for modules of all threads, and fails in those where it comes or goes meanwhile.
+    """
+    from torch.nn.modules.module import register_module_parameter_registration_hook
+
+    register_module_parameter_registration_hook(_count_weight)
+
+
+def _count_weight(module: "nn.Module", name: str, weight: "nn.Parameter | None") -> None:
+    counter = _counter.get()
+    if counter is None or weight is None:
+        return
+    counter.count += weight.numel()
+    if counter.count > counter.most:
+        raise _TooManyError
 
 
 _UNCONFIRMED = 1 << 25  # weights, which take 0.8 GB to train

@@ -23,13 +23,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from difflib import get_close_matches
+from hashlib import sha256
+from itertools import chain
 from math import prod
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any, cast
 from weakref import finalize
 
-from chainrule.files import check_header, read_json
+from chainrule.files import check_header, naming, read_json
 from chainrule_app.tasks.config import FORMAT, format_in, task_in
 
 CONFIG = "config.json"
@@ -61,7 +63,10 @@ FILES = (
 )
 FOLDERS = (DATA, "tensorboard", "wandb")
 DRAFT = ".preparing"  # where a new run is made, in the directory that it will fill
+LOCK = ".lock"
+_WORKING = (LOCK, DRAFT, ".partial")  # while a process works in the directory
 _CONFIG_LIMIT = 1 << 20  # bytes; a config is a few hundred, and a kilobyte for each column of a table
+_HEADER_LIMIT = 1 << 24  # bytes of a weights file's header that tell it from others
 
 
 def read_config(run: Path, read: Callable[[Any], Any]) -> Any:
@@ -69,6 +74,7 @@ def read_config(run: Path, read: Callable[[Any], Any]) -> Any:
     path = run / CONFIG
     if not run.exists():
         raise FileNotFoundError(f"{run}: no such run; {_remedy(run)}")
+    _refuse_links(run)
     if not path.exists():
         raise ValueError(f"{run}: not a run: expected a directory with {CONFIG}, as `chainrule train` writes it")
     if not path.is_file():  # reading a pipe would wait for a writer
@@ -79,6 +85,14 @@ def read_config(run: Path, read: Callable[[Any], Any]) -> Any:
         return read(json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, RecursionError) as error:  # JSON's and Unicode's errors are ValueErrors too
         raise ValueError(f"{path}: {error or 'nested too deeply'}") from None
+
+
+def _refuse_links(run: Path) -> None:
+    """Refuse a run with a link among its files: a run may come from a stranger, and a report quotes what it reads."""
+    data = run / DATA
+    for path in chain((run / name for name in (*FILES, *FOLDERS, *_WORKING)), data.rglob("*")):
+        if path.is_symlink():
+            raise ValueError(f"{path}: expected a file of the run, got a link: put what it names in its place")
 
 
 def _remedy(path: Path) -> str:
@@ -98,6 +112,34 @@ def check_facts(path: Path, facts: dict[str, Any], prepared: str) -> None:
     for name in facts.keys() & manifest.keys() - {"name"}:  # a file may be renamed
         if json.loads(json.dumps(facts[name])) != manifest[name]:
             raise ValueError(f"{path / CONFIG}: facts.{name}: not what {prepared} says: one of the two was changed")
+
+
+class ChangedRunError(ValueError):
+    """The files of a run are no longer those that were opened."""
+
+    def __init__(self, path: Path):
+        what = "was trained again" if path.is_dir() else "was deleted"
+        super().__init__(f"{path}: this run {what} since it was opened: load it again")
+
+
+def identity(run: Path) -> str:
+    """Hash the config and the header of the weights, which holds their digest: equal files of one training agree."""
+    digest = sha256()
+    for name, read in ((CONFIG, _read_config_bytes), (WEIGHTS, _read_header_bytes)):
+        with suppress(OSError):  # absent, as the weights are before the first validation
+            if (run / name).is_file():
+                digest.update(name.encode() + read(run / name))
+    return digest.hexdigest()
+
+
+def _read_config_bytes(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(_CONFIG_LIMIT)
+
+
+def _read_header_bytes(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(min(int.from_bytes(file.read(8), "little"), _HEADER_LIMIT))
 
 
 def task_of(path: Path) -> str | None:
@@ -217,7 +259,6 @@ def _format_of_run(path: Path) -> int | None:
     return run_format
 
 
-LOCK = ".lock"
 _UNSUPPORTED = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP}  # by file systems without locks
 
 
@@ -283,11 +324,24 @@ def _holder(file: Path) -> str:
 
 
 class TemporaryFolder:
-    """New folder, deleted together with this object or when Python ends."""
+    """New folder, deleted together with this object or when Python ends; a pickle holds its files."""
 
     def __init__(self) -> None:
         self.path = Path(mkdtemp(prefix="chainrule-run-"))
         self.remove = finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+
+    def __getstate__(self) -> dict[str, bytes]:
+        files = (file for file in self.path.rglob("*") if file.is_file() and not file.is_symlink())
+        return {file.relative_to(self.path).as_posix(): file.read_bytes() for file in files if file.name != LOCK}
+
+    def __setstate__(self, files: dict[str, bytes]) -> None:
+        TemporaryFolder.__init__(self)
+        for name, content in files.items():
+            file = self.path / name
+            if not file.resolve().is_relative_to(self.path.resolve()):
+                raise ValueError(f"{name}: expected a file inside the run")
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content)
 
 
 def refuse_existing(path: Path, *, overwrite: bool) -> None:
@@ -307,7 +361,8 @@ def copy_run(run: Path, target: Path, *, overwrite: bool) -> None:
     draft = target / DRAFT
     remove_folder(draft)
     try:
-        shutil.copytree(run, draft, ignore=shutil.ignore_patterns(".*"))
+        with naming(draft):
+            shutil.copytree(run, draft, ignore=shutil.ignore_patterns(".*"))
         remove(target)
         for part in sorted(draft.iterdir(), key=lambda part: part.name == CONFIG):  # last: it makes the directory a run
             part.rename(target / part.name)

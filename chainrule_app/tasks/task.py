@@ -3,6 +3,7 @@
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from copy import deepcopy
 from dataclasses import asdict, replace
 from hashlib import sha256
 from json import dumps
@@ -21,7 +22,17 @@ from chainrule_app.tasks.declaration import Declaration, Recipe
 from chainrule_app.tasks.display import flag, quoted
 from chainrule_app.tasks.likelihood_record import Basis, LikelihoodRecord
 from chainrule_app.tasks.model import check_size
-from chainrule_app.tasks.run_directory import CONFIG, METRICS, WEIGHTS, check_facts, read_config, refuse_taken, remove
+from chainrule_app.tasks.run_directory import (
+    CONFIG,
+    METRICS,
+    WEIGHTS,
+    ChangedRunError,
+    check_facts,
+    identity,
+    read_config,
+    refuse_taken,
+    remove,
+)
 from chainrule_app.tasks.size_schedule import SizeSchedule, choose_size, describe_size, is_open
 
 if TYPE_CHECKING:
@@ -42,6 +53,8 @@ class Task(Recipe, Declaration, Checks, ABC, Generic[M]):
     def __init__(self, path: Path, config: RunConfig):
         self.path = path
         self.config = config
+        self.identity = ""  # of the files that `open` found, see `run_directory.identity`
+        self.loaded: M | None = None  # the model where `Run` keeps it; each call computes with a copy
         self.source_names: dict[str, str] = {}  # of temporary files, as the user named the data in them
 
     @property
@@ -245,10 +258,18 @@ class Task(Recipe, Declaration, Checks, ABC, Generic[M]):
     def open(cls, path: str | Path) -> Self:
         """Open a run of this task; raises FileNotFoundError or ValueError."""
         path = Path(path)
+        found = identity(path)  # before all else: what is read later may be that of another training
         config = read_config(path, cls.config_from_json)
         facts = config.to_json(cls.name)["facts"] or {}
         check_facts(path, {name: facts[name] for name in facts.keys() - cls.SOURCES}, cls.PREPARED)
-        return cls(path, config)
+        run = cls(path, config)
+        run.identity = found
+        return run
+
+    def check_unchanged(self) -> None:
+        """Raise ChangedRunError if the run was trained again, or deleted, since it was opened."""
+        if identity(self.path) != self.identity:
+            raise ChangedRunError(self.path)
 
     @classmethod
     def create(cls, path: str | Path, config: RunConfig, *, overwrite: bool = False) -> Self:
@@ -271,15 +292,19 @@ class Task(Recipe, Declaration, Checks, ABC, Generic[M]):
 
     def new_model(self, seed: int) -> M:
         """Build the model before training from `seed`, without touching the global random state."""
-        with torch.random.fork_rng(devices=[]):
-            modes.seed_torch(seed)
+        with modes.own_draws(seed):
             return self.build()
 
     def model(self, device: "str | torch.device" = "cpu") -> M:
-        """Load the trained model with the best validation, in evaluation mode."""
+        """Return the trained model with the best validation, in evaluation mode: a new one for each call."""
+        chosen = self.device(device) if isinstance(device, str) else device
+        model = self.load() if self.loaded is None else deepcopy(self.loaded)
+        return model.to(chosen).eval()
+
+    def load(self) -> M:
+        """Load the trained model with the best validation."""
         from chainrule.training import load_weights
 
-        chosen = self.device(device) if isinstance(device, str) else device
         weights = self.path / WEIGHTS
         if not weights.is_file():
             raise FileNotFoundError(
@@ -288,7 +313,7 @@ class Task(Recipe, Declaration, Checks, ABC, Generic[M]):
         self.check_size(weights)
         model = self._unfilled()
         load_weights(weights, model)
-        return model.to(chosen).eval()
+        return model
 
     def _unfilled(self) -> M:
         """Build an uninitialised model: every weight is read from the file."""

@@ -72,7 +72,7 @@ def test_in_python_a_run_or_its_path_is_given(old, tmp_path):
     again = chainrule.fit(str(tmp_path / "new.txt"), init=old, steps=2)
     for name, weight in run.model.state_dict().items():
         assert weight.equal(again.model.state_dict()[name])
-    assert run.task == "text"
+    assert run.task.name == "text"
 
 
 def test_a_table_takes_the_schema(command, ok, tmp_path):

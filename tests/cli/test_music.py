@@ -202,7 +202,7 @@ def test_a_run_of_music_keeps_the_contract(ok, made):
 def test_piano_rolls_in_memory_are_pieces(made, pieces):
     rolls = [scale(number, 30 + number) for number in range(20)]
     run = chainrule.fit(rolls, task="music", steps=1, hidden_size=8)
-    assert run.task == "music"
+    assert run.task.name == "music"
     assert run.config["facts"]["train"]["pieces"] == 18
     found, expected = chainrule.load(made).score(rolls), chainrule.load(made).score(pieces)
     assert found["nats"] == expected["nats"]

@@ -153,6 +153,11 @@ def test_a_picture_is_written_to_a_file(capsys, tmp_path):
     assert capsys.readouterr().err == f"{tmp_path / 'x.png'} (seed 3)\n"
 
 
+# A text of a row with markup in it ran in the browser that x.html was opened with.
+FOREIGN = ("html", "htm", "HTML", "html.gz", "xhtml", "svg", "xml", "mht", "js", "md", "pdf", "docx",
+           "xlsm", "npz", "pkl", "feather", "png", "wav", "zip", "db", "yaml")  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("name", "given", "message"),
     [
@@ -163,11 +168,17 @@ def test_a_picture_is_written_to_a_file(capsys, tmp_path):
         ("x.tsv.gz", {"json": True}, "cannot hold JSON"),
         ("x.xlsx", {}, "this format is not written: choose .csv, "),  # was CSV
         ("x.CSV.zst", {}, "this format is not written"),
+        *((f"x.{name}", {}, "this format is not written") for name in FOREIGN),
     ],
 )
 def test_files_that_cannot_be_written_are_refused(tmp_path, name, given, message):
     with pytest.raises((ValueError, FileNotFoundError), match=message):
         checked_out(tmp_path / name, **given)
+
+
+@pytest.mark.parametrize("name", ["x", "x.csv", "x.TSV.gz", "x.jsonl", "x.txt", "x.conllu", "scores-0.5", "x.parquet"])
+def test_files_that_can_be_written_are_not(tmp_path, name):
+    checked_out(tmp_path / name)
 
 
 def test_endings_are_refused_that_are_not_those_expected(tmp_path):

@@ -19,7 +19,7 @@ def test_words_begin_with_their_vectors_and_the_others_are_counted(ok, tmp_path,
     vectors = ("--vectors", tmp_path / "glove.txt")
     outcome = ok("train", source, *flags, *vectors, "--hidden-size", 8, *STILL, "--out", tmp_path / "run")
     run = chainrule.load(tmp_path / "run")
-    vocabulary = run._task.vocabulary.words if task == "tag" else run._task.symbols.symbols
+    vocabulary = run.task.vocabulary.words if task == "tag" else run.task.symbols.symbols
     known = {line.split()[0].lower(): np.array(line.split()[1:], float) for line in VECTORS[task][task == "classify" :]}
     weights = run.model.embedding.weight.detach().numpy()
     assert weights.shape[1] == 4

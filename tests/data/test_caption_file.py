@@ -57,6 +57,42 @@ def test_other_json_is_named(tmp_path, content, message):
         list(read_captions(tmp_path / "a.json"))
 
 
+RECORDS = [{"text": f"a square {number}", "file_name": f"{number}.png"} for number in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.jsonl", "".join(json.dumps(record) + "\n" for record in RECORDS)),
+        ("a.json", json.dumps([{"caption": [record["text"]], "image": record["file_name"]} for record in RECORDS])),
+        ("a.csv", "caption,file_name\n" + "".join(f"{record['text']},{record['file_name']}\n" for record in RECORDS)),
+        ("b.csv", "id,image,split,caption\n" + "".join(f"7,{n}.png,train,a square {n}\n" for n in range(3))),
+        ("a.txt", "".join(f"{record['file_name']}\t{record['text']}\n" for record in RECORDS)),
+    ],
+)
+def test_captions_are_found_by_name(tmp_path, name, content):
+    (tmp_path / name).write_text(content)
+    found = [(caption.image, caption.text) for caption in read_captions(tmp_path / name)]
+    assert found == [(f"{number}.png", f"a square {number}") for number in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        (
+            {"image": "a.png", "caption": "a", "text": "b"},
+            "one caption by its name, such as caption, got 2 .caption, text",
+        ),
+        ({"picture": "a.png", "caption": "a"}, "one image by its name, such as image, got none among picture, caption"),
+        ({"image": "a.png", "caption": 3}, "record 1: expected the name of an image under 'image' and a caption"),
+    ],
+)
+def test_records_without_captions_are_named(tmp_path, record, message):
+    (tmp_path / "a.jsonl").write_text(json.dumps(record))
+    with pytest.raises(ValueError, match=message):
+        list(read_captions(tmp_path / "a.jsonl"))
+
+
 def test_the_file_of_captions_in_an_archive_is_found(tmp_path):
     lines = "".join(f"{number}.png\ta square\n" for number in range(4))
     assert captions_in(archive(tmp_path / "a.zip", captions__txt=lines, README__txt="hello")).name == "captions.txt"

@@ -152,10 +152,26 @@ def test_notes_beyond_a_piano_are_counted():
     assert (sounds(piece), piece.beyond) == ([(0, 4, C)], 1)
 
 
+PIECE = midi(b"\x00" + ON + QUARTER + OFF + END)
+
+
+@pytest.mark.parametrize("after", [b"transcribed by hand\n", b"\0" * 9, b"\0", b"XFIHabcdefgh", PIECE])
+def test_what_follows_the_last_track_is_passed_over(after):
+    """Text there was once read as a chunk: "expected 1,819,238,756 bytes"."""
+    assert sounds(read_midi(PIECE + after, "a")) == [(0, 4, C)]
+
+
+def test_a_midi_file_inside_a_riff_file_is_read():
+    inner = b"LIST\3\0\0\0abc\0" + b"data" + struct.pack("<I", len(PIECE)) + PIECE
+    assert sounds(read_midi(b"RIFF" + struct.pack("<I", 4 + len(inner)) + b"RMID" + inner, "a")) == [(0, 4, C)]
+
+
 @pytest.mark.parametrize(
     ("content", "named"),
     [
         (b"", "no MIDI file"),
+        (b"RIFF\0\0\0\0RMIDdata", "no MIDI file"),
+        (PIECE[:-9], "cut short: expected a chunk of 13 bytes, got 4"),
         (b"RIFF and other things", "no MIDI file"),
         (midi(b"\x00" + ON + QUARTER + OFF + END, kind=2), "format 2, of separate pieces"),
         (midi(b"\x00" + ON + QUARTER + OFF + END, division=0), "without a whole header"),

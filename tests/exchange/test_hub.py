@@ -182,7 +182,7 @@ def test_an_exported_run_answers_and_begins_another_run(task, tmp_path):
     run = chainrule.fit(data, out=tmp_path / "run", steps=1, **options)
     run.export("hub", tmp_path / "hub")
     exported = chainrule.load(tmp_path / "hub")
-    assert not exported._task.is_prepared()
+    assert not exported.task.is_prepared()
     expected, found = ASKED[task](run), ASKED[task](exported)
     assert found["nats"] == expected["nats"]
     assert len(found["cell" if task == "table" else found.main]) == len(expected)

@@ -95,7 +95,7 @@ def nanogpt_file(tmp_path, bias=True, prefix="_orig_mod.", **others):
 @torch.no_grad()
 def check_equal(run, source, start: str = "\n") -> None:
     """The conditionals of a run of letters are those of a source model, which read its own numbers."""
-    vocabulary = run._task.vocabulary
+    vocabulary = run.task.vocabulary
     theirs = torch.tensor([LETTERS.index(letter) for letter in vocabulary.characters])
     x = torch.randint(1, len(vocabulary), (3, 12), generator=torch.Generator().manual_seed(0))
     read = before(theirs[x - 1], LETTERS.index(start))
@@ -128,13 +128,14 @@ def test_recurrent_state_dicts(tmp_path, kind, embedded):
 
 
 @torch.no_grad()
-def test_words(tmp_path):
+def test_words(tmp_path, capsys):
     words = ["<unk>", "the", "<eos>", "cat"]
     source = shaken(CharRNN(nn.LSTM, len(words), embedded=True))
     torch.save({"state_dict": source.state_dict()}, tmp_path / "model.pt")
     (tmp_path / "words.json").write_text(json.dumps(words))
     run = import_model("torch-rnn", tmp_path / "model.pt", vocabulary=tmp_path / "words.json")
-    x = torch.from_numpy(run._task.vocabulary.encode("cat the\nthe dog\n")).unsqueeze(0)
+    assert "assumed: symbols are words, separated by white space" in capsys.readouterr().err
+    x = torch.from_numpy(run.task.vocabulary.encode("cat the\nthe dog\n")).unsqueeze(0)
     numbers = torch.tensor([0, 2, 1, 3])
     wanted = source(before(numbers[x], 2))[..., numbers].log_softmax(-1)
     torch.testing.assert_close(run.model(x).logits, wanted, atol=1e-5, rtol=1e-5)
@@ -166,7 +167,7 @@ def gpt2_folder(folder, **options):
 def test_gpt2_of_transformers(tmp_path):
     source, tokenizer = gpt2_folder(tmp_path)
     run = import_model("huggingface", tmp_path, tmp_path / "run")
-    vocabulary, text = run._task.vocabulary, "the cat that sat\n éß"
+    vocabulary, text = run.task.vocabulary, "the cat that sat\n éß"
     numbers = torch.tensor([tokenizer.token_to_id(piece) for piece in vocabulary.pieces])
     x = torch.from_numpy(vocabulary.encode(text)).unsqueeze(0)
     assert numbers[x[0]].tolist() == tokenizer.encode(text).ids
@@ -198,7 +199,7 @@ def test_an_imported_run_samples_scores_and_is_described(tmp_path, letters, comm
     text = "abc a\n" * 20  # longer than the positions: windows that overlap by half
     scored = chainrule.load(run).score([text], device="cpu").per("element")
     nats = scored.to_pandas()["nats"].tolist()
-    model, ids = chainrule.load(run).model, torch.from_numpy(chainrule.load(run)._task.vocabulary.encode(text))
+    model, ids = chainrule.load(run).model, torch.from_numpy(chainrule.load(run).task.vocabulary.encode(text))
     for t in (0, 5, 11, 12, 17, 18, 100, 119):
         first = max(t // 6 - 1, 0) * 6
         window = ids[first : t + 1].unsqueeze(0)

@@ -106,7 +106,7 @@ def test_a_text_is_trained_with_them(tokenizer, tmp_path, command, reading):
     assert status == 0, error
     run = chainrule.load(tmp_path / "run")
     assert run.config["data"]["level"] == "bpe"
-    assert run._task.vocabulary.pieces == read_tokenizer(tmp_path / "tokenizer.json").vocabulary.pieces
+    assert run.task.vocabulary.pieces == read_tokenizer(tmp_path / "tokenizer.json").vocabulary.pieces
     assert run.config["facts"]["tokenizer"]["name"] == "tokenizer.json"
     assert "tokenizer.json" in command("info", tmp_path / "run")[1]
     again = ["train", "--resume", "--out", tmp_path / "run", "--steps", 2]

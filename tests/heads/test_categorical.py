@@ -117,13 +117,15 @@ def test_of_equals_the_filters_keep_the_first(row, k):
 
 
 @pytest.mark.parametrize(
-    "filters", [{"temperature": 0}, {"top_k": 1}, {"top_p": 1e-9}, {"temperature": 9e9, "top_k": 1}]
+    "filters",
+    [{"temperature": 0}, {"top_k": 1}, {"top_p": 1e-9}, {"temperature": 9e9, "top_k": 1}],
 )
 def test_scores_that_become_equal_when_normalised_keep_their_order(filters):
     row = torch.tensor([1e-9, 2e-9, 9e-9, 9e-9, -1.0]).repeat(2, 1)
     assert row.log_softmax(1)[0, :4].unique().numel() == 1
     assert Categorical(row).filtered(**filters).probs.argmax(1).tolist() == [2, 2]
     assert int((Categorical(row).filtered(**filters).probs > 0).sum()) == 2
+    assert Categorical(row).filtered(temperature=1e-12).probs.tolist() == [[0, 0, 0.5, 0.5, 0]] * 2
 
 
 def test_filters_apply_one_after_the_other():

@@ -8,7 +8,7 @@ import torch
 from scipy.stats import chisquare
 
 from chainrule import _executor
-from chainrule.decoding import beam_search
+from chainrule.decoding import beam_search, greedy
 from chainrule.heads import _adapter
 from chainrule.kernels import _compiled
 from chainrule.models import CalibratedMixture, Ensemble, NgramLM, RecurrentLM, WaveNet
@@ -107,6 +107,17 @@ def test_a_label_is_obeyed(monkeypatch):
 def test_filters_and_prefixes_are_obeyed(name, options, monkeypatch):
     model, options = MODELS[name]().double(), {**options, "prefix": TEXT[:7]}
     assert drawn(model, 100, 1, monkeypatch, **options) == drawn(model, 100, 10**6, monkeypatch, **options)
+
+
+def test_of_equal_scores_every_filter_takes_the_first(monkeypatch):
+    model = network()
+    model.weight_ho.data.zero_()
+    model.bias_ho.data.copy_(torch.tensor([0.0, 1, 2, 3, 3, 2, 3, 1, 0]))
+    for filters in ({"temperature": 0}, {"top_k": 1}, {"top_p": 1e-9}):
+        for after in (2, 10**6):
+            assert drawn(model, 9, after, monkeypatch, **filters)[0] == [3] * 9
+        assert model.sample(3, length=4, **filters).tolist() == [[3] * 4] * 3
+    assert greedy(model, max_length=4, eos=None)[0].sequences[0].tolist() == [3] * 4
 
 
 @pytest.mark.parametrize("name", MODELS)

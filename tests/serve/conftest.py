@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import resource
 import socket
 import subprocess
 import sys
@@ -138,9 +139,14 @@ def server():
     """A context of a server in a process of its own; gives the process and the lines up to its start."""
 
     @contextmanager
-    def context(*arguments):
+    def context(*arguments, descriptors=None):
+        def limit():
+            resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
+
         command = [sys.executable, "-W", "error", "-m", "chainrule", "serve", *map(str, arguments), "--port", "0"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=descriptors and limit
+        ) as process:
             try:
                 lines = []
                 while not lines or not lines[-1].startswith("Ctrl-C"):

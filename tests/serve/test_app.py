@@ -1,9 +1,12 @@
 """Metrics, health, and the work that waits."""
 
 import asyncio
+import importlib
 import time
+from threading import Barrier, Event
 
 import pytest
+import torch
 
 from chainrule_app.serve.guard import Busy, ClientGone, Limits, while_wanted
 from chainrule_app.serve.state import ServerState
@@ -45,14 +48,82 @@ def test_health_is_that_of_the_workers(app, ask):
     assert ask(served, "GET", "/healthz").status_code == 503
 
 
+def test_calls_are_made_side_by_side():
+    """A check of a run held up all other requests for a minute."""
+    state, met = ServerState({}, Limits(calls=2)), Barrier(2, timeout=20)
+
+    async def calls():
+        await asyncio.gather(state.call(met.wait), state.call(met.wait))
+
+    asyncio.run(calls())
+    state.close()
+
+
+@pytest.mark.parametrize("why", ["time", "client"])
+def test_calls_are_stopped_when_nobody_waits_for_them(why):
+    state, began, ended = ServerState({}, Limits(calls=1, seconds=0.2 if why == "time" else 60)), Event(), []
+
+    def work():
+        try:
+            began.set()
+            for _ in range(60_000):
+                time.sleep(0.001)
+        finally:
+            ended.append(torch.is_grad_enabled())
+
+    async def calls():
+        work_task = asyncio.ensure_future(state.call(work))
+        while not began.is_set():
+            await asyncio.sleep(0.001)
+        if why == "client":
+            work_task.cancel()
+        with pytest.raises((TimeoutError, asyncio.CancelledError)):
+            await work_task
+        return await state.call(lambda: "the thread is free")
+
+    started = time.monotonic()
+    assert asyncio.run(calls()) == "the thread is free"
+    assert time.monotonic() - started < 30  # of a minute
+    assert ended == [True]
+    assert state.alive
+    state.close()
+
+
+def test_a_call_that_imports_is_stopped_after_the_import(tmp_path, monkeypatch):
+    """Half of a module would be missing for all later calls."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "slow_module_of_a_call.py").write_text(
+        "import time\nfor _ in range(300): time.sleep(0.001)\nwhole = True\n"
+    )
+    state, after = ServerState({}, Limits(calls=1)), []
+
+    def work():
+        module = importlib.import_module("slow_module_of_a_call")
+        after.append(module.whole)
+        for _ in range(60_000):
+            time.sleep(0.001)
+
+    async def calls():
+        task = asyncio.ensure_future(state.call(work))
+        await asyncio.sleep(0.05)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await state.call(int)
+
+    asyncio.run(calls())
+    assert after == [True]
+    state.close()
+
+
 @pytest.fixture
 def state():
-    made = ServerState({}, Limits(waiting=2, seconds=0.2))
+    made = ServerState({}, Limits(waiting=2, seconds=0.2, calls=1))
     yield made
     made.close()
 
 
-def test_calls_are_made_one_after_the_other(state):
+def test_calls_that_wait_are_made_later(state):
     async def calls():
         return await asyncio.gather(state.call(lambda: 1 + 1), state.call(int, "7"))
 

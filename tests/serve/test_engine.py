@@ -281,4 +281,4 @@ def test_invalid_requests_raise(options, message, engines):
 
 def test_runs_that_draw_no_text_have_no_engine(runs):
     with pytest.raises(ValueError, match="symbol by symbol"):
-        Engine(SimpleNamespace(task="table", model=None, path="x"), Limits())
+        Engine(SimpleNamespace(task=SimpleNamespace(name="table"), model=None, path="x"), Limits())

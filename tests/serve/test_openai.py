@@ -61,7 +61,7 @@ def test_a_prompt_may_end_inside_a_symbol(kind, prompt, client, runs):
     assert prompt + again.text == sample
     (scored,) = complete(client, kind, echo=True, logprobs=1, **body).choices  # was another text for the same seed
     assert scored.text == sample
-    known = runs(kind)._task.vocabulary.encode(prompt)
+    known = runs(kind).task.vocabulary.encode(prompt)
     nats = -sum(scored.logprobs.token_logprobs[: len(known)])  # of the prompt, as it is encoded alone
     assert nats == pytest.approx(sum(runs(kind).score([prompt]).per("element")["nats"][: len(known)]), abs=1e-4)
     assert scored.logprobs.token_logprobs[len(known) :] == pytest.approx(drawn.logprobs.token_logprobs, abs=1e-4)
@@ -69,7 +69,7 @@ def test_a_prompt_may_end_inside_a_symbol(kind, prompt, client, runs):
 
 def test_log_probabilities_after_half_a_symbol_are_conditional(client, runs):
     """Those of the ways to complete a prompt add up to one."""
-    vocabulary, found = runs("bpe")._task.vocabulary, {}
+    vocabulary, found = runs("bpe").task.vocabulary, {}
     covers = vocabulary.begin("the ca").covers
     for seed in range(60):
         body = {"model": "bpe", "prompt": "the ca", "max_tokens": 1, "logprobs": 0, "seed": seed, "temperature": 9.0}

@@ -157,3 +157,41 @@ def test_of_the_timings_the_end_is_read(tmp_path, monkeypatch):
 def test_building_stops_where_the_weights_are_too_many(run):
     large = open_run(run).with_options(hidden_size=64, num_layers=200)
     assert 1000 < count_built(large._network, most=1000) < 200_000
+
+
+@pytest.mark.parametrize(
+    "name", ["config.json", "model.safetensors", "checkpoint.safetensors", "metrics.jsonl", "data", "data/schema.json"]
+)
+def test_no_file_of_a_run_is_followed_outside_it(run, tmp_path, capsys, name):
+    """`runs` and `report` once quoted the first line of the file that metrics.jsonl was a link to."""
+    (tmp_path / "other").mkdir()
+    (run / name).rename(tmp_path / "other" / "there")
+    (run / name).symlink_to(tmp_path / "other" / "there")
+    (tmp_path / "secret").write_text("secret words\n")
+    if name == "metrics.jsonl":
+        (run / name).unlink()
+        (run / name).symlink_to(tmp_path / "secret")
+    with pytest.raises(ValueError, match="expected a file of the run, got a link"):
+        open_run(run)
+    for command in (["runs", str(tmp_path)], ["report", str(run)], ["info", str(run)], ["sample", str(run)]):
+        main(command)
+    told = capsys.readouterr()
+    assert "secret words" not in told.out + told.err
+    assert told.err.count("got a link") == 3
+    assert "got a link" in told.out  # the state of a broken run
+
+
+@pytest.mark.parametrize("name", [".lock", ".partial", "report.html", "samples.jsonl"])
+def test_no_file_outside_a_run_is_written(run, tmp_path, name):
+    (run / name).unlink(missing_ok=True)
+    (tmp_path / "precious").mkdir() if name == ".partial" else (tmp_path / "precious").write_text("precious")
+    (run / name).symlink_to(tmp_path / "precious")
+    assert main(["train", "--resume", "--out", str(run), "--steps", "2"]) == 2
+    assert main(["report", str(run)]) == 2
+    if name != ".partial":
+        assert (tmp_path / "precious").read_text() == "precious"
+
+
+def test_a_run_may_be_reached_through_a_link(run, tmp_path):
+    (tmp_path / "link").symlink_to(run.parent)
+    assert open_run(tmp_path / "link" / "run").model() is not None

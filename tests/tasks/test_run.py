@@ -316,8 +316,8 @@ def test_overwriting_follows_no_link_out_of_the_run(run, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "train.tokens").write_text("precious")
     (run.path / DATA).symlink_to(tmp_path / "elsewhere")
-    TextRun.create(run.path, ASKED, overwrite=True)
-    assert not (run.path / DATA).is_symlink()
+    with pytest.raises(FileExistsError, match="not a run"):
+        TextRun.create(run.path, ASKED, overwrite=True)
     assert (tmp_path / "elsewhere" / "train.tokens").read_text() == "precious"
 
 

@@ -13,7 +13,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from chainrule_app.printing import listed
 from chainrule_app.readers.images.source import ImageLabels, ImageSource, Pixels, spread_over
 from chainrule_app.readers.kinds import IMAGES
-from chainrule_app.readers.members import LARGEST, Member, Members
+from chainrule_app.readers.members import LARGEST, Member, Members, split_of, ways_of
 
 # Pillow looks at the content, not at the name, and would start Ghostscript on PostScript that is named 0.png.
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
@@ -141,12 +141,19 @@ class ImageFolder(ImageSource):
         reading: Reading | None = None,  # how files become pixels
         skip_bad: bool = False,  # leave out unreadable files instead of raising an error
         black_and_white: int = 2,  # levels of images stored in black and white alone: 0 and the highest
+        part: str | None = None,  # "train" or "valid", where folders are so called; None takes all
     ):
         self.path, self.name, self.label = path, path.resolve().name, str(path)
         self._reading = reading or Reading()
         self._members = images_in(path)
         files = sorted(self._members.files, key=lambda file: file.name.split("/"))
-        parents = _labels_of(files, archive=path.is_file(), labelled=labelled, path=path)
+        ways = ways_of(files, archive=path.is_file())
+        if split := split_of(ways):
+            self.held_out = str(path) if part == "train" and "valid" in split.values() else None
+            files = [file for file in files if part is None or split[file.name] == part]
+            ways = {file.name: ways[file.name][1:] for file in files}
+            self.name += f" ({part})" if part is not None else ""
+        parents = _labels_of(files, ways, labelled=labelled, path=path)
         self._levels = black_and_white if self._survey(files, skip_bad) == "1" and self._reading == Reading() else 256
         if parents is not None:
             names = tuple(sorted(set(parents.values())))
@@ -221,14 +228,13 @@ def _same_mode(file: Member, mode: str, first: tuple[Member, str], colour: Colou
         )
 
 
-def _labels_of(files: list[Member], *, archive: bool, labelled: bool | None, path: Path) -> dict[str, str] | None:
+def _labels_of(
+    files: list[Member], ways: dict[str, list[str]], *, labelled: bool | None, path: Path
+) -> dict[str, str] | None:
     """Return the label of each file by its name, where there are labels."""
     if labelled is False:
         return None
-    parts = {file.name: file.name.removeprefix("./").split("/") for file in files}
-    if archive and len({way[0] for way in parts.values()}) == 1 and min(map(len, parts.values())) > 2:
-        parts = {name: way[1:] for name, way in parts.items()}  # the folder that was packed
-    folders = {name: way[0] for name, way in parts.items() if len(way) > 1}
+    folders = {name: way[0] for name, way in ways.items() if len(way) > 1}
     names = sorted(set(folders.values()))
     if len(folders) == len(files) and (len(names) > 1 or labelled):
         return folders

@@ -32,19 +32,22 @@ def open_source(
     labelled: bool | None = None,  # whether there are labels
     reading: Reading | None = None,
     skip_bad: bool = False,  # leave out image files that cannot be read
-    black_and_white: int = 2,  # levels of image files stored in black and white alone
+    black_and_white: int = 2,  # levels of image files stored in black and white alone, and of booleans
+    part: str | None = None,  # of a folder or archive that has folders train and test, or validation; None takes all
 ) -> ImageSource:
     """Open images and look at them as far as it takes to know their number, shape and labels."""
     path, array = file_and_array(path)
     if is_collection(path):
-        return ImageFolder(path, labelled=labelled, reading=reading, skip_bad=skip_bad, black_and_white=black_and_white)
+        return ImageFolder(
+            path, labelled=labelled, reading=reading, skip_bad=skip_bad, black_and_white=black_and_white, part=part
+        )
     if reading is not None and reading != Reading():
         raise ValueError(f"{path}: --size and --colour are for folders and archives of image files: leave them out")
     check_file(path)
     name = path.name.lower()
     if name.endswith(".npz"):
-        return _of_archive(path, array, labelled)
-    source = StackedImages(path)
+        return _of_archive(path, array, labelled, black_and_white)
+    source = StackedImages(path, black_and_white=black_and_white)
     if labelled is not False and source.kind == "idx":
         source.labels = _idx_labels(path, source.count, labelled)
     if labelled and source.labels is None:
@@ -64,7 +67,7 @@ def is_collection(path: Path) -> bool:
     return path.is_dir() or path.name.lower().endswith((*ARCHIVES, *IMAGES))
 
 
-def _of_archive(path: Path, array: str | None, labelled: bool | None) -> ImageSource:
+def _of_archive(path: Path, array: str | None, labelled: bool | None, black_and_white: int) -> ImageSource:
     try:
         with zipfile.ZipFile(path) as archive:
             members = archive.namelist()
@@ -79,7 +82,7 @@ def _of_archive(path: Path, array: str | None, labelled: bool | None) -> ImageSo
     if array is not None and array not in names:
         raise ValueError(f"{path}: there is no array {array!r} (there are: {listed(names)})")
     chosen = array or _the_images(path, names)
-    source = StackedImages(path, chosen)
+    source = StackedImages(path, chosen, black_and_white)
     others = [name for name in names if name != chosen]
     source.held_out = next(
         (
@@ -106,7 +109,10 @@ def _the_images(path: Path, names: list[str]) -> str:
         if image_layout(shape) is not None and dtype.kind in "uifb":
             fitting.append(name)
     if not fitting:
-        raise ValueError(f"{path}: none of its arrays ({listed(names)}) holds images (N, H, W) or (N, H, W, 3)")
+        raise ValueError(
+            f"{path}: none of its arrays ({listed(names)}) holds images (N, H, W) or (N, H, W, 3): "
+            "rows of numbers (N, D) are read with --task table"
+        )
     named = [name for favourite in FAVOURITES for name in fitting if name.lower() == favourite]
     if len(fitting) > 1 and not named:
         raise ValueError(f"{path}: which of {listed(fitting)}? Name one: {path}:{fitting[0]}")
@@ -225,7 +231,7 @@ def prepare_images(
 ) -> PreparedImages:
     """Read images and write them into a directory, a few megabytes in memory at a time."""
     check_fraction(validation_fraction)
-    source = open_source(path, labelled=labelled, reading=reading, skip_bad=skip_bad)
+    source = open_source(path, labelled=labelled, reading=reading, skip_bad=skip_bad, part=TRAIN)
     if prod(source.shape) > _LARGEST:
         remedy = "pass --size" if source.kind == "folder" else "scale them"
         raise ValueError(
@@ -306,7 +312,10 @@ def _held_out(
     if named is None:
         return None
     labelled, levels = source.labels is not None, source.levels
-    held_out = open_source(named, labelled=labelled, reading=reading, skip_bad=skip_bad, black_and_white=levels)
+    part = VALID if validation is None else None
+    held_out = open_source(
+        named, labelled=labelled, reading=reading, skip_bad=skip_bad, black_and_white=levels, part=part
+    )
     check_alike(held_out, source.shape, levels)
     return held_out
 

@@ -37,12 +37,13 @@ class StackedImages(ImageSource):
     """Images of an .npy, .npz or idx file (MNIST's format), read block by block; nothing in it is ever unpickled.
 
     Grey images (N, H, W), or (N, D) where D is a square; images with colours (N, H, W, C) or (N, C, H, W), C 1 or
-    3. Numbers of any type are taken if they are whole and from 0 to 255.
+    3. Numbers of any type are taken if they are whole and from 0 to 255; booleans are black and white.
     """
 
-    def __init__(self, path: Path, array: str | None = None):
+    def __init__(self, path: Path, array: str | None = None, black_and_white: int = 2):
         at = "" if array is None else f":{array}"
         self.path, self.name, self.label, self._array = path, path.name + at, f"{path}{at}", array
+        self._black_and_white = black_and_white  # levels of booleans: 0 and the highest
         self.kind = "npz" if array else "npy" if path.name.lower().endswith(".npy") else "idx"
         with open_array(path, array) as (_, header):
             self._header = header
@@ -75,6 +76,8 @@ class StackedImages(ImageSource):
 
     @cached_property
     def levels(self) -> int:
+        if self._header.dtype.kind == "b":
+            return self._black_and_white
         return found_levels(max(int(block.max()) for block in self.blocks()))
 
     def fingerprint(self) -> dict[str, Any]:
@@ -126,6 +129,8 @@ class StackedImages(ImageSource):
                     "store images as uint8, (x * 255).round() where x is from 0 to 1"
                 )
             values = values.astype(np.uint8)
+            if self._header.dtype.kind == "b":
+                values *= np.uint8(self._black_and_white - 1)
         if self._channels_last:
             values = np.moveaxis(values, 3, 1)
         return values.reshape(len(values), *self.shape)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from chainrule_app.printing import listed
 from chainrule_app.readers.delimited import DelimitedFile, Row
-from chainrule_app.readers.gather import RECORDS, record_rows
 from chainrule_app.readers.packed import plain_name
+from chainrule_app.readers.records import Nested, holds_records, record_rows
 from chainrule_app.readers.tables.first_rows import HEADER, find_layout, header_evidence
 from chainrule_app.readers.text import STDIN
 
@@ -66,7 +66,7 @@ class LabelledFile:
         self._file = DelimitedFile(path)
         self._width: int | None = None
         self._delimiter, self._before = None, 0
-        self._records = plain_name(self.path).endswith(RECORDS)
+        self._records = self.path != STDIN and holds_records(self.path)
         if self._records:
             self._delimiter = ","  # in what follows, records are rows of CSV whose first one is a header
         elif plain_name(self.path).endswith(".csv"):
@@ -94,7 +94,16 @@ class LabelledFile:
         self._plain = not labelled and text_column is None and all(len(cells) == 1 for _, cells in beginning)
         rows = [cells for _, cells in beginning]
         self._width = len(rows[0])
-        self.columns = _find_columns(self.path, rows, text_column, label_column, labelled, like, has_keys=self._records)
+        self.columns = _find_columns(
+            self.path,
+            rows,
+            text_column,
+            label_column,
+            labelled,
+            like,
+            has_keys=self._records,
+            may_guess=not self._records and self._delimiter is not None,
+        )
         # a first line such as "title" may be a text in a file of lines, but for a run whose files have headers
         self._skip_first = self._plain and self.columns.header and like is not None and like.header
 
@@ -125,6 +134,12 @@ class LabelledFile:
                     f"{self._file.name} line {line}: expected {self._width} columns as in the first row, got "
                     f"{len(cells)}: {remedy}"
                 )
+            for index, what in ((self.columns.text, "text"), (self.columns.label, "label")):
+                if index is not None and isinstance(cells[index], Nested):
+                    raise ValueError(
+                        f"{self._file.name} line {line}: the {what} is a list or an object, got {cells[index]!s:.60}: "
+                        f"name another column with --{what}-column, or write it as a text"
+                    )
             label = "" if self.columns.label is None else cells[self.columns.label].strip()
             if self.columns.label is not None and not any(map(str.strip, cells)):
                 continue  # as spreadsheets have them at the end
@@ -156,6 +171,7 @@ def _find_columns(
     like: Columns | None,
     *,
     has_keys: bool,  # the first row holds the keys of records
+    may_guess: bool,  # whether a first row of other names may be a header of texts alone
 ) -> Columns:
     first = [_unquoted(cell.strip()) for cell in rows[0]]
     if like is not None:
@@ -168,9 +184,18 @@ def _find_columns(
         kind: next((lower.index(name) for name in usual_names if name in lower), None)
         for kind, usual_names in (("text", TEXT_NAMES), ("label", LABEL_NAMES))
     }
+    several = [cell for cell in first if cell.lower() in LABEL_NAMES]
+    if labelled and label is None and len(several) > 1 and not {"label", "labels"} & {*lower}:
+        raise ValueError(
+            f"{path}: several columns may hold the labels ({', '.join(several)}): name one with --label-column"
+        )
     header = has_keys or bool(names) or (usual["text"] is not None and (usual["label"] is not None or len(first) != 2))
     header = header or (usual["label"] is not None and len(first) == 2)
     width = len(first)
+    if may_guess and not header and not labelled and like is not None and text is None and (width > 1 or like.header):
+        header = len(rows) > 1 and header_evidence(rows) > 0
+        if header and width > 1:
+            return Columns(_prose(path, first, rows), None, header)
 
     def column_index(option: str | None, kind: str) -> int | None:
         if option is None:
@@ -208,7 +233,7 @@ def _find_columns(
     if at_text == at_label:
         raise ValueError(f"{path}: --text-column and --label-column: expected two columns, got one twice")
     at_label = at_label if labelled else None
-    if at_label is not None and like is None:
+    if at_label is not None:
         header = header or _names_columns(rows, at_text, at_label)
     own_names = (first[at_text], None if at_label is None else first[at_label]) if header else (None, None)
     return Columns(at_text, at_label, header, *own_names)
@@ -228,6 +253,21 @@ def _names_columns(rows: list[list[str]], text: int, label: int) -> bool:
     """Return whether the first row names the columns, although by none of the usual names."""
     pairs = [[cells[text].strip(), cells[label].strip()] for cells in rows if len(cells) > max(text, label)]
     return all(pairs[0]) and header_evidence(pairs, texts=0) >= HEADER
+
+
+def _prose(path: str, names: list[str], rows: list[list[str]]) -> int:
+    """Return the only column of texts of several words under a header of unknown names."""
+    texts = [
+        index
+        for index in range(len(names))
+        if 2 * sum(len(row[index].split()) > 1 for row in rows[1:] if len(row) == len(names)) >= len(rows) - 1
+    ]
+    if len(texts) != 1:
+        raise ValueError(
+            f"{path}: the header has none of the names in training ({', '.join(map(repr, names))[:80]}): name the text "
+            "column with --text-column NAME, or by its number"
+        )
+    return texts[0]
 
 
 def _unquoted(name: str) -> str:

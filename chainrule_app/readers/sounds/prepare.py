@@ -275,11 +275,12 @@ def prepare_sounds(
     quantised = make_levels(law, levels)
     skipped: list[dict[str, str]] = []
     collection = Collection(source)
-    sounds = list(read_each(collection.files, sound_facts, skipped, skip_bad=skip_bad))
+    sounds = list(read_each(collection.part("train"), sound_facts, skipped, skip_bad=skip_bad))
     held_out = None if validation is None else Collection(validation)
-    others = [] if held_out is None else list(read_each(held_out.files, sound_facts, skipped, skip_bad=skip_bad))
+    held_out_files = collection.part("valid") if held_out is None else held_out.files
+    others = list(read_each(held_out_files, sound_facts, skipped, skip_bad=skip_bad))
     chosen = np.zeros(len(sounds), dtype=np.bool_)
-    if held_out is None and len(sounds) >= FILES_TO_HOLD_OUT_WHOLE:
+    if not held_out_files and len(sounds) >= FILES_TO_HOLD_OUT_WHOLE:
         chosen = OneInEvery(validation_fraction, seed).take(len(sounds))
     labelling = _labelling(labels, label_pattern, [file.name for file, _ in sounds])
     if labelling is not None:
@@ -300,7 +301,7 @@ def prepare_sounds(
     writing = Writing(quantised, rate, labelling, names, skipped, skip_bad=skip_bad)
     with StoreWriter(directory, _MANIFEST) as writer:
         parts = {part: ClipWriter(writer, part, quantised.levels) for part in _PARTS}
-        if held_out is not None:
+        if others:
             writing.whole((file for file, _ in sounds), parts["train"])
             writing.whole((file for file, _ in others), parts["valid"])
         elif len(sounds) >= FILES_TO_HOLD_OUT_WHOLE:
@@ -316,7 +317,7 @@ def prepare_sounds(
             raise ValueError(f"{source}: expected sounds, got silence: every file has one amplitude only")
         manifest = {
             "source": collection.fingerprint(),
-            "validation": None if held_out is None else held_out.fingerprint(),
+            "validation": (held_out or collection).fingerprint() if others else None,
             "rate": rate,
             "rates": {str(hertz): count for hertz, count in sorted(Counter(facts.rate for _, facts in sounds).items())},
             "law": law,

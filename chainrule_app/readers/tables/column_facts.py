@@ -1,5 +1,6 @@
 """Counts and moments of the cells of a column, collected block by block in bounded memory."""
 
+import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,7 +32,8 @@ ColumnKind = Literal["categorical", "integer", "real", "date", "skip"]
 COLUMN_KINDS: tuple[ColumnKind, ...] = get_args(ColumnKind)
 _TOGETHER = 1024  # numbers whose moments are taken at once: always the same ones, however the rows were read
 _FEW = 20  # rows: fewer say nothing of whether a column identifies them
-_ALMOST_ALL = 0.9  # of the different cells of a column, where the others may be slips
+_ALMOST_ALL = 0.9  # of the cells of a column, where the others may be slips, or occur twice by chance
+_SENTENCE = 4  # words of a cell on average, where it is a text and no name
 _MOST_RARE = 0.5  # of the rows, where a column is not said to be categorical
 _WHOLE = re.compile(r"-?[0-9]+\.0")
 _SHEET_ERROR = re.compile("#[A-Z]+(?:/0)?[!?]")  # as #DIV/0!
@@ -206,15 +208,30 @@ class ColumnFacts:
         if self._squares <= 0:
             raise self._error(f"one number only, or missing: pass {self._flag('categorical')}")
 
-    def refuse_identifier(self, min_count: int) -> None:
-        """Refuse names of rows or free texts: nothing repeats, or categories are too many or too rare."""
+    @property
+    def free_text(self) -> bool:
+        """True if most cells are texts of several words; single words are among all longer lists of sentences."""
+        return self._word is not None and 2 * sum(" " in cell for cell in self._cells) >= len(self._cells)
+
+    def refuse_identifier(self, min_count: int, *, texts: str = "--task classify for texts with labels") -> None:
+        """Refuse names of rows or free texts: nothing repeats, or categories are too many or too rare.
+
+        Args:
+            min_count: rows of a category.
+            texts: the option to use instead where the cells are free texts.
+        """
         kind = self.kind()
         leave, keep = f"leave it out with {self._flag('skip')}", f"keep it with {self._flag(kind)}"
+        if kind == "categorical" and self._cells and all(map(_is_nested, self._cells)):
+            raise self._error(f"lists or objects in JSON, which a table takes for categories: {leave}, or {keep}")
         if kind == "date":
             leave = f"use --task forecast for a series, {leave}"
-        elif all(" " in cell for cell in self._cells):
-            leave = f"use --task classify for texts with labels, {leave}"
+        elif self.free_text:
+            leave = f"use {texts}, {leave}"
         repeats = self.count >= _FEW and max(self._cells.values()) > 1
+        long = sum(cell.count(" ") + 1 for cell in self._cells) >= _SENTENCE * self.distinct
+        if repeats and self.free_text and long and self.distinct > _ALMOST_ALL * self.count:
+            raise self._error(f"{self.counted()} different texts in {self.count} rows, free text: {leave}, or {keep}")
         if kind == "categorical" and (repeats or self._overflowed or self.distinct > MOST_CATEGORIES):
             categories = self.categories(min_count)
             rare = 1 - sum(self._cells[category] for category in categories) / self.count
@@ -314,6 +331,14 @@ class ColumnFacts:
 
     def _error(self, what: str) -> ValueError:
         return ValueError(f"{self._where}, column {self.name!r}: {what}")
+
+
+def _is_nested(cell: str) -> bool:
+    """Return whether a cell is a list or an object in JSON."""
+    try:
+        return cell[:1] in ("[", "{") and isinstance(json.loads(cell), list | dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def finer_date_formats(facts: Iterable[ColumnFacts], types: Mapping[str, str]) -> dict[str, DateFormat | None]:

@@ -79,11 +79,16 @@ class TableSchema(Record):
                 raise ValueError(f"--types {name}={kind}: expected one of {', '.join(COLUMN_KINDS)}")
             overrides[name] = column_kind
         columns, refused = [], dict[str, ValueError]()
+        texts = "--task classify for texts with labels"
+        if len(facts) == 1:
+            texts = "--task text --reading lines for lines of text"
+        elif len(facts) == 2 and all(column.free_text for column in facts):
+            texts = "--task translate for pairs of sentences"
         for column in facts:
             try:
                 columns.append(ColumnSchema.fit(column, overrides.get(column.name) or column.kind(), min_count))
                 if column.name not in overrides:
-                    column.refuse_identifier(min_count)
+                    column.refuse_identifier(min_count, texts=texts)
             except ValueError as error:
                 refused[column.name] = error
         if refused:

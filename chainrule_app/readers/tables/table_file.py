@@ -9,9 +9,7 @@ from pathlib import Path
 import polars
 
 from chainrule_app.readers.delimited import MOST_COLUMNS, DelimitedFile, Row, may_have_decimal_commas, with_point
-from chainrule_app.readers.gather import parquet_errors, parquet_frames, record_rows
-from chainrule_app.readers.kinds import RECORDS
-from chainrule_app.readers.packed import plain_name
+from chainrule_app.readers.records import holds_records, parquet_errors, parquet_frames, record_rows
 from chainrule_app.readers.tables.blocks import Block, regular_blocks
 from chainrule_app.readers.tables.first_rows import find_layout, is_header, is_units
 from chainrule_app.readers.text import LONGEST_LINE, check_file
@@ -32,7 +30,7 @@ class TableFile:
     def __init__(self, path: str | Path, *, header: bool | None = None):
         self.path = check_file(path)
         self._parquet = self.path.name.lower().endswith(".parquet")
-        self._records = plain_name(path).endswith(RECORDS)
+        self._records = not self._parquet and holds_records(path)
         if self._parquet or self._records:
             self.header, self.units, self._before = True, False, 0
             self.names = record_rows([str(path)])[0] if self._records else self._parquet_names()

@@ -71,6 +71,8 @@ def label_texts(run: "ClassifyTask", data: list[str], options: Labelling, *, dev
             raise ValueError(f"{data[0]}: expected at least one text, got none")
 
     def notes() -> Iterator[str]:
+        if rows.columns.header and rows.columns.text_name is None:
+            yield "the first line is read as a header, although its names are not those in training"
         if counts["empty"]:
             yield f"{counted(counts['empty'], 'empty text')}: predicted the label frequencies of training"
         if counts["cut"]:

@@ -221,9 +221,10 @@ class ClassifyTask(Task["SequenceClassifier"]):
         train, valid, columns = facts.train, facts.valid, facts.columns
         held_out = "held out" if facts.validation is None else f"held out ({facts.validation.name})"
         header = "with a header" if columns.header else "without a header"
+        text, label = _column(columns.text, columns.text_name), _column(columns.label, columns.label_name)
         yield (
-            f"{facts.source.name}, {header}, texts in column {columns.text + 1}, labels in "
-            f"column {columns.label + 1}: {counted(train.rows, 'text')} ({train.elements:,} {element}) to train on, "
+            f"{facts.source.name}, {header}, texts in {text}, labels in {label}: "
+            f"{counted(train.rows, 'text')} ({train.elements:,} {element}) to train on, "
             f"{valid.rows:,} {held_out}"
         )
         yield f"{counted(len(self.labels), 'label')}: {labels_with_shares(facts.labels)}"
@@ -278,6 +279,11 @@ class ClassifyTask(Task["SequenceClassifier"]):
         context = part.texts.context(rows, _CHECKED_ELEMENTS)
         note = f"{len(rows)} held-out texts, the first {_CHECKED_ELEMENTS} {_ELEMENT[self.data.level]} of each"
         return CheckedRows(self.model(), torch.from_numpy(np.array(part.labels[rows], np.int64)), context, note=note)
+
+
+def _column(index: int | None, name: str | None) -> str:
+    assert index is not None
+    return f"column {index + 1}" if name is None else f"column {index + 1} ({name})"
 
 
 def labels_with_shares(counts: dict[str, int]) -> str:

@@ -7,7 +7,6 @@ data/source, source.csv, ...     a copy of the file, which a forecast without da
 """
 
 import math
-import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -16,6 +15,7 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from chainrule.files import copy_file
 from chainrule.printing import one_line
 from chainrule_app.heavy import torch
 from chainrule_app.printing import listed
@@ -159,7 +159,7 @@ class ForecastTask(Task["AutoregressiveModel"]):
         options["header"] = self.data.has_header
         schema = None if old is None else old.schema
         facts = prepare_series(source, self.path / DATA, schema=schema, **options).facts
-        shutil.copyfile(source, self.path / DATA / ("source" + "".join(Path(source).suffixes[-2:])))
+        copy_file(Path(source), self.path / DATA / ("source" + "".join(Path(source).suffixes[-2:])))
         if notice := table_reader.TableFile(source, header=self.schema.header).left_out():
             print(notice, file=sys.stderr)
         return facts

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from chainrule_app.heavy import modes, np, torch
 from chainrule_app.readers import tagged as tag_reader
+from chainrule_app.readers.record_keys import keys_of
 from chainrule_app.tasks._vectors import VECTORS, describe_vectors, fill_embedding, resolve_size
 from chainrule_app.tasks.capabilities import CheckedRows
 from chainrule_app.tasks.config import Facts, Fingerprint, OptimisationOptions, Parts, RunConfig, SplitOptions, within
@@ -50,6 +51,8 @@ class TagData(SplitOptions):
     """Column of the tags: upos, xpos or another CoNLL-U name, or a number from 1; upos or the last by default."""
     word_column: int = within(1, 1, 1 << 20)
     """Column of the words, a number from 1; CoNLL-U uses form."""
+    tag_key: str | None = None
+    """Key of the tags in JSON Lines or Parquet, such as ner_tags; detected by default."""
     max_length: int = within(512, 1, 1 << 20)
     """Maximum words of a sentence."""
     repair: bool = False
@@ -127,11 +130,12 @@ class TagTask(Task["SequenceTagger"]):
         return {"template_passes": self.training.template_passes}
 
     def prepare(self, old: "TagTask | None" = None) -> dict[str, Any]:
-        sources = self.config.sources
+        sources, options = self.config.sources, asdict(self.data)
+        del options["tag_key"]  # of the records that were written as columns
         manifest = tag_reader.prepare_tagged(
             self.source,
             self.path / DATA,
-            **asdict(self.data),
+            **options,
             validation=sources["validation"],
             seed=self.training.seed,
             vocabulary=None if old is None else old.vocabulary,
@@ -223,6 +227,8 @@ class TagTask(Task["SequenceTagger"]):
             f"{counted(facts.sentences.train, 'sentence')} ({counted(facts.words.train, 'word')}) to train on, "
             f"{counted(facts.sentences.valid, 'sentence')} ({counted(facts.words.valid, 'word')}) {held_out}"
         )
+        if self.data.tag_key is not None:
+            yield f"{facts.source.name}: {keys_of(self.data)}"
         first = " ".join(tags[:20]) + (" ..." if len(tags) > 20 else "")
         yield f"{counted(len(tags), 'tag')}: {first}"
         yield from describe_vectors(self, len(self.vocabulary.words))

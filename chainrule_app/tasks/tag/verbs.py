@@ -165,7 +165,7 @@ class TagEvaluation(CheckedOptions):
     column: str | None = None
     """Column of the tags; as in training by default."""
     repair: Switch = False
-    """Replace impossible sequences of BIO tags by the nearest possible ones; an error by default."""
+    """Replace impossible sequences of BIO tags by the nearest possible ones; as in training by default."""
     allow_unseen: Switch = False
     """Count words with a tag unseen in training as wrong; an error by default."""
     confusions: int = within(10, 0, 1 << 30)
@@ -180,7 +180,9 @@ def evaluate_tags(run: "TagTask", data: str | None, options: TagEvaluation, *, d
         raise ValueError("DATA: expected a file of tagged sentences, got none")
     vocabulary = run.vocabulary
     file = sentences_of(run, data, tagged=True, column=options.column)
-    sentences, mended = possible(file.sentences, vocabulary.spelling, file.name, repair=options.repair)
+    sentences, mended = possible(
+        file.sentences, vocabulary.spelling, file.name, repair=options.repair or run.data.repair
+    )
     if not options.allow_unseen:
         check_tags_known(sentences, vocabulary, f"{file.name}", "pass --allow-unseen to count such words as wrong")
     if not any(sentence.words for sentence in sentences):

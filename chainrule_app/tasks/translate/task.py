@@ -12,6 +12,7 @@ from math import log2
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from chainrule_app.heavy import pair_data
+from chainrule_app.readers.record_keys import keys_of
 from chainrule_app.tasks.config import Counts, Facts, Fingerprint, OptimisationOptions, RunConfig, SplitOptions, within
 from chainrule_app.tasks.display import counted, flag, measured_part
 from chainrule_app.tasks.likelihood_record import Basis
@@ -97,6 +98,10 @@ def default_dropout(passes: float | None, most: float) -> float:
 
 @dataclass(frozen=True)
 class PairsData(SplitOptions):
+    source_key: str | None = None
+    """Key of the source in JSON Lines or Parquet; detected by default."""
+    target_key: str | None = None
+    """Key of the target in JSON Lines or Parquet; detected by default."""
     level: Literal["word", "bpe"] = "word"
     """word: text between blanks; bpe: pieces of words, for ordinary text."""
     min_count: int = within(2, 1, 1 << 40)
@@ -221,7 +226,8 @@ class TranslateTask(Task["TranslationModel"]):
 
     def prepare(self, old: "TranslateTask | None" = None) -> dict[str, Any]:
         sources, options = self.config.sources, asdict(self.data)
-        del options["tokenize"]  # of the metric
+        for name in ("tokenize", "source_key", "target_key"):  # of the metric; of records that were written as lines
+            del options[name]
         manifest = pair_data.prepare_pairs(
             self.path / DATA,
             self.source,
@@ -249,6 +255,8 @@ class TranslateTask(Task["TranslationModel"]):
     def introduce(self) -> Iterable[str]:
         facts = self.facts
         yield f"{_names(facts)}: {_counted(facts.train)} to train on, {_counted(facts.valid)} held out"
+        if self.data.source_key is not None:
+            yield f"{facts.source.name}: {keys_of(self.data)}"
         train = facts.train
         for side, symbols, unknown, different in (
             ("source", train.source_symbols, train.source_unknown, facts.symbols.source),

@@ -202,6 +202,8 @@ def test_impossible_tags_are_repaired_where_that_is_asked_for(ok, tmp_path):
     (tmp_path / "in.conll").write_text("a\tB-X\n\n" * 9 + "b\tO\nc\tI-X\n")
     outcome = ok("train", tmp_path / "in.conll", "--repair", "--out", tmp_path / "run", "--steps", 1, *SMALL)
     assert "entity F1 selects the weights; impossible tags repaired in 1" in outcome.err
+    found = ok("evaluate", tmp_path / "run", tmp_path / "in.conll", "--json").out  # read as in training
+    assert json.loads(found)["repaired"] == 1
 
 
 def test_what_cannot_be_evaluated_or_tagged_is_named(refused, command, ok, run, names_run, files, typed, tmp_path):

@@ -16,6 +16,14 @@ VERBS = {
 }
 
 
+@pytest.mark.parametrize(("text", "purpose"), [(" " * 400, "train on"), ("a b " * 100 + " " * 400, "hold out")])
+def test_a_part_without_words_is_refused_at_level_word(refused, tmp_path, text, purpose):
+    """Blanks alone ended in a division by zero, and blanks at the end in words about `facts.train`."""
+    (tmp_path / "blanks.txt").write_text(text)
+    error = refused("train", tmp_path / "blanks.txt", "--task", "text", "--level", "word", "--out", tmp_path / "run")
+    assert f"blanks.txt: expected symbols to {purpose}, got only white space, which level word leaves out" in error
+
+
 @pytest.mark.parametrize("kind", ["stream", "lines", "words"])
 def test_every_verb_answers_or_refuses_in_one_line(runs, tmp_path, kind):
     run, file = chainrule.load(runs / kind), tmp_path / "odd.txt"

@@ -202,3 +202,34 @@ def test_an_error_lists_whole_names_of_columns(tmp_path: Path) -> None:
         read(path)
     with pytest.raises(ValueError, match=r"'column number 3' and 5 more: name another column"):
         read(path, text_column="text", label_column="label")
+
+
+FILMS = [f"a {word} film" for word in ("good", "bad", "long", "slow", "short")]
+
+
+@pytest.mark.parametrize(
+    "trained", ["text,label\ngood one,up\nbad one,down\n", "good one,up\nbad one,down\nthe third,up\n"]
+)
+@pytest.mark.parametrize("names", ["remark", "id,remark", "remark,verdict", "verdict,stars,remark"])
+def test_a_header_of_other_names_is_no_text_to_label(tmp_path: Path, trained: str, names: str) -> None:
+    """It was labelled as if it were a text, and a column of numbers in its place."""
+    like = LabelledFile(written(tmp_path, trained, "run.csv"), text_column="1", label_column="2").columns
+    if names == "remark" and not like.header:
+        return  # of one column, and a run whose files have no headers, it may be a text
+    cells = {"id": range(5), "remark": FILMS, "verdict": ["up", "down", "up", "up", "down"], "stars": [3, 1, 3, 4, 1]}
+    lines = [",".join(map(str, row)) for row in zip(*(cells[name] for name in names.split(",")), strict=True)]
+    file = LabelledFile(written(tmp_path, "\n".join([names, *lines]) + "\n", "new.csv"), labelled=False, like=like)
+    assert [row.text for row in file] == FILMS
+
+
+def test_several_columns_of_texts_or_labels_are_asked_for(tmp_path: Path) -> None:
+    like = LabelledFile(written(tmp_path, "text,label\ngood one,up\nbad one,down\n", "run.csv")).columns
+    path = written(tmp_path, "remark,note\n" + "".join(f"{film},{film} too\n" for film in FILMS), "new.csv")
+    with pytest.raises(ValueError, match=r"none of the names in training .*: name the text column with --text-column"):
+        LabelledFile(path, labelled=False, like=like)
+    path = written(tmp_path, "text,category,rating\n" + "".join(f"{film},a,3\n" for film in FILMS), "new.csv")
+    with pytest.raises(ValueError, match=r"several columns may hold the labels \(category, rating\): name one with"):
+        LabelledFile(path)
+    path = written(tmp_path, '{"messages": [{"role": "user"}], "label": "up"}\n' * 3, "new.jsonl")
+    with pytest.raises(ValueError, match="line 1: the text is a list or an object"):
+        list(LabelledFile(path, text_column="messages"))

@@ -63,8 +63,8 @@ def test_a_stream_ends_after_the_limit_of_seconds(runs: dict[str, Any], path: st
 
 def test_an_error_in_a_stream_is_answered_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     from chainrule_app.serve import Limits
-    from chainrule_app.serve.playground import lines as stream
     from chainrule_app.serve.state import ServerState
+    from chainrule_app.serve.views import Views
 
     state = ServerState({}, Limits())
 
@@ -73,7 +73,7 @@ def test_an_error_in_a_stream_is_answered_and_logged(caplog: pytest.LogCaptureFi
         raise RuntimeError("a secret of the machine")
 
     async def answered() -> list[Any]:
-        return [json.loads(line) async for line in stream(records(), state).body_iterator]
+        return [json.loads(line) async for line in Views(state).lines(records()).body_iterator]
 
     first, last = asyncio.run(answered())
     state.close()
@@ -105,7 +105,7 @@ def test_known_pixels_come_back_as_they_are(client: Any) -> None:
 def test_the_probability_of_a_row_is_that_of_score(client: Any, runs: dict[str, Any]) -> None:
     row = {"colour": "red", "count": "1", "size": "0.25"}
     found = client.post("/playground/score-row", json={"run": "table", "cells": row}).json()
-    rows = torch.tensor([runs["table"]._task.schema.encode(["red", "1", "0.25"])], dtype=torch.float64)
+    rows = torch.tensor([runs["table"].task.schema.encode(["red", "1", "0.25"])], dtype=torch.float64)
     expected = -float(runs["table"].model.log_prob(rows).detach())
     assert abs(found["nats"] - expected) < 1e-5
     assert abs(sum(column["nats"] for column in found["columns"]) - found["nats"]) < 1e-9
@@ -113,7 +113,7 @@ def test_the_probability_of_a_row_is_that_of_score(client: Any, runs: dict[str, 
 
 def test_completions_follow_the_conditional_distribution(client: Any, runs: dict[str, Any]) -> None:
     """The shares of a column's completions are its probabilities by Bayes' rule over whole rows."""
-    schema, given = runs["table"]._task.schema, {"count": "1", "size": "0.25"}
+    schema, given = runs["table"].task.schema, {"count": "1", "size": "0.25"}
     found = client.post("/playground/complete-row", json={"run": "table", "cells": given, "n": 1000}).json()
     [column] = found["columns"]
     names = [category for category in schema.kept[0].categories if category not in ("", "<other>")]
@@ -137,7 +137,7 @@ def test_answers_are_those_of_the_run(client: Any, runs: dict[str, Any]) -> None
 
 def test_a_forecast_has_the_future_that_came(client: Any, runs: dict[str, Any]) -> None:
     found = client.post("/playground/forecast", json={"run": "series", "back": 5, "paths": 20}).json()["series"][0]
-    values = runs["series"]._task.series().values[:, 0]
+    values = runs["series"].task.series().values[:, 0]
     assert found["came"] == values[-17:-5].tolist()
     assert found["past"][-1] == values[-18]
     low, middle, high = found["quantiles"]
@@ -146,7 +146,7 @@ def test_a_forecast_has_the_future_that_came(client: Any, runs: dict[str, Any]) 
 
 def test_a_code_is_decoded_and_encoded(client: Any, runs: dict[str, Any]) -> None:
     found = client.post("/playground/encode-example", json={"run": "codes", "number": 1}).json()
-    task, model = runs["codes"]._task, runs["codes"].model
+    task, model = runs["codes"].task, runs["codes"].model
     with torch.no_grad():
         codes = model.codes(task.held_out_batch(2).x)[1]
     assert torch.allclose(torch.tensor(found["code"]), codes.float(), atol=1e-5)
@@ -162,7 +162,7 @@ def test_a_line_is_encoded_and_decoded_greedily(client: Any, runs: dict[str, Any
     assert code == pytest.approx(runs["sentences"].embed([line])["code"][0].tolist())
     text = client.post("/playground/decode", json={"run": "sentences", "code": code}).json()["text"]
     decoded = greedy(model.decoder, torch.tensor([code]), max_length=model.max_length, eos=model.eos)[0].sequences[0]
-    vocabulary = runs["sentences"]._task.vocabulary
+    vocabulary = runs["sentences"].task.vocabulary
     assert text == vocabulary.decode([symbol for symbol in decoded.tolist() if symbol != vocabulary.eos])
     example = client.post("/playground/encode-example", json={"run": "sentences", "number": 1}).json()
     assert example["code"] == pytest.approx(runs["sentences"].embed([example["text"]])["code"][0].tolist(), abs=1e-5)
@@ -170,7 +170,7 @@ def test_a_line_is_encoded_and_decoded_greedily(client: Any, runs: dict[str, Any
 
 def test_a_code_of_a_row_is_decoded_to_the_distribution_of_each_column(client: Any, runs: dict[str, Any]) -> None:
     example = client.post("/playground/encode-example", json={"run": "rows", "number": 2}).json()
-    schema, model = runs["rows"]._task.schema, runs["rows"].model
+    schema, model = runs["rows"].task.schema, runs["rows"].model
     own = torch.tensor([schema.encode(list(example["row"].values()))], dtype=torch.float64)
     with torch.no_grad():
         assert example["code"] == pytest.approx(model.codes(own)[0].tolist(), abs=1e-5)
@@ -207,7 +207,7 @@ def test_a_clip_is_completed_as_sample_completes_it(client: Any, runs: dict[str,
     samples = np.frombuffer(b64decode(clip["samples"]), "<i2")[:100]
     prompt = b64encode(samples.tobytes()).decode()
     *records, _ = lines(client, "sound", run="tones", seconds=0.01, label=clip["label"], prompt=prompt, seed=5)
-    label = runs["tones"]._task.labels[clip["label"]]
+    label = runs["tones"].task.labels[clip["label"]]
     expected = runs["tones"].sample(1, seconds=0.035, label=label, prompt=samples / 32768, seed=5)[0]
     assert np.array_equal(joined(records, "samples", "<i2"), (expected * 32768).round())
 
@@ -225,7 +225,7 @@ def test_uploads_are_decoded_by_the_readers_of_images(runs: dict[str, Any]) -> N
 @pytest.mark.parametrize(
     ("path", "body", "message"),
     [
-        ("text", {"run": "none"}, "there is no run"),
+        ("text", {"run": "none"}, "no run is called"),
         ("text", {"run": "images"}, "cannot do this"),
         ("text", {"run": "lstm", "prompt": "日"}, "never saw"),
         ("text", {"run": "lstm", "symbols": [10**6]}, "symbols"),

@@ -123,7 +123,7 @@ def test_lines_are_read_each_from_its_beginning(client: Any, runs: dict[str, Any
 
 def test_gates_are_those_of_the_recurrence(client: Any, runs: dict[str, Any]) -> None:
     model, _ = first_part(runs["lstm"].model, None)
-    ids = runs["lstm"]._task.vocabulary.encode("the cat").tolist()
+    ids = runs["lstm"].task.vocabulary.encode("the cat").tolist()
     found = client.post("/playground/inside", json={"run": "lstm", "symbols": ids, "layer": 1, "unit": 3}).json()
     subject = torch.tensor([[*ids, 0]])
     with torch.no_grad():
@@ -133,7 +133,7 @@ def test_gates_are_those_of_the_recurrence(client: Any, runs: dict[str, Any]) ->
 
 
 def test_attention_sums_to_one_and_sees_no_future(client: Any, runs: dict[str, Any]) -> None:
-    ids = runs["heads"]._task.vocabulary.encode("the cat").tolist()
+    ids = runs["heads"].task.vocabulary.encode("the cat").tolist()
     found = client.post("/playground/inside", json={"run": "heads", "symbols": ids, "layer": 1, "unit": 1}).json()
     assert [len(row) for row in found["weights"]] == list(range(1, 8))
     assert all(abs(sum(row) - 1) < 1e-3 for row in found["weights"])

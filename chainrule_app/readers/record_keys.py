@@ -1,0 +1,225 @@
+"""What the keys of records mean: texts and messages, a source and its target, words and their tags.
+
+A JSON object has no order. A key is what its name says (`source`, `src`, `question`; `target`, `answer`, ...), or what
+an option says. Keys of two languages are told apart by their names, those of the first record in its order.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any
+
+from chainrule_app.readers.records import Record, records
+
+SOURCES = ("source", "src", "input", "question", "prompt", "query", "instruction", "article", "document", "original")
+TARGETS = ("target", "tgt", "trg", "output", "answer", "response", "completion", "summary", "reply", "translation")
+_WORDS = ("tokens", "words", "form", "forms", "token", "word")
+_TAGS = ("tags", "tag", "ner", "pos", "upos", "xpos", "chunk", "chunks", "labels", "label", "entities")
+_MESSAGES = ("messages", "conversations", "conversation", "dialog", "dialogue")
+_OTHERS = frozenset({"id", "ids", "idx", "lang", "language", "languages", "url", "split", "domain", "title"})
+_BREAKS = str.maketrans("\t\r\n", "   ")
+_SPEAKERS = (("role", "content"), ("from", "value"))  # keys of a message, and of its text
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Names of the keys to read; None where the records tell."""
+
+    text: str | None = None
+    source: str | None = None
+    target: str | None = None
+    tags: str | None = None
+    answers: bool = True  # whether targets and tags are wanted
+
+    def options(self, kind: str) -> dict[str, str | None]:
+        """Return the reading options that name these keys."""
+        if kind == "pairs":
+            return {"source_key": self.source, "target_key": self.target}
+        return {"tag_key": self.tags} if kind == "tags" else {}
+
+    def __str__(self) -> str:
+        named = {"source": self.source, "target": self.target, "tags": self.tags}
+        return ", ".join(f"{part} under the key {key!r}" for part, key in named.items() if key is not None)
+
+
+def keys_of(options: Any) -> Keys:
+    """Return the keys that the reading options of a task name."""
+    names = ("text_column", "source_key", "target_key", "tag_key")
+    text, source, target, tags = (getattr(options, name, None) for name in names)
+    return Keys(text, source, target, tags)
+
+
+def record_lines(located: Iterable[tuple[str, Record]], kind: str, keys: Keys) -> Iterator[str]:
+    """Yield the lines of records with their places: texts, or sources and targets, words and tags, tabs between."""
+    first = True
+    for where, record in located:
+        if first:
+            keys, first = found_keys(record, kind, keys, where), False
+        if kind == "pairs":
+            yield "\t".join(text.translate(_BREAKS) for text in _pair_of(record, keys, where))
+        else:
+            yield _sentence_of(record, keys, where) if kind == "tags" else _text_of(record, keys.text, where)
+
+
+def located_records(paths: Sequence[str]) -> Iterator[tuple[str, Record]]:
+    """Yield the records of files with their places, as errors name them."""
+    for path in paths:
+        for number, (_, record) in enumerate(records(path), 1):
+            yield f"{path}: record {number}", record
+
+
+def found_keys(record: Record, kind: str, keys: Keys, where: str) -> Keys:
+    """Return the keys with those that the first record tells."""
+    if kind == "pairs":
+        return _pair_keys(record, keys, where)
+    return _sentence_keys(record, keys, where) if kind == "tags" else keys
+
+
+def has_texts(record: Record) -> bool:
+    """Return whether a record has a text, or messages, which are read as one."""
+    return "text" in record or _messages_key(record) is not None
+
+
+def _messages_key(record: Record) -> str | None:
+    return next((name for name in _MESSAGES if isinstance(record.get(name), list)), None)
+
+
+def _text_of(record: Record, column: str | None, where: str) -> str:
+    name = column or "text"
+    if column is None and name not in record:
+        name = _messages_key(record) or name
+    text = record.get(name)
+    if isinstance(text, list):
+        return _conversation(text, f"{where}: {name!r}")
+    if not isinstance(text, str):
+        got = "none" if name not in record else f"{text!r:.60}"
+        raise ValueError(
+            f"{where}: expected a text in the column {name!r}, got {got}: "
+            f"name it with --text-column (there are {_names(record)})"
+        )
+    return text
+
+
+def _conversation(messages: Sequence[Any], where: str) -> str:
+    r"""Return messages as lines `role: content`, and an empty line.
+
+    >>> _conversation([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}], "")
+    'user: Hi\nassistant: Hello\n'
+    """
+    lines = []
+    for message in messages:
+        fields = message if isinstance(message, dict) else {}
+        role, content = next(
+            ((fields.get(role), fields.get(text)) for role, text in _SPEAKERS if text in fields), ("", 0)
+        )
+        parts = content if isinstance(content, list) else [{"text": content}]
+        texts = [part.get("text") if isinstance(part, dict) else part for part in parts]
+        if not isinstance(role, str) or not all(isinstance(text, str) for text in texts):
+            raise ValueError(
+                f"{where}: expected messages of a role and a content, got {message!r:.60}: write a text under one key"
+            )
+        lines.append(f"{role}: {''.join(map(str, texts))}\n")
+    return "".join(lines)
+
+
+def _pair_keys(record: Record, keys: Keys, where: str) -> Keys:
+    """Return the keys of the source and the target; no target where the record has a source alone."""
+    fields = _pair_fields(record)
+    texts = [name for name, value in fields.items() if isinstance(value, str)]
+    sources = [name for name in texts if name == keys.source] or _named(texts, SOURCES)
+    targets = [name for name in texts if name == keys.target] or _named(texts, TARGETS)
+    for role, found in (("source", sources), ("target", targets)):
+        if len(found) > 1:
+            raise ValueError(
+                f"{where}: several keys may be the {role} ({', '.join(found)}): name one with --{role}-key"
+            )
+    wanted = (keys.source, keys.target if keys.answers else None)
+    missing = [name for name in wanted if name is not None and name not in texts]
+    if missing:
+        raise ValueError(f"{where}: expected a text under {missing[0]!r}, got the keys {_names(fields)}")
+    others = [name for name in texts if name not in (*sources, *targets) and not _parts(name) & _OTHERS]
+    if not sources and len(others) == 1 + (not targets):
+        sources, others = others[:1], others[1:]
+    elif not sources and not (targets and others):  # a side alone
+        sources, targets, others = targets or others, [], []
+    if sources and not targets and len(others) <= 1:
+        targets = others
+    if len(sources) != 1 or (not targets and others):
+        raise ValueError(
+            f"{where}: expected two texts, a source and a target, got the keys {_names(fields)}: "
+            "name them with --source-key and --target-key"
+        )
+    return replace(keys, source=sources[0], target=targets[0] if targets else None)
+
+
+def _pair_of(record: Record, keys: Keys, where: str) -> list[str]:
+    """Return the texts of a record under the keys of a source and a target, or of a source alone."""
+    fields = _pair_fields(record)
+    texts = []
+    for name in filter(None, (keys.source, keys.target if keys.answers else None)):
+        text = fields.get(name)
+        if not isinstance(text, str):
+            got = "none" if name not in fields else f"{text!r:.60}"
+            raise ValueError(f"{where}: expected a text under {name!r}, got {got} (the keys are {_names(fields)})")
+        texts.append(text)
+    return texts
+
+
+def _pair_fields(record: Record) -> Mapping[str, Any]:
+    inner = record.get("translation")  # as the data sets of Hugging Face have it
+    return inner if isinstance(inner, dict) else record
+
+
+def _named(names: Sequence[str], roles: Sequence[str]) -> list[str]:
+    """Return the names that are a role, or else those with one in them, such as source_text; not source_language."""
+    exact = [name for name in names if name.lower() in roles]
+    return exact or [name for name in names if _parts(name) & set(roles) and not _parts(name) & _OTHERS]
+
+
+def _parts(name: str) -> set[str]:
+    """Return the words of a name.
+
+    >>> sorted(_parts("sourceText")), sorted(_parts("ner_tags"))
+    (['source', 'text'], ['ner', 'tags'])
+    """
+    return set(re.findall("[a-z]+", re.sub("(?<=[a-z])(?=[A-Z])", " ", name).lower()))
+
+
+def _sentence_keys(record: Record, keys: Keys, where: str) -> Keys:
+    """Return the key of the tags, if a record of words has tags."""
+    words = _words_key(record, where)
+    lists = [name for name, value in record.items() if isinstance(value, list) and name != words]
+    named = [name for name in lists if _parts(name) & set(_TAGS)] or lists
+    if keys.tags is not None or not lists or (len(named) > 1 and not keys.answers):
+        return keys
+    if len(named) > 1:
+        raise ValueError(f"{where}: several keys hold tags ({', '.join(named)}): name one with --tag-key")
+    return replace(keys, tags=named[0])
+
+
+def _words_key(record: Record, where: str) -> str:
+    words = next((name for name in _WORDS if isinstance(record.get(name), list)), None)
+    if words is None:
+        raise ValueError(f"{where}: expected the lists tokens and tags, equally long, got the keys {_names(record)}")
+    return words
+
+
+def _sentence_of(record: Record, keys: Keys, where: str) -> str:
+    """Return a line for each word, with its tag if the record has tags."""
+    columns = [record[_words_key(record, where)]]
+    if keys.tags is not None and (keys.answers or keys.tags in record):
+        columns.append(record.get(keys.tags))
+    if not all(isinstance(column, list) and len(column) == len(columns[0]) for column in columns):
+        raise ValueError(
+            f"{where}: expected the lists tokens and {keys.tags}, equally long, got the keys {_names(record)}"
+        )
+    texts = [list(map(str, column)) for column in columns]
+    for cell in chain(*texts):
+        if not cell or any(sign in cell for sign in " \t\r\n"):
+            raise ValueError(f"{where}: expected words and tags without blanks, got {cell!r:.60}")
+    return "".join("\t".join(cells) + "\n" for cells in zip(*texts, strict=True))
+
+
+def _names(record: Collection[Any]) -> str:
+    return ", ".join(map(str, list(record)[:12]))

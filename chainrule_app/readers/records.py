@@ -1,0 +1,227 @@
+"""Records, one by one: JSON Lines, Parquet, and JSON of a list of objects, or what `to_json` of pandas writes."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+from chainrule_app.readers.packed import plain_name
+from chainrule_app.readers.text import open_bytes, raw_lines
+
+_LINES = (".jsonl", ".ndjson")
+_ALWAYS = (*_LINES, ".parquet")  # endings of files that hold records, whatever is in them
+_LOOKED_AT = 1000  # records whose keys become columns
+_MOST_JSON = 1 << 26  # bytes of JSON that is no JSON Lines: it is held in memory
+_FIRST_RECORD = 1 << 20  # bytes
+_FEWEST_ROWS, _MOST_ROWS = 64, 1 << 14  # of a Parquet file that are read together
+_FRAME_BYTES = 1 << 26  # of these
+_EQUAL_CELLS, _CELLS_OF_A_BYTE = 1 << 24, 64  # that a Parquet file may announce: columns that repeat are packed well
+_LISTED = ("data", "rows", "records", "items", "examples")  # keys of an object whose list of objects are the records
+_MANY = 10  # equal objects in an object, which are columns or rows whatever they are called
+_INDEX = re.compile(r"-?\d+|\d{4}-\d\d-\d\d.*")  # of a row, as pandas writes numbers and dates
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+
+Record = Mapping[str, Any]
+
+
+def holds_records(path: str | Path) -> bool:
+    """Return whether a file holds records, by its name; of .json by its content."""
+    name = plain_name(path)
+    if not name.endswith(".json") or not Path(path).is_file():
+        return name.endswith(_ALWAYS)
+    try:
+        return next(records(str(path)), None) is not None
+    except (_NoRecordsError, OSError, ImportError):
+        return False
+    except ValueError:  # of records, as the reader will say
+        return True
+
+
+def first_record(path: str | Path) -> Record:
+    """Return the first record of a file; an empty one where there is none, or it cannot be read."""
+    try:
+        return next((record for _, record in records(str(path))), {})
+    except (OSError, ValueError, ImportError):
+        return {}
+
+
+class _NoRecordsError(ValueError):
+    """JSON of another form."""
+
+
+def records(path: str) -> Iterator[tuple[int, Record]]:
+    """Yield the records of a file with their lines, or their numbers where a record has no line of its own, from 1."""
+    name = plain_name(path)
+    if name.endswith(".parquet"):
+        frames = parquet_frames(path)
+        yield from enumerate(chain.from_iterable(frame.iter_rows(named=True) for frame in frames), 1)
+        return
+    if not name.endswith(_LINES) and (listed := _listed_records(path)) is not None:
+        for number, entry in enumerate(listed, 1):
+            _refuse_surrogates(entry, f"{path}: record {number}")
+            yield number, entry
+        return
+    with open_bytes(path) as file:
+        for number, line in raw_lines(file, path):
+            if not line.strip():
+                continue
+            record: Any = None
+            with suppress(ValueError, RecursionError):
+                record = json.loads(line)
+            if not isinstance(record, dict):
+                raise ValueError(f"{path} line {number}: expected a JSON object, got {line[:60]!r}: one object a line")
+            if _SURROGATE.search(line):
+                _refuse_surrogates(record, f"{path} line {number}")
+            yield number, record
+
+
+def _refuse_surrogates(record: Record, where: str) -> None:
+    try:
+        json.dumps(record, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        sign = f"\\u{ord(error.object[error.start]):04x}"
+        raise ValueError(f"{where}: {sign} is half of a character (a lone surrogate): correct the text") from None
+
+
+def _listed_records(path: str) -> Sequence[Record] | None:
+    """Return the records of a .json file that is one value; None where it is JSON Lines.
+
+    Raises:
+        _NoRecordsError: the value holds no records.
+    """
+    with open_bytes(path) as file:
+        raw = file.read(_MOST_JSON + 1)
+    beginning = raw[:_FIRST_RECORD].lstrip()
+    if beginning[:1] not in (b"{", b"["):
+        raise _NoRecordsError(f"{path}: expected records in JSON, got something else")
+    if len(raw) > _MOST_JSON and not (beginning[:1] == b"[" and beginning[1:].lstrip()[:1] == b"{"):
+        raise _NoRecordsError(f"{path}: expected at most {_MOST_JSON >> 20} MiB of JSON, got more")
+    if len(raw) > _MOST_JSON:
+        raise ValueError(
+            f"{path}: expected at most {_MOST_JSON >> 20} MiB of JSON, got more: write JSON Lines, an object a line"
+        )
+    try:
+        found = _records_in(json.loads(raw))
+    except RecursionError:
+        found = None
+    except ValueError:
+        first, _, rest = beginning.partition(b"\n")
+        if _is_object(first) and (not rest.strip() or _is_object(rest.lstrip().partition(b"\n")[0])):
+            return None
+        raise _NoRecordsError(f"{path}: expected JSON, got something else") from None
+    if found is None:
+        raise _NoRecordsError(f"{path}: expected a list of objects, or what to_json of pandas writes")
+    return found
+
+
+def _is_object(line: bytes) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _records_in(value: Any) -> Sequence[Record] | None:
+    """Return the records in a value of JSON: a list of objects, or a frame in one of the forms that pandas writes."""
+    if isinstance(value, list):
+        return value if value and all(isinstance(record, dict) for record in value) else None
+    if not isinstance(value, dict):
+        return None
+    columns, data = value.get("columns"), value.get("data")
+    if isinstance(columns, list) and isinstance(data, list) and all(isinstance(row, list) for row in data):
+        rows = [dict(zip(map(str, columns), row, strict=False)) for row in data]  # orient="split"
+        return _with_index(rows, value.get("index"))
+    for name in _LISTED:
+        if isinstance(value.get(name), list) and (found := _records_in(value[name])) is not None:
+            if "schema" not in value:
+                return found
+            labels = [record.get("index") for record in found]  # orient="table"
+            return _with_index([{key: record[key] for key in record if key != "index"} for record in found], labels)
+    parts = list(value.values())
+    if not parts or not all(isinstance(part, dict) and part.keys() == parts[0].keys() and part for part in parts):
+        return None
+    if any(isinstance(cell, dict | list) for part in parts for cell in part.values()):
+        return None
+    if all(map(_INDEX.fullmatch, parts[0])) or (not all(map(_INDEX.fullmatch, value)) and len(parts[0]) >= _MANY):
+        rows = [{name: part[row] for name, part in value.items()} for row in parts[0]]  # orient="columns", the default
+        return _with_index(rows, list(parts[0]))
+    return _with_index(parts, list(value)) if all(map(_INDEX.fullmatch, value)) or len(parts) >= _MANY else None
+
+
+def _with_index(rows: list[dict[str, Any]], labels: Any) -> Sequence[Record] | None:
+    """Return rows with their labels under "index", unless these only count the rows."""
+    if not isinstance(labels, list) or [str(label) for label in labels] == list(map(str, range(len(rows)))):
+        return rows or None
+    return [{"index": label, **row} for label, row in zip(labels, rows, strict=False)]
+
+
+@contextmanager
+def parquet_errors(path: str | Path) -> Iterator[None]:
+    """Report what polars raises as one line about the file."""
+    import polars
+
+    try:
+        yield
+    except (polars.exceptions.PolarsError, polars.exceptions.PanicException, OSError) as error:
+        first = str(error).partition("\n")[0]
+        raise ValueError(f"{path}: expected a Parquet file ({first:.120}): restore it from a copy") from None
+
+
+def parquet_frames(path: str | Path, *columns: Any) -> Iterator[Any]:
+    """Yield the rows of a Parquet file in frames of polars, more rows in each the smaller they are.
+
+    `columns` are expressions of columns to read in another way.
+    """
+    import polars
+
+    done, rows = 0, _FEWEST_ROWS
+    with parquet_errors(path):
+        table = polars.scan_parquet(path).with_columns(columns)
+        count, size = int(table.select(polars.len()).collect().item()), Path(path).stat().st_size
+        if count * len(table.collect_schema()) > max(_EQUAL_CELLS, _CELLS_OF_A_BYTE * size):
+            raise ValueError(
+                f"{path}: announces {count:,} rows in {size:,} bytes, so that nearly all are equal: keep some of them"
+            )
+        while len(frame := table.slice(done, rows).collect()):
+            yield frame
+            done += len(frame)
+            rows = max(1, min(2 * rows, _MOST_ROWS, rows * _FRAME_BYTES // max(1, int(frame.estimated_size()))))
+
+
+def record_rows(paths: Sequence[str]) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
+    """Return the keys of the first records, which name the columns, and the cells of all records with their lines."""
+    every = chain.from_iterable(map(records, paths))
+    first = list(islice(every, _LOOKED_AT))
+    if not first:
+        raise ValueError(f"{paths[0]}: expected records, got an empty file")
+    names = list(dict.fromkeys(name for _, record in first for name in record))
+    known = set(names)
+
+    def rows() -> Iterator[tuple[int, list[str]]]:
+        for number, (line, record) in enumerate(chain(first, every), 1):
+            if not record.keys() <= known:
+                unknown = min(record.keys() - known)
+                raise ValueError(
+                    f"{paths[0]}: record {number}: the key {unknown!r:.60} is in none of the first {_LOOKED_AT:,}"
+                )
+            yield line, [_cell(record.get(name)) for name in names]
+
+    return names, rows()
+
+
+class Nested(str):
+    """The JSON of a list or an object in a record."""
+
+
+def _cell(value: Any) -> str:
+    kind = type(value)
+    if kind is str:
+        return value
+    if value is None:
+        return ""
+    if kind is bool:
+        return str(value).lower()
+    return Nested(json.dumps(value, ensure_ascii=False)) if kind is dict or kind is list else str(value)
