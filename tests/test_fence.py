@@ -19,17 +19,17 @@ OPEN_MODULES = {
     "lazy",
     "modes",
     "printing",
+    "ranges",
     "state",
     "typed_json",
 }  # modules of the library that are public themselves
 # Private modules of the library that the application or a benchmark still imports. A module leaves when what they need
 # of it becomes public, or moves into the application. Benchmarks of kernels may name the kernel that they measure.
 BEHIND_THE_FENCE = {
-    "_ranges", "data._batches", "data._vocabulary", "decoding._decoded", "diagnostics._mixer_views",
-    "diagnostics._panels", "diagnostics._subject", "kernels._cached_steps", "layers._causal_attention",
-    "layers._ngrams", "layers._pointwise", "layers._positions", "layers._word_forms", "metrics._tagging",
-    "models._model_mean", "training._batch", "training._checkpoint", "training._computation", "training._evaluate",
-    "training._parallel", "training._speed",
+    "data._batches", "data._vocabulary", "decoding._decoded", "diagnostics._mixer_views", "diagnostics._panels",
+    "diagnostics._subject", "kernels._cached_steps", "layers._causal_attention", "layers._ngrams",
+    "layers._word_forms", "metrics._tagging", "models._model_mean", "training._batch", "training._checkpoint",
+    "training._computation", "training._parallel", "training._speed",
 }  # fmt: skip
 
 

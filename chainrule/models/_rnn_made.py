@@ -10,13 +10,13 @@ from torch.distributions import constraints
 
 from chainrule._base import ChunkModel, Context
 from chainrule._checks import refuse_context
-from chainrule._ranges import Layers, Probability, Size
 from chainrule.heads._adapter import head_of
 from chainrule.heads._categorical import Categorical
 from chainrule.heads._head import Choose, Head, broadcast_shapes
 from chainrule.layers._recurrent_stack import recurrent_stack
 from chainrule.layers._sequence_layer import stepping
 from chainrule.models._made import MADE
+from chainrule.ranges import Layers, Probability, Size
 from chainrule.state import State
 
 

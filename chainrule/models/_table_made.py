@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from chainrule._checks import refuse_context
 from chainrule._executor import Executor
 from chainrule._latent import LatentModel, OneLayerObjective
-from chainrule._ranges import Probability, Range, Size, check_shares, check_sizes
+from chainrule._ranges import check_shares, check_sizes
 from chainrule.heads._diagonal_normal import DiagonalNormal
 from chainrule.heads._joint import Joint
 from chainrule.heads._table_column import Column, ColumnGroup, TableColumn, TableRow
@@ -21,6 +21,7 @@ from chainrule.layers._masked_linear import MaskedLinear, made_degrees
 from chainrule.layers._pointwise import Linear
 from chainrule.models._column_model import ColumnModel, checked_order
 from chainrule.modes import wide
+from chainrule.ranges import Probability, Range, Size
 from chainrule.state import State
 
 

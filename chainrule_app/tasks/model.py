@@ -13,8 +13,8 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
-from chainrule._ranges import Range
 from chainrule.lazy import imported_names
+from chainrule.ranges import Range
 from chainrule_app.heavy import modes
 from chainrule_app.tasks.config import CheckedOptions, options_class
 from chainrule_app.tasks.run_directory import count_weights
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 REQUIRED = object()
 """The default of an argument that has none."""
-_LIGHT = ("typing", "collections.abc", "chainrule._ranges")  # imported where an annotation names something of them
+_LIGHT = ("typing", "collections.abc", "chainrule.ranges")  # imported where an annotation names something of them
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 from chainrule._base import AutoregressiveModel
-from chainrule._ranges import Range
 from chainrule.data import Batch
 from chainrule.heads import Bernoulli, Categorical
+from chainrule.ranges import Range
 from chainrule_app.cli.signature import RunFlags
 from chainrule_app.results import Column, Result
 from chainrule_app.tasks import TASK_VERBS, TASKS
