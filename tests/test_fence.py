@@ -15,6 +15,7 @@ ROOMS = [path.parent.name for path in sorted(HOME.glob("*/__init__.py")) if not 
 PACKAGES = ["chainrule", *(f"chainrule.{room}" for room in ROOMS), "chainrule.data.synthetic"]
 MOST_NAMES = {"chainrule": 239, "chainrule_app": 24}
 OPEN_MODULES = {
+    "figures",
     "files",
     "lazy",
     "modes",
@@ -26,10 +27,10 @@ OPEN_MODULES = {
 # Private modules of the library that the application or a benchmark still imports. A module leaves when what they need
 # of it becomes public, or moves into the application. Benchmarks of kernels may name the kernel that they measure.
 BEHIND_THE_FENCE = {
-    "data._batches", "data._vocabulary", "decoding._decoded", "diagnostics._mixer_views", "diagnostics._panels",
-    "diagnostics._subject", "kernels._cached_steps", "layers._causal_attention", "layers._ngrams",
-    "layers._word_forms", "metrics._tagging", "models._model_mean", "training._batch", "training._checkpoint",
-    "training._computation", "training._parallel", "training._speed",
+    "data._batches", "data._vocabulary", "decoding._decoded", "diagnostics._mixer_views", "diagnostics._subject",
+    "kernels._cached_steps", "layers._causal_attention", "layers._ngrams", "layers._word_forms", "metrics._tagging",
+    "models._model_mean", "training._batch", "training._checkpoint", "training._computation", "training._parallel",
+    "training._speed",
 }  # fmt: skip
 
 

@@ -20,15 +20,8 @@ from chainrule.diagnostics._backpropagation import (
 )
 from chainrule.diagnostics._backpropagation import reach as reach_of
 from chainrule.diagnostics._derivatives import Passage
-from chainrule.diagnostics._panels import (
-    Array,
-    draw_every,
-    draw_influence,
-    draw_jacobians,
-    draw_last,
-    stacked,
-)
 from chainrule.diagnostics._subject import Loss, Subject, replay, subject_of
+from chainrule.figures import Array, draw_every, draw_influence, draw_jacobians, draw_last, stacked
 from chainrule.layers._cells import project
 from chainrule.modes import wide
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from chainrule.diagnostics._panels import INK, MUTED, new_figure
+from chainrule.figures import INK, MUTED, new_figure
 from chainrule.models import ConvNet, ImageClassifier, SwinTransformer
 from chainrule.modes import wide
 

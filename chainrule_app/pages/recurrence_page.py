@@ -8,7 +8,7 @@ from markupsafe import Markup
 from torch import Tensor
 
 from chainrule.diagnostics import Inspection, LayerInspection
-from chainrule.diagnostics._panels import superscript
+from chainrule.figures import superscript
 from chainrule_app.pages.clipping import Clipping
 from chainrule_app.pages.page import Content, Group, Section, Table, Terms, Text, marked
 from chainrule_app.pages.plots import clipping_plot, layer_plots

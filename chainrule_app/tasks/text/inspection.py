@@ -76,7 +76,7 @@ def inspect_text(run: "TextTask", file: str | None, options: TextInspection, *, 
 
         return inspect_heads(run, trained_model, file, options, command=command)
     from chainrule.diagnostics import inspect_recurrence
-    from chainrule.diagnostics._panels import new_figure
+    from chainrule.figures import new_figure
     from chainrule_app.pages.page import Page
     from chainrule_app.pages.recurrence_page import mean_surprise, reading_line, recurrence_sections
     from chainrule_app.pages.text_properties import text_property
