@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from chainrule_app.tasks.task import Task
 
 
-_IN_PYTHON = {"from": "init"}  # flags with another name in Python
+_IN_PYTHON = {"from": "init", "with": "values"}  # flags with another name in Python
 
 
 def config_of(
@@ -77,6 +77,8 @@ def _in_flag(name: str, value: Any) -> Any:
     if isinstance(value, Mapping) and name in ("types", "where"):
         return _pairs(value)
     value = value.item() if type(value).__module__ == "numpy" and not value.ndim else value
+    if name == "columns" and not isinstance(value, str):
+        return _line("" if value is None else value)
     if name == "quantiles" and (isinstance(value, list | tuple) or hasattr(value, "tolist")):
         return ",".join(map(str, value))
     return str(value) if name in ("label", "target") and type(value) is int else value
@@ -122,8 +124,12 @@ def _shown(value: Any) -> str:
 
 
 def _pairs(values: Mapping[str, Any]) -> str:
+    return _line(f"{name}={value}" for name, value in values.items())
+
+
+def _line(cells: Iterable[str]) -> str:
     text = StringIO()
-    csv.writer(text, lineterminator="").writerow([f"{name}={value}" for name, value in values.items()])
+    csv.writer(text, lineterminator="").writerow(cells)
     return text.getvalue()
 
 

@@ -71,8 +71,9 @@ class Result:
             texts with a heading above each of several, or files of images, sounds or music.
         framed: whether the rows are data like the fitted ones, returned as the same kind of frame.
         hints: how to write files: "file", their default name; "columns" of a grid of images; "one_line", whether
-            each text is a line, which needs no heading; "index",
-            the column that is the index of a pandas frame.
+            each text is a line, which needs no heading; "index", the column that is the index of a pandas frame;
+            "item", the column with the index of the item of each row; "rows", how many rows there will be, if that
+            is known.
         likelihood: the likelihood of all rows together, with its unit; called after the last row.
         figure: a function that draws the rows as a matplotlib figure.
         views: by their name, functions that make the results of `per`: rows of other parts of the same data.
@@ -228,6 +229,8 @@ class Result:
 
     def of_items(self, number: int) -> "Result":
         """Return the same rows with the index of their item instead of its line in, or the name of, a file."""
+        if "item" in self.hints:
+            return self.replaced("line", "index", self[self.hints["item"]])
         name = next((name for name in ("line", "input", "file", "image") if name in self.names), "")
         named = [place for place in self[name] if isinstance(place, int | str)] if name else []
         places = {place: index for index, place in enumerate(dict.fromkeys(named))}

@@ -114,7 +114,7 @@ class Run:
         seed, device = seed_of(seed), device_name(device)
         with self._calling() as run, inputs_of(run) as inputs:
             chosen = chosen_options(run.Sampling, options, inputs)
-            return self._native(run.sample(n, chosen, seed=seed, device=device), options.get("complete"))
+            return self._native(run.sample(n, chosen, seed=seed, device=device))
 
     def stream(self, *, seed: int | None = None, device: str = "cpu", **options: Any) -> Iterator[str]:
         """Draw one text, piece by piece. Takes the arguments of `sample`."""
@@ -143,16 +143,17 @@ class Run:
         return self._answer("score", data, options, texts=True, device=device_name(device))
 
     def predict(self, data: Any, *, device: str = "auto", **options: Any) -> Result:
-        """Predict tags, labels, translations, captions or forecasts, depending on the task.
+        """Predict tags, labels, translations, captions, forecasts or cells of a table, depending on the task.
 
         Args:
             data: a path, or data in memory of the kind that `fit` takes, without the answers.
             device: auto, cpu, cuda or mps.
-            **options: of the verb of the task, such as `chainrule translate RUN --help`.
+            **options: of the verb of the task, such as `chainrule translate RUN --help`; for a table, `columns` are
+                those to predict, by default every missing cell.
 
         Returns:
-            A row for each input; `Result.values` are the answers alone. `Result.to_pandas` of a forecast is a frame
-            indexed by time, and `Result.plot` its picture.
+            A row for each input, or cell of a table; `Result.values` are the answers alone. `Result.to_pandas` of a
+            forecast is a frame indexed by time, and `Result.plot` its picture.
         """
         self._able("predict")
         device = device_name(device)
@@ -160,6 +161,20 @@ class Run:
             files = None if data is None and run.continues else inputs.paths(data)
             chosen = chosen_options(run.Prediction, inputs.options_of(run.Prediction) | options, inputs)
             return self._settled(run.predict(files, chosen, device=device), inputs)
+
+    def fill(self, data: Any, *, device: str = "auto", **options: Any) -> Any:
+        """Fill in the gaps of a table: every missing cell and column, given the other cells of its row.
+
+        Args:
+            data: a path, or a frame or records with missing values.
+            device: auto, cpu, cuda or mps.
+            **options: of `chainrule fill RUN --help`; `values` is `--with`: "mean", "mode", "median" or "draw".
+
+        Returns:
+            The table, known cells unchanged, as a frame of the kind that the run was fitted on or of the kind of
+            `data`, else as a `Result`.
+        """
+        return self._native(self._answer("fill", data, options, device=device_name(device)), data)
 
     def tag(self, data: Any, **options: Any) -> Result:
         """Tag sentences; see `predict`."""

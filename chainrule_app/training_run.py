@@ -7,7 +7,7 @@ whole. A resumed run keeps its options, except the few that may change, and its 
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, fields, replace
 from hashlib import sha256
 from importlib.util import find_spec
@@ -55,25 +55,20 @@ def train_run(
     explicit_flags: frozenset[str],
     *,
     plain: bool = False,
-    resume: bool = False,
+    resume: bool | None = False,
     overwrite: bool = False,
     began: float | None = None,
     callbacks: "Sequence[Callback]" = (),
 ) -> "tuple[Task[Any], TrainingResult | None]":
-    """Train a new run, or continue one; returns it, and in the first of several processes its result."""
+    """Train a new run, or continue one; returns it, and in the first of several processes its result.
+
+    With `resume=None` it continues the run in `out` if there is one; the first of several processes decides for all.
+    """
     if plain:
         request, explicit_flags = task.plain(request, explicit_flags)
     if request.training.device == "mps":  # what stays on the processor is measured there too
         request = replace(request, training=replace(request.training, device=str(task.device("mps"))))
-    before = task.open(out).config if resume else None
-    if before is None:
-        task.check_asked(request, explicit_flags)
-    _check_packages(task, request if before is None or "--track" in explicit_flags else before)
-    if before is None:
-        refuse_taken(out, overwrite=overwrite)
-        for source in filter(None, request.sources.values()):
-            for path in paths_of(source):
-                check_path(path)
+    before = None if resume is None else _before(task, request, out, explicit_flags, resume, overwrite)
     _announce(out if before is not None else request.sources["source"])
 
     from chainrule.training import computing, train
@@ -81,7 +76,13 @@ def train_run(
     from chainrule_app.tracking import make_tracker
 
     device = task.device((request if before is None or "--device" in explicit_flags else before).training.device)
-    with processes(str(device)) as process_group, lock_run(out) if process_group.first else nullcontext():
+    with ExitStack() as stack:
+        process_group = stack.enter_context(processes(str(device)))
+        if resume is None:
+            resume = bool(process_group.agree([float((out / CONFIG).is_file())])[0])
+            before = _before(task, request, out, explicit_flags, resume, overwrite)
+        if process_group.first:
+            stack.enter_context(lock_run(out))
         if process_group.first and before is None:
             create_run(task, request, out, overwrite=overwrite, explicit_flags=explicit_flags)
         process_group.agree([0.0])  # the others wait for the first
@@ -119,6 +120,27 @@ def train_run(
                 callbacks=[*callbacks, *([make_tracker(run.training.track)] if run.training.track else [])],
             )  # fmt: skip
     return run, result if process_group.first else None
+
+
+def _before(
+    task: type[Task[Any]],
+    request: RunConfig,
+    out: Path,
+    explicit_flags: frozenset[str],
+    resume: bool,
+    overwrite: bool,
+) -> RunConfig | None:
+    """Return the config of the run to continue, None for a new one; refuse what needs no look at the data."""
+    before = task.open(out).config if resume else None
+    if before is None:
+        task.check_asked(request, explicit_flags)
+    _check_packages(task, request if before is None or "--track" in explicit_flags else before)
+    if before is None:
+        refuse_taken(out, overwrite=overwrite)
+        for source in filter(None, request.sources.values()):
+            for path in paths_of(source):
+                check_path(path)
+    return before
 
 
 def _check_packages(task: type[Task[Any]], config: RunConfig) -> None:

@@ -1,6 +1,7 @@
 """Trainings in tests draw short texts."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -26,6 +27,25 @@ def short_trainings() -> Iterator[None]:
         patch.setattr("chainrule_app.tasks.music.task._PREVIEW_FRAMES", 3)
         patch.setattr("chainrule_app.tasks.sound.task._PREVIEW_SECONDS", 0.02)
         yield
+
+
+@pytest.fixture
+def keeps_contract(request: pytest.FixtureRequest) -> Callable[..., Any]:
+    """Assert that a model passes `check_model`, and return the report.
+
+    Where slow tests are left out, the check draws fewer samples. Tests of wrong samplers and latent models in
+    tests/testing hold what it finds all the same.
+    """
+    from chainrule.testing import check_model
+
+    thorough = "slow" not in request.config.option.markexpr
+
+    def keeps(model, x, context=None, lengths=None):
+        report = check_model(model, x, context, lengths, thorough=thorough)
+        assert report.ok, f"\n{report}"
+        return report
+
+    return keeps
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from chainrule._checks import length_mask
 from chainrule._latent import LatentModel
 from chainrule.coding import decode, encode
 from chainrule.state import map_state
-from chainrule.testing import check_codec, check_model
+from chainrule.testing import check_codec
 
 EXPORTED = {name: getattr(models, name) for name in models.__all__}
 
@@ -34,17 +34,19 @@ def test_every_exported_model_has_a_factory():
     assert others == {"Autoencoder"}  # in tests/models/test_vae.py
 
 
-def kept(factories, name):
-    torch.manual_seed(0)
-    model, arguments = factories[name]()
-    assert type(model) is EXPORTED[name]
-    report = check_model(model, *arguments)
-    assert report.ok, report
-    return report
+@pytest.fixture
+def kept(keeps_contract):
+    def keep(factories, name):
+        torch.manual_seed(0)
+        model, arguments = factories[name]()
+        assert type(model) is EXPORTED[name]
+        return keeps_contract(model, *arguments)
+
+    return keep
 
 
 @pytest.mark.parametrize("name", SEQUENCES)
-def test_every_exported_model_of_sequences_keeps_the_contract(name):
+def test_every_exported_model_of_sequences_keeps_the_contract(kept, name):
     kept(SEQUENCES, name)
 
 
@@ -62,7 +64,7 @@ def test_every_exported_model_of_discrete_sequences_encodes_and_decodes_them(nam
 
 
 @pytest.mark.parametrize("name", LABELLERS)
-def test_every_exported_model_of_labels_keeps_the_contract(name):
+def test_every_exported_model_of_labels_keeps_the_contract(kept, name):
     report = kept(LABELLERS, name)
     of_images = issubclass(getattr(models, name), models.ImageClassifier)
     excused = {"total_probability"} | ({"padding_invariance"} if of_images else set())
@@ -70,7 +72,7 @@ def test_every_exported_model_of_labels_keeps_the_contract(name):
 
 
 @pytest.mark.parametrize("name", LATENT)
-def test_every_exported_model_with_a_latent_code_keeps_the_contract(name):
+def test_every_exported_model_with_a_latent_code_keeps_the_contract(kept, name):
     kept(LATENT, name)
 
 

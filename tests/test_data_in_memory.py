@@ -333,7 +333,7 @@ def test_rows_at_whole_seconds_are_scored_like_others():
     whole = frame[frame.t.dt.microsecond == 0]
     nats = [nats for row, nats in enumerate(run.score(frame)["nats"]) if row in whole.index]
     assert run.score(whole)["nats"] == pytest.approx(nats, rel=1e-6)  # float32, of rows in other company
-    assert len(run.sample(complete=whole.assign(x=None))) == len(whole)
+    assert len(run.fill(whole.assign(x=None))) == len(whole)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-SHORT = ("fit_text", "fit_table", "fit_images", "fit_series", "check_module")
+SHORT = ("fit_text", "fit_table", "fill_table", "fit_images", "fit_series", "check_module")
 MOST_LINES = 4
 
 

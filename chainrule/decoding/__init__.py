@@ -1,4 +1,5 @@
-"""Sequences found with the `step` and `State` of any model: the most probable ones, and completions; knows no model."""
+"""Sequences found with the `step` and `State` of any model: the most probable ones, and completions;
+and the conditional of any cell of a table."""
 
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,8 @@ if TYPE_CHECKING:
     from chainrule.decoding._completion import Completed as Completed
     from chainrule.decoding._completion import complete as complete
     from chainrule.decoding._completion import sample_paths as sample_paths
+    from chainrule.decoding._conditional import Conditional as Conditional
+    from chainrule.decoding._conditional import conditional as conditional
     from chainrule.decoding._decoded import Decoded as Decoded
     from chainrule.decoding._decoded import rescored as rescored
 

@@ -80,13 +80,38 @@ def complete(
             f"known: expected booleans of the shape of x, (B, T), got {tuple(known.shape)} of {known.dtype} "
             f"with x {tuple(x.shape)}"
         )
+    found = draw_particles(model, x, known, context, particles=particles, generator=generator)
+    chosen = _one_of_each(found.log_weights, generator)
+    return Completed(found.x[chosen], found.log_evidence, found.effective)
+
+
+@dataclass(frozen=True)
+class Particles:
+    """Weighted draws of the unknown elements of rows."""
+
+    x: Tensor  # (rows * particles, T) in visiting order
+    log_weights: Tensor  # (rows, particles), in any normalisation
+    log_evidence: Tensor  # (rows,)
+    effective: Tensor  # (rows,) the fewest equally weighted draws of any resampling and of the last weights
+
+
+def draw_particles(
+    model: AutoregressiveModel,
+    x: Tensor,
+    known: Tensor,
+    context: Context = None,
+    *,
+    particles: int,
+    generator: torch.Generator | None,
+) -> Particles:
+    """Draw unknown elements by sequential importance resampling; see `complete`."""
     check_sizes(particles=particles)
     rows, time = x.shape
     device = device_of(model)
     x, known = x.to(device), known.to(device)
     if not rows:  # not every model can step with zero rows
         none = torch.zeros(0, dtype=widest(device), device=device)
-        return Completed(x, none, none)
+        return Particles(x, none.view(0, particles), none, none)
     spread = torch.arange(rows, device=device).repeat_interleave(particles)
     if context is not None:
         context = select(expand(map_state(lambda leaf: leaf.to(device), context), rows), spread)
@@ -117,11 +142,11 @@ def complete(
         if t < time - 1 and bool((_effective(log_weights) < particles / 2).any()):
             log_evidence = log_evidence + _mean(log_weights)
             fewest = fewest.minimum(_effective(log_weights))  # resampled weights are equal and show it no more
-            parents = _resampled(log_weights, generator)
+            parents = resampled(log_weights, generator)
             state, drawn, x_prev = select(state, parents), drawn[parents], x_prev[parents]
             log_weights = torch.zeros_like(log_weights)
-    chosen = _one_of_each(log_weights, generator)
-    return Completed(drawn[chosen], log_evidence + _mean(log_weights), fewest.minimum(_effective(log_weights)))
+    effective = fewest.minimum(_effective(log_weights))
+    return Particles(drawn, log_weights, log_evidence + _mean(log_weights), effective)
 
 
 def _effective(log_weights: Tensor) -> Tensor:
@@ -133,11 +158,15 @@ def _mean(log_weights: Tensor) -> Tensor:
     return log_weights.logsumexp(1) - math.log(log_weights.shape[1])
 
 
-def _resampled(log_weights: Tensor, generator: torch.Generator | None) -> Tensor:
-    """(rows * particles,) the parents: systematic resampling, row by row, a particle about as often as it weighs."""
+def resampled(log_weights: Tensor, generator: torch.Generator | None, draws: int | None = None) -> Tensor:
+    """(rows * draws,) the parents: systematic resampling, row by row, a particle about as often as it weighs.
+
+    By default there are as many draws as particles.
+    """
     rows, particles = log_weights.shape
+    draws = particles if draws is None else draws
     start = torch.rand(rows, 1, dtype=widest(log_weights.device), device=log_weights.device, generator=generator)
-    places = (start + torch.arange(particles, device=log_weights.device)) / particles
+    places = (start + torch.arange(draws, device=log_weights.device)) / draws
     parents = torch.searchsorted(log_weights.softmax(1).cumsum(1), places).clamp_(max=particles - 1)
     return (parents + particles * torch.arange(rows, device=parents.device).unsqueeze(1)).flatten()
 

@@ -79,7 +79,7 @@ class Check(Protocol):
 
     __name__: str
     kinds: tuple[Kind, ...]
-    examine: Callable[..., Result]  # the check with the arguments of `__call__`, and a context instead of `Widened`
+    examine: Callable[..., Result]  # with the arguments of `__call__`, `thorough`, and a context instead of `Widened`
 
     def __call__(
         self, model: TrainableModel, x: Tensor, context: Context = None, lengths: Tensor | None = None, *, seed: int = 0
@@ -95,7 +95,7 @@ def contract_check(*kinds: Kind) -> Callable[[Callable[[Any], str]], Check]:
         def check(
             model: TrainableModel, x: Tensor, context: Context = None, lengths: Tensor | None = None, *, seed: int = 0
         ) -> Result:
-            return examine(model, x, context, lengths, seed, Widened())
+            return examine(model, x, context, lengths, seed, True, Widened())
 
         def examine(
             model: TrainableModel,
@@ -103,13 +103,16 @@ def contract_check(*kinds: Kind) -> Callable[[Callable[[Any], str]], Check]:
             context: Context,
             lengths: Tensor | None,
             seed: int,
+            thorough: bool,
             widening: AbstractContextManager,
         ) -> Result:
             kind: Any = kind_of(model, *kinds)
             kind.check_arguments(model, x, context, lengths)
             with isolated(seed, device_of(model), widening):
                 try:
-                    return Result(name, True, body(kind(model, x, context, lengths, seed)))
+                    subject = kind(model, x, context, lengths, seed)
+                    subject.thorough = thorough
+                    return Result(name, True, body(subject))
                 except DoesNotApply as reason:
                     return Result(name, True, f"does not apply: {reason}", applies=False)
                 except Violation as violation:

@@ -193,7 +193,7 @@ class LatentSubject(Subject[LatentModel]):
     def draws_each(self) -> int:
         """Number of codes per row that the checks can afford."""
         work = 2 * sum(weight.numel() for weight in self.model.parameters()) * len(self.x) + 1
-        return int(min(max(OPERATIONS / work / 8, LEAST), MOST))
+        return int(min(max(OPERATIONS / work / 8, LEAST), MOST if self.thorough else MOST // 5))
 
     def batch(self, time: int | None = None) -> Batch:
         size = len(self.x), self.model.latent_size

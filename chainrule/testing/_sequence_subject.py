@@ -272,7 +272,8 @@ class SequenceSubject(Subject[AutoregressiveModel]):
         """Maximum number of elements per pass, smaller for wide models and large conditionals."""
         parameters = sum(parameter.numel() for parameter in self.model.parameters())
         numbers = self.values(self._conditionals, 2).shape[-1]
-        return int(min(max(OPERATIONS / (2 * parameters + 1), 1024), 16384, NUMBERS // numbers))
+        most = 16384 if self.thorough else 4096
+        return int(min(max(OPERATIONS / (2 * parameters + 1), 1024), most, NUMBERS // numbers))
 
     @cached_property
     def shortens(self) -> bool:

@@ -53,6 +53,7 @@ class Subject(ABC, Generic[M]):
         x: (B, ...) 2 to `ROWS` rows, real numbers in float64.
         context: context of the rows, or `None`.
         lengths: (B,) lengths of the rows, or `None`.
+        thorough: false for fewer random draws in the tests of samples and of latent codes.
     """
 
     models: ClassVar[type]  # class of the models
@@ -60,6 +61,7 @@ class Subject(ABC, Generic[M]):
     axes: ClassVar[int] = 2  # minimum number of non-empty axes of x
     gradient_draws: ClassVar[tuple[str, ...]] = ("fresh", "biased", "jittered", "remembering", "uneven")  # of weights
     finite_gradients: ClassVar[bool] = False  # true if gradients must be finite at all draws, not only as given
+    thorough = True
     adds_up = False  # true if log-likelihoods are sums over elements, so that an empty row has 0
 
     def __init__(self, model: M, x: Tensor, context: Context, lengths: Tensor | None, seed: int):

@@ -261,15 +261,15 @@ def _version() -> str:
 
 # Words of other programs, and ours; of several the first that there is.
 VERB_SYNONYMS = {
-    "generate": ("sample",), "draw": ("sample",), "complete": ("sample",), "perplexity": ("score",),
+    "generate": ("sample",), "draw": ("sample",), "complete": ("fill", "sample"), "perplexity": ("score",),
     "loss": ("score",), "likelihood": ("score",), "eval": ("evaluate",), "test": ("evaluate",),
     "validate": ("evaluate",), "fit": ("train",), "learn": ("train",), "finetune": ("train",), "resume": ("train",),
     "encode": ("embed", "compress"), "decode": ("decompress",), "extract": ("decompress",), "show": ("info",),
     "describe": ("info",), "stats": ("info",), "explain": ("inspect",), "plot": ("inspect",),
-    "verify": ("check",), "label": ("classify",), "annotate": ("tag",),
-    "predict": ("tag", "classify", "translate", "caption", "forecast"), "diff": ("compare",),
-    "infer": ("tag", "classify", "translate", "caption", "forecast"), "help": ("--help",), "version": ("--version",),
-    "impute": ("sample",), "detect": ("score",), "anomalies": ("score",), "play": ("serve",), "playground": ("serve",),
+    "verify": ("check",), "label": ("classify",), "annotate": ("tag",), "diff": ("compare",),
+    "infer": ("predict", "tag", "classify", "translate", "caption", "forecast"), "help": ("--help",),
+    "version": ("--version",),
+    "impute": ("fill",), "detect": ("score",), "anomalies": ("score",), "play": ("serve",), "playground": ("serve",),
 }  # fmt: skip
 OPTION_SYNONYMS = {
     "lr": ("learning-rate",), "epoch": ("epochs",), "num-epochs": ("epochs",), "n-epochs": ("epochs",),

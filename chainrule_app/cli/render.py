@@ -22,10 +22,11 @@ from typing import Any
 
 from chainrule.files import write_bytes
 from chainrule_app.results import Column, Report, Result, table_lines
-from chainrule_app.tasks.display import counted, csv_line, dump_json, plain_value
+from chainrule_app.tasks.display import counted, csv_line, dump_json, plain_value, progress_bars
 from chainrule_app.tasks.output import save_figure, write_images, write_music, write_page, write_sounds
 
 _ROWS = (".csv", ".tsv", ".npy", ".parquet")  # formats that hold rows and nothing else
+_ADVANCE = 16  # rows between two steps of a progress bar
 _RECORDS = (".json", ".jsonl", ".ndjson")
 _LINES = (".txt", ".text", ".log", ".out", ".conll", ".conllu", ".iob", ".iob2", ".bio")
 
@@ -39,7 +40,10 @@ def show(
     top: int | None = None,
     out: Path | None = None,
 ) -> None:
-    if ranked or top is not None:
+    whole = ranked or top is not None
+    if whole or out is not None or not sys.stdout.isatty():  # else the rows themselves appear
+        result = _with_progress(result)
+    if whole:
         result = _ranked(result, top)
     elif result.form == "figures" and not csv and out is None:
         result = result.per("file")
@@ -57,6 +61,20 @@ def show(
             say(figure_lines(result))
         elif form in ("lines", "texts"):
             say(chain(total_line(result.summary), result.notes()))
+
+
+def _with_progress(result: Result) -> Result:
+    """Return the same result; while its rows are computed, a bar shows on a terminal how many there are."""
+
+    def rows() -> Iterator[Sequence[Any]]:
+        with progress_bars() as begin:
+            advance = begin(result.hints.get("rows"), "rows")
+            for number, row in enumerate(result.stream(), 1):
+                yield row
+                if number % _ADVANCE == 0:
+                    advance(_ADVANCE)
+
+    return result.with_rows(rows())
 
 
 def write_plot(result: Result, out: Path) -> None:

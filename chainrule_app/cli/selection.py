@@ -18,6 +18,7 @@ from chainrule_app.cli.info import check, compare, info, report, runs
 from chainrule_app.cli.verbs import (
     embed,
     evaluate,
+    fill,
     inspect,
     interpolate,
     predict,
@@ -38,6 +39,7 @@ VERBS: dict[str, Callable[[type[Task[Any]]], Verb | None]] = {
     "train": train_verb,
     "sample": sample,
     "score": score,
+    "fill": fill,
     "inspect": inspect,
     "check": check,
     "info": info,

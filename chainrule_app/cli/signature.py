@@ -116,6 +116,8 @@ class RunFlags:
     parts of the task's default recipe."""
     resume: Switch = False
     """Continue the run in --out with its own options; --budget, --steps or --epochs may extend it."""
+    either: Annotated[bool, Parameter(name="--continue", negative=())] = False
+    """Start the run in --out, or continue it if it is there: the same command for launchers that restart jobs."""
     overwrite: Switch = False
     """Replace the run in --out."""
     init: Annotated[Path | None, Parameter(name="--from")] = None

@@ -1,8 +1,9 @@
 """Verbs of runs: train, and those that ask a trained model.
 
-`train_verb` makes the verb that trains a model of a task, or continues a run. The others are sample, score, evaluate,
-embed, inspect, reconstruct, interpolate and predict. Each is the same for every task that has its method; the first
-line of its docstring is its line in the list of verbs. A verb calls the run's method of its name and shows the result.
+`train_verb` makes the verb that trains a model of a task, or continues a run. The others are sample, score, fill,
+evaluate, embed, inspect, reconstruct, interpolate and predict. Each is the same for every task that has its method; the
+first line of its docstring is its line in the list of verbs. A verb calls the run's method of its name and shows the
+result.
 """
 
 import sys
@@ -78,8 +79,8 @@ def train_verb(task: type[Task[Any]], model: str = "") -> Verb:
         files = {source: "-" if path == "/dev/stdin" else path for source, path in files.items()}
         length = Duration.of(run.budget, run.steps, run.epochs, task.BUDGET)
         request = RunConfig(files, reading, model, options, length, training)
-        if run.resume and run.overwrite:
-            raise ValueError("--resume continues a run, --overwrite deletes it: give only one")
+        if run.resume + run.overwrite + run.either > 1:
+            raise ValueError("--resume and --continue go on with a run, --overwrite deletes it: give only one")
         if run.init is not None:
             if run.resume:
                 raise ValueError("--from starts a new run, --resume continues one: give only one")
@@ -94,7 +95,7 @@ def train_verb(task: type[Task[Any]], model: str = "") -> Verb:
                 out,
                 explicit_flags,
                 plain=run.plain,
-                resume=run.resume,
+                resume=None if run.either else run.resume,
                 overwrite=run.overwrite,
                 began=began,
             )
@@ -250,6 +251,36 @@ def score(
     checked_out(out, json=json)
     result = run.score(data, options, device=device)
     show(result, json=json, csv=csv, ranked=sort, top=top, out=out)
+
+
+@verb_for("fill")
+def fill(
+    run: Any,
+    file: Input,
+    /,
+    *,
+    options: Any,
+    out: Path | None = None,
+    probabilities: Path | None = None,
+    json: Switch = False,
+    device: Device = "auto",
+) -> None:
+    """Fill in the gaps of a table: every empty cell and missing column.
+
+    Args:
+        file: The table.
+        out: File to write.
+        probabilities: Second file to write, with a row for each filled cell: its interval, and the probabilities.
+        json: Print one JSON object per row.
+    """
+    checked_out(out, json=json)
+    checked_out(probabilities, flag="--probabilities")
+    if probabilities is not None and options.values == "draw":
+        raise ValueError("--probabilities: draws have none: choose --with mean, mode or median")
+    result = run.fill(file, options, device=device)
+    show(result, json=json, out=out)
+    if probabilities is not None:
+        show(result.per("cell"), out=probabilities)
 
 
 @verb_for("evaluate")

@@ -23,8 +23,9 @@ from chainrule_app.serve.views import Body, Count, Seed, Text, TextBody, Views
 from chainrule_app.tasks.forecast.paths import draw_paths
 from chainrule_app.tasks.forecast.task import ForecastTask
 from chainrule_app.tasks.output import channels_last
+from chainrule_app.tasks.table.gaps import complete_block
 from chainrule_app.tasks.table.run import TableRun
-from chainrule_app.tasks.table.verbs import complete_block, nats_of
+from chainrule_app.tasks.table.verbs import nats_of
 from chainrule_app.tasks.translate.prediction import translator_of
 
 _PARTICLES = 64  # of each completion where known columns come after unknown ones
@@ -150,7 +151,9 @@ def complete_row(run: Run, cells: Mapping[str, str], n: int, seed: int) -> dict[
     task = _table(run)
     row = _partial(task, cells)
     generator = torch.Generator().manual_seed(seed)
-    rows, effective = complete_block(cast(Any, run.model), task.schema, [row] * n, _PARTICLES, generator)
+    rows, effective = complete_block(
+        cast(Any, run.model), task.schema, [row] * n, _PARTICLES, generator, missing=False, other=True
+    )
     schema_columns = task.schema.kept
     missing = [index for index, is_known in enumerate(row.known) if not is_known]
     return summarised(schema_columns, rows, missing) | {"n": n, "effective": effective and min(effective)}

@@ -43,13 +43,14 @@ TASKS: "dict[str, Callable[[], type[Task[Any]]]]" = {
 }
 """Import the class of each task."""
 TASK_VERBS = {
+    "predict": "Predict any cells of a table from all other cells of their rows.",
     "tag": "Tag sentences: write the tags into their column and keep everything else.",
     "classify": "Label texts: print the line, the label, its probability and the text of each.",
     "translate": "Translate sentences, one per line.",
     "caption": "Write a caption for each image.",
     "forecast": "Forecast what comes after the last row of a file.",
 }
-"""The line about each verb that is named after a task."""
+"""The line about each verb of a single task, most of them named after it."""
 
 
 def task_class(name: str) -> "type[Task[Any]]":

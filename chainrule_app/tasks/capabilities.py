@@ -4,6 +4,7 @@
     sample(n, options, *, seed, device)         -> Result, n rows
     pieces(options, *, seed, device)            -> Result, one text in pieces, a row each; None where it has none
     predict([data, ...], options, *, device)    -> Result, a row per input; the verb has the name of the task
+    fill(data, options, *, device)              -> Result, the rows of a table with their gaps filled
     evaluate(data, options, *, device)          -> Result, whose summary has all figures
     embed(data, options, *, device)             -> Result: the columns input, label if known, and code
     reconstruct(data, options, *, seed, device) -> Result, images and their reconstructions, alternating
@@ -121,6 +122,7 @@ OPTIONS = {
     "sample": "Sampling",
     "score": "Scoring",
     "predict": "Prediction",
+    "fill": "Filling",
     "evaluate": "Evaluation",
     "embed": "Embedding",
     "reconstruct": "Reconstruction",

@@ -139,7 +139,8 @@ def progress_bars() -> Iterator[BeginBar]:
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    # Redirected, standard output would go to the bar's console, and miss the file or pipe that it belongs to.
+    with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False) as progress:
 
         def begin(total: int | None, word: str) -> Callable[[int], None]:
             bar = progress.add_task(word, total=total)

@@ -73,7 +73,8 @@ def test_the_help_of_training_names_tasks_and_data(helped):
         (["trian", "FILE"], "train"),
         (["learn"], "train"),
         (["perplexity", "RUN"], "score"),
-        (["predict", "RUN"], "tag, classify, translate, caption or forecast"),
+        (["infer", "RUN"], "predict, tag, classify, translate, caption or forecast"),
+        (["impute", "RUN"], "fill"),
         (["help"], "--help"),
     ],
 )

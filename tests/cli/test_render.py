@@ -304,3 +304,12 @@ def test_a_long_line_keeps_its_beginning_and_its_end():
     assert shortened("begin" + "x" * 1000 + "end", 100).endswith("xend")
     assert len(shortened("x" * 1000, 100)) == 100
     assert shortened("x" * 100, 100) == "x" * 100
+
+
+def test_a_progress_bar_leaves_standard_output_to_the_rows(monkeypatch, capsys):
+    """Redirected by the bar, rows would appear on the terminal, and not in the pipe that asked for them."""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    result = Result([Column("n")], ((n,) for n in range(40)), hints={"rows": 40})
+    show(result, csv=True)
+    captured = capsys.readouterr()
+    assert captured.out.split() == ["n", *map(str, range(40))]

@@ -149,6 +149,17 @@ def test_a_resumed_run_is_the_run_that_was_not_interrupted(command, ok, tmp_path
         patch.setattr(kind, "at", interrupted)
         assert command("train", *arguments, "--out", tmp_path / "parts").status == 130
     assert (tmp_path / "parts" / "checkpoint.safetensors").exists()  # it was in training, not before it
-    ok("train", data, "--resume", "--out", tmp_path / "parts")
+    again = ("--continue", *arguments) if task == "table" else ("--resume", data)
+    ok("train", *again, "--out", tmp_path / "parts")
     whole, parts = ((tmp_path / name / "metrics.jsonl").read_text() for name in ("whole", "parts"))
     assert whole == parts
+
+
+def test_continue_starts_a_run_and_goes_on_with_it(ok, refused, tmp_path):
+    """A launcher that restarts a job has one command: it knew neither --resume nor that a run was there."""
+    data, *flags = WRITERS["table"](tmp_path)
+    command = ("train", data, *flags, "--hidden-size", 4, "--steps", 2, "--out", tmp_path / "run", "--continue")
+    ok(*command)
+    assert "Nothing to do: the run has finished its 2 steps" in ok(*command).out
+    for other in ("--resume", "--overwrite"):
+        assert "give only one" in refused(*command, other)

@@ -144,7 +144,7 @@ def test_a_value_out_of_the_range_of_an_option_is_refused_with_its_flag(refused,
 
 def test_help_of_a_verb_comes_from_a_task_that_has_it():
     listed = dict(described_verbs())
-    assert listed.keys() == {*VERBS, "tag", "classify", "translate", "caption", "forecast"}
+    assert listed.keys() == {*VERBS, "predict", "tag", "classify", "translate", "caption", "forecast"}
     for verb, line in listed.items():
         task, made = select(verb, [])
         assert line

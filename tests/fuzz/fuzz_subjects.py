@@ -71,7 +71,8 @@ SUBJECTS = {
         subject("bytes", "roll.mid", f"{{data}}/roll.mid {TEXT} --level byte", *SCORES, "score {run} {data}/roll.mid"),
         subject(
             "table", "rows.csv", "{data}/rows.csv --hidden-size 4 --steps 2",
-            "score {run} {data}/rows.csv", "sample {run} -n 2", "sample {run} --complete {data}/rows.csv -n 1",
+            "score {run} {data}/rows.csv", "sample {run} -n 2", "fill {run} {data}/rows.csv",
+            "predict {run} {data}/rows.csv", "score {run} {data}/rows.csv --per cell --given all",
         ),
         subject("tsv", "rows.tsv.gz", "{data}/rows.tsv.gz --task table --hidden-size 4 --steps 2", "sample {run} -n 2"),
         subject(

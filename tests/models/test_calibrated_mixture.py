@@ -25,7 +25,6 @@ from chainrule.models import (
 )
 from chainrule.models._model_mean import first_part
 from chainrule.models._series_window import SeriesScaling
-from chainrule.testing import check_model
 from chainrule.training import Objective, evaluate
 
 
@@ -66,9 +65,8 @@ def test_conditionals_are_the_weighted_mean_of_probabilities():
         lambda: RecurrentLM(5, hidden_size=8, embedding_size=4, adaptive_softmax=True),
     ],
 )
-def test_contract(network):
-    report = check_model(mixture(network()), text(18).view(3, 6), lengths=torch.tensor([6, 2, 4]))
-    assert report.ok, str(report)
+def test_contract(keeps_contract, network):
+    keeps_contract(mixture(network()), text(18).view(3, 6), lengths=torch.tensor([6, 2, 4]))
 
 
 def test_training_is_that_of_the_network():
@@ -224,14 +222,13 @@ def series(head="student"):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("head", ["student", "normal"])
-def test_densities_are_averaged_too(head):
+def test_densities_are_averaged_too(keeps_contract, head):
     model, values = series(head)
     model.eval().share.fill_(0.3)
     x, context = values[100:106].t(), {"past": values[90:100].t(), "series": torch.tensor([0, 1])}
     parts = [part(x, context).log_prob(x).exp() for part in (model.network, model.companion)]
     torch.testing.assert_close(model(x, context).log_prob(x).exp(), 0.7 * parts[0] + 0.3 * parts[1])
-    report = check_model(model, x, context, torch.tensor([6, 3]))
-    assert report.ok, str(report)
+    keeps_contract(model, x, context, torch.tensor([6, 3]))
 
 
 def test_share_of_densities_is_the_likeliest():

@@ -8,7 +8,6 @@ import torch
 from chainrule.heads import GaussianMixture
 from chainrule.models import Forecaster
 from chainrule.models._series_window import SeriesScaling
-from chainrule.testing import check_model
 
 SCALINGS = [SeriesScaling(centre=20.0, scale=2.0), SeriesScaling(centre=-1.0, scale=0.5)]
 VARIANTS = {
@@ -40,17 +39,15 @@ def values(rows=3, time=5):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_keeps_the_contract(variant):
+def test_keeps_the_contract(keeps_contract, variant):
     model = forecaster(num_covariates=2, **VARIANTS[variant])
-    report = check_model(model, values(), known(), torch.tensor([5, 2, 4]))
-    assert report.ok, str(report)
+    keeps_contract(model, values(), known(), torch.tensor([5, 2, 4]))
 
 
-def test_keeps_the_contract_with_several_series():
+def test_keeps_the_contract_with_several_series(keeps_contract):
     model = forecaster(2, lags=[1, 2])
     context = known(covariates=0) | {"series": torch.tensor([0, 1, 0])}
-    report = check_model(model, values(), context)
-    assert report.ok, str(report)
+    keeps_contract(model, values(), context)
 
 
 def test_another_unit_changes_the_density_by_its_jacobian_and_nothing_else():

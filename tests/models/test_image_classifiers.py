@@ -3,7 +3,6 @@ import torch
 
 from chainrule.layers._multi_head_attention import WindowAttention
 from chainrule.models import ConvNet, SwinTransformer, VisionTransformer
-from chainrule.testing import check_model
 
 SMALL = {
     "cnn": lambda **options: ConvNet((1, 8, 8), 3, 4, channels=4, stages=2, **options),
@@ -27,10 +26,9 @@ def images(count=5):
     return torch.randint(4, (count, 1, 8, 8), generator=torch.Generator().manual_seed(1))
 
 
-def test_a_class_token_keeps_the_contract():
+def test_a_class_token_keeps_the_contract(keeps_contract):
     """The other models are in tests/test_contract.py."""
-    report = check_model(SMALL["vit-token"](), torch.arange(3), images(3))
-    assert report.ok, str(report)
+    keeps_contract(SMALL["vit-token"](), torch.arange(3), images(3))
 
 
 def test_every_pixel_can_influence_the_label(model):

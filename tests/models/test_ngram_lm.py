@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from chainrule.models import NgramLM
-from chainrule.testing import check_model
 
 
 def text(size=600):
@@ -19,9 +18,8 @@ def model(order=3, **options):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("order", [2, 3, 5])
-def test_contract(order):
-    report = check_model(model(order), text(27).view(3, 9), lengths=torch.tensor([9, 2, 4]))
-    assert report.ok, str(report)
+def test_contract(keeps_contract, order):
+    keeps_contract(model(order), text(27).view(3, 9), lengths=torch.tensor([9, 2, 4]))
 
 
 def test_probabilities_are_those_of_the_tables():
@@ -31,13 +29,12 @@ def test_probabilities_are_those_of_the_tables():
     torch.testing.assert_close(NgramLM(ngrams).log_prob(x), ngrams.log_prob(contexts, x).sum(1))
 
 
-def test_lines_begin_with_a_context_of_their_own():
+def test_lines_begin_with_a_context_of_their_own(keeps_contract):
     lines = torch.cat([torch.tensor([5, 2]), text(200), torch.tensor([5, 2, 1, 5, 2, 0, 5, 2, 1])])
     of_lines = NgramLM.fit(lines, 5, 3, lines=True, dtype=torch.float64)
     assert of_lines(torch.tensor([[0]])).probs[0, 0].argmax() == 2  # all of them begin so
     assert model()(torch.tensor([[0]])).probs[0, 0].max() < 0.4
-    report = check_model(of_lines, text(27).view(3, 9), lengths=torch.tensor([9, 2, 4]))
-    assert report.ok, str(report)
+    keeps_contract(of_lines, text(27).view(3, 9), lengths=torch.tensor([9, 2, 4]))
 
 
 def test_it_sees_its_last_symbols():

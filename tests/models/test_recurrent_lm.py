@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from chainrule.models import RecurrentLM
-from chainrule.testing import check_model
 
 VARIANTS = {
     "lstm": {"cell": "lstm"},
@@ -30,18 +29,16 @@ VARIANTS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_keeps_the_contract(variant):
+def test_keeps_the_contract(keeps_contract, variant):
     model = RecurrentLM(vocab_size=4, hidden_size=8, **VARIANTS[variant])
-    report = check_model(model, torch.randint(4, (3, 6)), lengths=torch.tensor([6, 2, 4]))
-    assert report.ok, str(report)
+    keeps_contract(model, torch.randint(4, (3, 6)), lengths=torch.tensor([6, 2, 4]))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("tie_weights", [False, True])
-def test_an_adaptive_softmax_of_three_clusters_keeps_the_contract(tie_weights):
+def test_an_adaptive_softmax_of_three_clusters_keeps_the_contract(keeps_contract, tie_weights):
     model = RecurrentLM(vocab_size=6, hidden_size=8, tie_weights=tie_weights, cutoffs=(2, 4))
-    report = check_model(model, torch.randint(6, (3, 4)), lengths=torch.tensor([4, 2, 3]))
-    assert report.ok, str(report)
+    keeps_contract(model, torch.randint(6, (3, 4)), lengths=torch.tensor([4, 2, 3]))
 
 
 def test_tied_weights_share_one_matrix():

@@ -6,7 +6,6 @@ import torch
 from chainrule.decoding import beam_search, greedy
 from chainrule.layers import ImageEncoder
 from chainrule.models import Captioner, Seq2Seq, VectorToSequence
-from chainrule.testing import check_model
 
 V = 4
 VARIANTS = {
@@ -37,10 +36,9 @@ def source(rows=3):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_keeps_the_contract(variant):
+def test_keeps_the_contract(keeps_contract, variant):
     x = torch.randint(V, (3, 5), generator=torch.Generator().manual_seed(2))
-    report = check_model(made(**VARIANTS[variant]), x, source(), lengths=torch.tensor([5, 2, 4]))
-    assert report.ok, str(report)
+    keeps_contract(made(**VARIANTS[variant]), x, source(), lengths=torch.tensor([5, 2, 4]))
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -162,10 +160,9 @@ def test_no_words_attend_to_nothing():
 
 
 @pytest.mark.parametrize("options", [{}, {"cell": "gru", "num_layers": 2, "embedding_size": 3}, {"cell": "rnn"}])
-def test_a_sequence_from_a_vector_keeps_the_contract(options):
+def test_a_sequence_from_a_vector_keeps_the_contract(keeps_contract, options):
     model = VectorToSequence(vector_size=3, vocab_size=4, hidden_size=8, **options)
-    report = check_model(model, torch.randint(4, (3, 6)), torch.randn(3, 3), torch.tensor([6, 2, 4]))
-    assert report.ok, str(report)
+    keeps_contract(model, torch.randint(4, (3, 6)), torch.randn(3, 3), torch.tensor([6, 2, 4]))
 
 
 def test_it_learns_which_sequence_belongs_to_which_vector():
@@ -205,9 +202,8 @@ def captioner(**options):
     "options",
     [{}, {"attention": "multiplicative", "input_feeding": True, "cell": "gru"}, {"attention": None, "cell": "rnn"}],
 )
-def test_the_contract_holds(options):
-    report = check_model(captioner(**options), X, IMAGES, lengths=torch.tensor([4, 2, 3]))
-    assert report.ok, report
+def test_the_contract_holds(keeps_contract, options):
+    keeps_contract(captioner(**options), X, IMAGES, lengths=torch.tensor([4, 2, 3]))
 
 
 def test_captions_are_searched_for_each_image_alone():

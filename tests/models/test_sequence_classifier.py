@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from chainrule.models import SequenceClassifier, SequenceRegressor
-from chainrule.testing import check_model
 
 POOLINGS = ["last", "mean", "max", "attention"]
 
@@ -49,10 +48,9 @@ WAYS = [("last", "lstm", True), ("attention", "gru", False), ("attention+mean+ma
         for column, way in enumerate(WAYS)
     ],
 )
-def test_keeps_the_contract(kind: str, pooling: str, cell: str, bidirectional: bool) -> None:
+def test_keeps_the_contract(keeps_contract, kind: str, pooling: str, cell: str, bidirectional: bool) -> None:
     model = make(kind, pooling=pooling, cell=cell, bidirectional=bidirectional, num_layers=2)
-    report = check_model(model, torch.arange(5) % 3, CONTEXTS[kind]())
-    assert report.ok, str(report)
+    report = keeps_contract(model, torch.arange(5) % 3, CONTEXTS[kind]())
     assert all(result.applies for result in report.results)
 
 

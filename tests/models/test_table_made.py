@@ -5,7 +5,6 @@ import torch
 
 from chainrule.heads import Column
 from chainrule.models import MADE, TableMADE
-from chainrule.testing import check_model
 
 NAN = float("nan")
 MIXED = [
@@ -45,17 +44,15 @@ def rows(model, n, seed=0):
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_keeps_the_contract(table):
+def test_keeps_the_contract(keeps_contract, table):
     model = made(TABLES[table])
-    report = check_model(model, rows(model, 3))
-    assert report.ok, str(report)
+    keeps_contract(model, rows(model, 3))
 
 
 @pytest.mark.parametrize("shape", ["no hidden layer", "too few units to connect every pair"])
-def test_keeps_the_contract_in_other_shapes(shape):
+def test_keeps_the_contract_in_other_shapes(keeps_contract, shape):
     model = made(MIXED, shape)
-    report = check_model(model, rows(model, 3))
-    assert report.ok, str(report)
+    keeps_contract(model, rows(model, 3))
 
 
 @pytest.mark.parametrize("shape", SHAPES)

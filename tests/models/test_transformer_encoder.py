@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from chainrule.models import SequenceClassifier, SequenceTagger
-from chainrule.testing import check_model
 
 LENGTHS = torch.tensor([5, 0, 2])
 WORDS = torch.tensor([[1, 2, 3, 4, 0], [0, 0, 0, 0, 0], [3, 1, 0, 0, 0]])
@@ -19,15 +18,13 @@ def classifier(pooling):
     return SequenceClassifier(3, cell="transformer", pooling=pooling, **options).double().eval()
 
 
-def test_a_tagger_keeps_the_contract():
-    report = check_model(tagger(), WORDS % 3, WORDS, LENGTHS)
-    assert report.ok, str(report)
+def test_a_tagger_keeps_the_contract(keeps_contract):
+    keeps_contract(tagger(), WORDS % 3, WORDS, LENGTHS)
 
 
 @pytest.mark.parametrize("pooling", ["last", "mean+max", "attention"])
-def test_a_classifier_keeps_the_contract(pooling):
-    report = check_model(classifier(pooling), torch.arange(3), {"inputs": WORDS, "lengths": LENGTHS})
-    assert report.ok, str(report)
+def test_a_classifier_keeps_the_contract(keeps_contract, pooling):
+    keeps_contract(classifier(pooling), torch.arange(3), {"inputs": WORDS, "lengths": LENGTHS})
 
 
 def test_every_word_can_change_every_tag():

@@ -32,6 +32,8 @@ ASKED = {
     "table": {
         "sample": ({"n": 3, "seed": 1}, None),
         "score": ({"data": ROWS}, None),
+        "predict": ({"data": ROWS, "columns": "third", "seed": 1}, None),
+        "fill": ({"data": [{**ROWS[0], "second": None}, ROWS[1]], "seed": 1}, None),
     },
     "image": {
         "sample": ({"n": 2, "seed": 1}, None),

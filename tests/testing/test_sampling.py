@@ -5,7 +5,7 @@ import torch
 from sound_models import Tiny, TinyBernoulli, TinyBits, TinyLogNormal, TinyNormal, TinyVectors
 from torch.distributions import Normal
 
-from chainrule.testing import check_model, check_samples_follow_log_prob
+from chainrule.testing import _contract, check_model, check_samples_follow_log_prob
 from chainrule.testing._agreement import surprise
 
 
@@ -150,6 +150,13 @@ CONTINUOUS = [
 @pytest.mark.parametrize("broken", CONTINUOUS)
 def test_a_wrong_sampler_of_values_is_named(broken):
     assert not check_samples_follow_log_prob(broken(), torch.randn(3, 6)).ok
+
+
+@pytest.mark.parametrize("broken", [kind for kind in DISCRETE + CONTINUOUS if kind is not OnePrefixForAll])
+def test_fewer_draws_name_a_wrong_sampler_too(broken, monkeypatch):
+    monkeypatch.setattr(_contract, "CHECKS", (check_samples_follow_log_prob,))
+    x = torch.randn(3, 6) if broken in CONTINUOUS else torch.randint(5, (3, 8))
+    assert not check_model(broken(), x, thorough=False).ok
 
 
 def test_a_head_whose_sampler_is_wrong_breaks_this_rule_alone():

@@ -19,20 +19,23 @@ from torch.distributions import Categorical as TorchCategorical
 from torch.distributions import MixtureSameFamily, Normal
 
 from chainrule.models import RecurrentLM
-from chainrule.testing import check_model, check_total_probability
+from chainrule.testing import check_total_probability
 
 
 def symbols(size, rows=3, time=8):
     return torch.randint(size, (rows, time))
 
 
-def require_sound(model, x, context=None, lengths=None, silent=()):
-    report = check_model(model, x, context, lengths)
-    assert report.ok, f"\n{report}"
-    assert {result.name for result in report.results if not result.applies} == set(silent), f"\n{report}"
+@pytest.fixture
+def require_sound(keeps_contract):
+    def require(model, x, context=None, lengths=None, silent=()):
+        report = keeps_contract(model, x, context, lengths)
+        assert {result.name for result in report.results if not result.applies} == set(silent), f"\n{report}"
+
+    return require
 
 
-def test_a_model_with_the_three_methods_only_passes():
+def test_a_model_with_the_three_methods_only_passes(require_sound):
     require_sound(Tiny(), symbols(5))
 
 
@@ -48,20 +51,20 @@ def test_a_model_with_the_three_methods_only_passes():
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",
 )
-def test_elements_of_any_kind_pass(model, x):
+def test_elements_of_any_kind_pass(require_sound, model, x):
     require_sound(model(), x)
 
 
-def test_real_vectors_pass_and_their_density_is_left_alone():
+def test_real_vectors_pass_and_their_density_is_left_alone(require_sound):
     require_sound(TinyVectors(), torch.randn(3, 6, 3), silent=["total_probability"])
 
 
-def test_conditioned_models_pass():
+def test_conditioned_models_pass(require_sound):
     require_sound(Tiny(context_size=3), symbols(5), torch.randn(3, 3))
     require_sound(TinyNormal(context_size=2), torch.randn(2, 6), torch.randn(2, 2))
 
 
-def test_a_context_of_one_row_is_for_all():
+def test_a_context_of_one_row_is_for_all(require_sound):
     require_sound(Tiny(context_size=3), symbols(5), torch.randn(1, 3))
 
 
@@ -77,24 +80,24 @@ class ByLabel(Tiny):
 
 
 @pytest.mark.parametrize("labels", [[0, 1, 2], [2, 2, 2]])
-def test_class_labels_pass_even_where_all_are_the_same(labels):
+def test_class_labels_pass_even_where_all_are_the_same(require_sound, labels):
     require_sound(ByLabel(), symbols(5), torch.tensor(labels))
 
 
-def test_a_limited_context_passes_where_it_is_declared():
+def test_a_limited_context_passes_where_it_is_declared(require_sound):
     require_sound(Window(), symbols(4))
 
 
-def test_a_fixed_number_of_columns_passes():
+def test_a_fixed_number_of_columns_passes(require_sound):
     require_sound(FixedColumns(), symbols(3, time=4), silent=["padding_invariance"])
 
 
 @pytest.mark.parametrize(("rows", "time"), [(1, 1), (2, 1), (1, 2)])
-def test_short_and_single_sequences_pass(rows, time):
+def test_short_and_single_sequences_pass(require_sound, rows, time):
     require_sound(Tiny(), symbols(5, rows, time), silent=["full_context", "chunk_invariance"] if time == 1 else [])
 
 
-def test_garbage_past_the_given_lengths_does_no_harm():
+def test_garbage_past_the_given_lengths_does_no_harm(require_sound):
     x = torch.randn(3, 6)
     x[0, 2:] = torch.nan
     x[1] = torch.inf
@@ -119,21 +122,21 @@ def test_garbage_past_the_given_lengths_does_no_harm():
     ],
     ids=str,
 )
-def test_recurrent_models_of_any_kind_and_size_pass(options):
+def test_recurrent_models_of_any_kind_and_size_pass(require_sound, options):
     options = {"vocab_size": 5, "time": 12} | options
     time = options.pop("time")
     require_sound(RecurrentLM(**options), symbols(options["vocab_size"], 2, time))
 
 
 @pytest.mark.parametrize(("cell", "scale"), [("gru", 0.0), ("lstm", 30.0), ("rnn", 30.0)])
-def test_saturated_vanishing_and_near_deterministic_models_pass(cell, scale):
+def test_saturated_vanishing_and_near_deterministic_models_pass(require_sound, cell, scale):
     model = RecurrentLM(7, cell, embedding_size=6, hidden_size=12)
     for parameter in model.parameters():
         parameter.data = scale * torch.randn_like(parameter)
     require_sound(model, symbols(7, 2, 20))
 
 
-def test_a_vocabulary_of_one_symbol_passes():
+def test_a_vocabulary_of_one_symbol_passes(require_sound):
     require_sound(RecurrentLM(1, hidden_size=4), symbols(1), silent=["full_context", "gradients_reach_parameters"])
 
 
@@ -147,7 +150,7 @@ def test_a_narrow_peak_of_little_mass_is_not_overlooked():
     assert check_total_probability(Spike(), torch.randn(2, 4)).ok
 
 
-def test_a_model_trained_to_near_certainty_passes():
+def test_a_model_trained_to_near_certainty_passes(require_sound):
     model = RecurrentLM(3, "gru", hidden_size=16)
     x = torch.arange(12).remainder(3).repeat(4, 1)
     optimiser = torch.optim.Adam(model.parameters(), lr=0.05)
@@ -159,5 +162,5 @@ def test_a_model_trained_to_near_certainty_passes():
     require_sound(model, x)
 
 
-def test_a_model_in_float64_or_in_training_mode_passes():
+def test_a_model_in_float64_or_in_training_mode_passes(require_sound):
     require_sound(RecurrentLM(5, "lstm", hidden_size=8, num_layers=2, dropout=0.5).double().train(), symbols(5))

@@ -189,6 +189,16 @@ class ColumnSchema:
             return None
         return self._codes[OTHER] if self.numbers is None else self.numbers.symbols - 2
 
+    def missing_symbol(self) -> int | None:
+        """Return the symbol of the head for a missing cell; None where it has none."""
+        if self.numbers is None:
+            return self._codes.get("")
+        return self.numbers.symbols - 2 if self.numbers.missing else None
+
+    def other_symbol(self) -> int | None:
+        """Return the symbol of the head for a category that is not listed; None where it has none."""
+        return self._codes.get(OTHER) if self.numbers is None else None
+
     def seen(self, cell: str) -> bool:
         """Return whether a cell has a code or is a number; any other category is coded as `<other>`."""
         return self.numbers is not None or ("" if cell in MISSING else cell) in self._codes

@@ -48,6 +48,8 @@ class PartialRow:
     cells: list[str | None]
     numbers: list[float]  # (D,) of the cells of the kept columns; 0 where one is unknown
     known: list[bool]  # (D,) which of these are known
+    line: int = 0  # of the file
+    place: int = 0  # among its rows, from 0
 
     def filled(self, drawn: Sequence[str]) -> list[str]:
         """Return the known cells as in the file, and the others from the drawn cells of the kept columns."""
@@ -183,7 +185,7 @@ class TableSchema(Record):
     def _partial_rows(self, file: TableFile, columns: Sequence[ColumnSchema]) -> Generator[PartialRow, None, None]:
         there = {name: index for index, name in enumerate(file.names)}
         places = [there.get(column.name, -1) for column in columns]
-        for line, row in file.rows(empty_end=True):
+        for number, (line, row) in enumerate(file.rows(empty_end=True)):
             cells, numbers, is_known = list[str | None](), list[float](), list[bool]()
             for column, index in zip(columns, places, strict=True):
                 cell = row[index] if index >= 0 else ""
@@ -196,7 +198,7 @@ class TableSchema(Record):
                     numbers.append(0.0 if drawn else column.encode(cell))
                 except ValueError as error:
                     raise ValueError(f"{file.path} line {line}, {error}") from None
-            yield PartialRow(cells, numbers, is_known)
+            yield PartialRow(cells, numbers, is_known, line, number)
 
     def to_json(self) -> dict[str, Any]:
         return super().to_json() | {"columns": [column.to_json() for column in self.columns]}

@@ -104,7 +104,12 @@ class TableTask(CodedTask["TableMADE"]):
     CODED = ("vae",)
     BUDGET = "1m"
     PREPARED = f"{DATA}/table.json"
-    NEXT = ("chainrule sample {run} -n 16 --out sampled.csv", "chainrule score {run} FILE --sort")
+    verb = "predict"
+    NEXT = (
+        "chainrule sample {run} -n 16 --out sampled.csv",
+        "chainrule score {run} FILE --sort",
+        "chainrule fill {run} FILE --out filled.csv",
+    )
 
     @classmethod
     def check_asked(cls, request: RunConfig, explicit_flags: frozenset[str]) -> None:

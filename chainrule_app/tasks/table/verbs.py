@@ -1,33 +1,33 @@
-"""Draw, complete, score and embed the rows of a table with a trained model."""
+"""Draw, score and embed the rows of a table with a trained model."""
 
 import csv
 import sys
 from collections.abc import Iterator, Sequence
-from copy import deepcopy
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, Literal
 
-from chainrule.printing import one_line
 from chainrule_app.blocks import in_blocks
 from chainrule_app.heavy import modes, np, torch
 from chainrule_app.printing import listed
 from chainrule_app.readers import tables as table_reader
-from chainrule_app.results import Column, Form, Result
+from chainrule_app.results import Column, Result
 from chainrule_app.tasks.codes import MOST_SAMPLES, BoundMeter, refuse_samples
 from chainrule_app.tasks.config import CheckedOptions, within
 from chainrule_app.tasks.copies import Copies
+from chainrule_app.tasks.table.cells import score_cells
+from chainrule_app.tasks.table.gaps import complete_block, is_seen
 from chainrule_app.tasks.tally import Tally
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-    from torch import Generator, Tensor
+    from torch import Tensor
 
     from chainrule.models import TableMADE
     from chainrule_app.readers.tables.column_schema import ColumnSchema
-    from chainrule_app.readers.tables.prepare import PartialRow, TableSchema
+    from chainrule_app.readers.tables.prepare import PartialRow
     from chainrule_app.tasks.table.task import TableTask
 
 _BLOCK = 1024  # rows drawn together
@@ -37,50 +37,25 @@ _AGAIN = 20  # times that a row with a number outside the range of its column is
 
 @dataclass(frozen=True)
 class TableSampling(CheckedOptions):
-    """Draw rows of a table from a trained model, or fill in missing cells.
-
-    A missing cell that the model expects to be missing may stay empty.
+    """Draw rows of a table from a trained model; `chainrule fill` completes rows that have gaps.
 
     Args:
-        n: Number of rows; with --complete, number of completions per row.
+        n: Number of rows.
         out: A CSV file (.csv.gz compresses it) or a Parquet file; standard output by default.
     """
 
-    complete: Path | None = None
-    """Table whose empty cells and missing columns are drawn given its other cells, which stay as they are."""
     where: str = ""
     """Values that every row must have, COLUMN=VALUE,...; quote one with a comma: '"name=a, b",size=3'."""
     particles: int = within(256, 1, 1 << 18)
-    """Draws from which each completion is chosen, if known columns come after unknown ones."""
+    """Draws from which each row is chosen with --where, if given columns come after others."""
 
 
 def sample_rows(run: "TableTask", n: int, options: TableSampling, *, seed: int, device: str) -> Result:
-    if run.has_code and (options.complete is not None or options.where):
-        raise ValueError("--complete, --where: a vae draws whole rows from a code: train --model made to fill in cells")
     if options.where:
-        if options.complete is not None:
-            raise ValueError("--where and --complete: both set known cells: give only one")
+        if run.has_code:
+            raise ValueError("--where: a vae draws whole rows from a code: train --model made to condition on columns")
         return _conditioned(run, n, options, seed, device)
-    if options.complete is None:
-        return _rows_result(run, _drawn(run, n, seed, device), {"seed": seed})
-    columns, partial_rows = run.schema.partial(options.complete)
-    unknown: dict[str, None] = {}
-
-    def noted() -> "Iterator[PartialRow]":
-        for row in partial_rows:
-            cells = zip(columns, row.cells, strict=True)
-            unknown.update((f"{own.name}={cell}", None) for own, cell in cells if cell and not _is_seen(own, cell))
-            yield row
-
-    def notes() -> Iterator[str]:
-        if unknown:
-            what = "rare or not in the training data, and read as any rare value"
-            yield f"--complete: {what}: {one_line(listed(unknown, 100))}"
-
-    rows = _completed(run, noted(), n, options.particles, seed, device)
-    named = [Column(column.name, parse=column.parsed) for column in columns]
-    form: Form = "csv" if run.schema.header else "cells"
-    return Result(named, rows, about={"seed": seed}, notes=notes, form=form, framed=True)
+    return _rows_result(run, _drawn(run, n, seed, device), {"seed": seed})
 
 
 def _rows_result(
@@ -133,7 +108,7 @@ def _conditioned(run: "TableTask", n: int, options: TableSampling, seed: int, de
     places = run.model(device).to_sequence(torch.tensor([row.known]))[0]
     exact = bool((places == places.cummin(0).values).all())
     way = "exact" if exact else f"sampling-importance, each row one of {options.particles} draws"
-    rows = _completed(run, iter([row]), n, options.particles, seed, device)
+    rows = _completed(run, row, n, options.particles, seed, device)
     return _rows_result(run, rows, {"seed": seed, "conditioning": way}, list(_outside(run, row)))
 
 
@@ -174,16 +149,9 @@ def _known_row(run: "TableTask", where: str) -> "PartialRow":
     return PartialRow([values.get(name) for name in names], numbers, [name in values for name in names])
 
 
-def _is_seen(column: "ColumnSchema", value: str) -> bool:
-    """Tell if a cell is no category that the model takes for any rare one."""
-    from chainrule_app.readers.tables.cell import MISSING
-
-    return column.kind != "categorical" or column.seen(value) or value in MISSING
-
-
 def _check_seen(column: "ColumnSchema", value: str) -> None:
     """Refuse a category that the model takes for any rare one."""
-    if _is_seen(column, value):
+    if is_seen(column, value):
         return
     names = [name for name in column.categories if name not in ("", table_reader.OTHER)]
     cased = {name.casefold(): name for name in reversed(names)}
@@ -209,45 +177,21 @@ def _drawn(run: "TableTask", n: int, seed: int, device: str) -> Iterator[list[st
 
 
 def _completed(
-    run: "TableTask", partial: "Iterator[PartialRow]", n: int, particles: int, seed: int, device: str
+    run: "TableTask", row: "PartialRow", n: int, particles: int, seed: int, device: str
 ) -> Iterator[list[str]]:
     model = run.model(device)
     generator = torch.Generator(modes.device_of(model)).manual_seed(seed)
     uncertain = 0
-    repeated = (row for row in partial for _ in range(n))
-    for block in in_blocks(repeated, max(1, _TOGETHER // particles)):
-        cells, effective = complete_block(model, run.schema, block, particles, generator)
+    for block in in_blocks(repeat(row, n), max(1, _TOGETHER // particles)):
+        cells, effective = complete_block(model, run.schema, block, particles, generator, missing=True, other=True)
         uncertain += sum(number < 2 for number in effective or ())
         yield from cells
     if uncertain:
         print(
-            f"{uncertain} completions rest on a single draw of {particles}: their known cells are improbable; "
+            f"{uncertain} rows rest on a single draw of {particles}: the given values are improbable; "
             "more --particles may help",
             file=sys.stderr,
         )
-
-
-def complete_block(
-    trained: "TableMADE", schema: "TableSchema", block: "Sequence[PartialRow]", particles: int, generator: "Generator"
-) -> tuple[list[list[str]], list[float] | None]:
-    """Draw the missing cells of rows; also return each row's effective draws, None if every draw is exact."""
-    from chainrule.decoding import complete
-
-    unseen = schema.unseen()
-    rows = torch.tensor([row.numbers for row in block], dtype=torch.float64)
-    is_known = torch.tensor([row.known for row in block])
-    # What training had none of is not drawn, but may be known of a row.
-    is_unseen = trained.layout.symbols(rows) == torch.tensor([-1 if symbol is None else symbol for symbol in unseen])
-    model = deepcopy(trained)
-    model.exclude(
-        [None if there else symbol for symbol, there in zip(unseen, (is_unseen & is_known).any(0), strict=True)]
-    )
-    x, places = model.to_sequence(rows), model.to_sequence(is_known)
-    exact = bool((places == places.cummin(1).values).all())  # everything known comes first
-    completion = complete(model, x, places, particles=1 if exact else particles, generator=generator)
-    drawn = schema.decode(model.from_sequence(completion.x).cpu().numpy())
-    cells = [row.filled(own) for row, own in zip(block, drawn, strict=True)]
-    return cells, None if exact else completion.effective_particles.tolist()
 
 
 BLOCK = 1024  # rows computed together
@@ -257,25 +201,37 @@ _NOTABLE = 0.01  # nats above the column's mean below which a cell is no surpris
 
 @dataclass(frozen=True)
 class TableScoring(CheckedOptions):
-    """Score a table: nats of each row, exact under the model, and its most surprising cell.
+    """Score a table: nats of each row, exact under the model, and its most surprising cell; or of each cell.
 
     The most surprising cell exceeds the mean nats of its column by most; if none exceeds it, the cell has the most
-    nats. A variational autoencoder gives an upper bound of the nats, with the standard error of the draws, and the
-    ELBO, without a cell.
+    nats. With --per cell, each cell has a row, and --sort ranks them by their excess over the median nats of their
+    column, categories that training lacked first. A variational autoencoder gives an upper bound of the nats, with the
+    standard error of the draws, and the ELBO, without a cell.
 
     Args:
         data: The table.
     """
 
+    per: Literal["row", "cell"] = "row"
+    """Print a row for each row of the table, or for each cell."""
+    given: Literal["previous", "all"] = "previous"
+    """With --per cell, the surprise of a cell given the previous columns, whose sum is that of the row; or given all
+    other cells, with the value that would be expected there and an interval of 80%."""
     samples: int | None = within(None, 1, MOST_SAMPLES)
     """K, the codes drawn (twice) for the bound of a variational autoencoder; 100 by default. More tighten it."""
 
 
 def score_table(run: "TableTask", file: str, options: TableScoring, *, device: str) -> Result:
     empty = f"{file}: expected at least one row to score, got none"
+    if options.given == "all" and options.per == "row":
+        raise ValueError("--given all requires --per cell")
     if run.has_code:
+        if options.per == "cell":
+            raise ValueError("--per cell: a vae has no exact probabilities of cells: train --model made")
         return _by_bounds(run, file, options, device, empty)
     refuse_samples(options.samples, run.config.model)
+    if options.per == "cell":
+        return score_cells(run, file, given_all=options.given == "all", device=device, empty=empty)
     total = Tally()
     columns = [
         Column("line"),

@@ -24,6 +24,26 @@ def run(rows, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def learnt(rows, tmp_path_factory):
+    """A run that knows how columns go together."""
+    out = tmp_path_factory.mktemp("learnt") / "run"
+    few = ("--steps", "300", "--validate-every", "150", "--hidden-size", "32")
+    assert main(["train", str(rows), "--out", str(out), *few]) == 0
+    return out
+
+
+@pytest.fixture(scope="session")
+def named_run(tmp_path_factory):
+    """A run that left out the column id; not to be written to."""
+    home = tmp_path_factory.mktemp("named")
+    rows = [f"r{n},{['red', 'blue'][n % 2]},{n % 37 / 4:.2f},{n * n % 21}" for n in range(120)]
+    (home / "rows.csv").write_text("\n".join(["id,colour,size,count", *rows]))
+    arguments = ["--types", "id=skip", "--steps", "2", "--hidden-size", "8", "--json"]
+    assert main(["train", str(home / "rows.csv"), "--out", str(home / "run"), *arguments]) == 0
+    return home / "run"
+
+
+@pytest.fixture(scope="session")
 def real(tmp_path_factory):
     """A table of colours, sizes and weights; not to be written to."""
     return write_colours(tmp_path_factory.mktemp("tables") / "real.csv", 800, 0)

@@ -11,18 +11,8 @@ import pytest
 import torch
 from small_data import TABLE_COLUMNS
 
-from chainrule_app.cli.main import main
 from chainrule_app.readers.delimited import parse_types
 from chainrule_app.tasks.table.run import TableRun
-
-
-@pytest.fixture(scope="module")
-def learnt(rows, tmp_path_factory):
-    """A run that knows how columns go together."""
-    out = tmp_path_factory.mktemp("learnt") / "run"
-    few = ("--steps", "300", "--validate-every", "150", "--hidden-size", "32")
-    assert main(["train", str(rows), "--out", str(out), *few]) == 0
-    return out
 
 
 def test_a_table_is_recognised_and_shown(ok, rows, tmp_path):
@@ -79,6 +69,7 @@ def test_options_of_another_task_are_refused(refused, run, rows, tmp_path):
     assert "--chunk-length" in refused("train", rows, "--chunk-length", 5)
     assert "--temperature" in refused("sample", run, "--temperature", 0.5)
     assert "--per" in refused("score", run, rows, "--per", "line")
+    assert "--given all requires --per cell" in refused("score", run, rows, "--given", "all")
     (tmp_path / "a.txt").write_text("some text\n" * 99)
     assert "--types" in refused("train", tmp_path / "a.txt", "--types", "a=real")
     assert "--hidden-size was 256 and is 9" in refused("train", "--resume", "--out", run, "--hidden-size", 9)
@@ -126,29 +117,6 @@ def test_a_table_is_needed(refused):
     assert "DATA: expected a table to train on, got none" in refused("train", "--task", "table")
 
 
-def test_missing_cells_are_filled_in_and_known_ones_kept(command, learnt, tmp_path):
-    (tmp_path / "partial.csv").write_text("class,colour\nyes,\n,red\nno,?\n")
-    table = command("sample", learnt, "--complete", tmp_path / "partial.csv", "-n", 20, "--seed", 1).out
-    header, *drawn = csv.reader(io.StringIO(table))
-    assert header == TABLE_COLUMNS
-    assert [row[3] for row in drawn[:20]] == ["yes"] * 20
-    assert "red" not in [row[0] for row in drawn[:20]]  # as the class says, though it comes last
-    assert [row[0] for row in drawn[20:40]] == ["red"] * 20
-    assert [row[3] for row in drawn[20:40]] == ["no"] * 20
-    assert [row[0] for row in drawn[40:]].count("red") >= 16  # 300 steps leave a little for the others
-    assert len({row[1] for row in drawn}) > 10
-
-
-def test_a_partial_table_that_cannot_be_completed_is_refused(refused, run, tmp_path):
-    (tmp_path / "partial.csv").write_text("weight\n3\n")
-    complete = ("sample", run, "--complete", tmp_path / "partial.csv")
-    assert "the column 'weight' was not there in training" in refused(*complete)
-    (tmp_path / "partial.csv").write_text("colour,count\nred,many\n")
-    assert "line 2, column 'count'" in refused(*complete)
-
-    assert "no such file" in refused("sample", run, "--complete", tmp_path / "nowhere.csv")
-
-
 def test_a_parquet_file_is_learnt_scored_and_its_columns_shown(ok, tmp_path):
     rows = polars.DataFrame({"colour": ["red", "blue", None] * 40, "count": [n % 7 for n in range(120)]})
     rows.write_parquet(tmp_path / "rows.parquet")
@@ -168,15 +136,6 @@ def test_what_training_had_none_of_is_not_sampled(command, run):
         opened = TableRun.open(run)
         x = torch.tensor([opened.schema.encode(["mauve", "", "1", "no"])], dtype=torch.float64)
         assert opened.model().log_prob(x).isfinite().all()
-
-
-def test_an_unseen_cell_that_is_known_is_completed(command, run, tmp_path):
-    (tmp_path / "partial.csv").write_text("colour,count,height,class\nmauve,?,1,?\nred,4,?,?\n")
-    outcome = command("sample", run, "--complete", tmp_path / "partial.csv", "--particles", 8, "--seed", 1, "--json")
-    first, second = map(json.loads, outcome.out.splitlines())
-    assert first["colour"] == "mauve"
-    assert first["count"] is not None
-    assert second["colour"] == "red"
 
 
 def test_a_sample_is_written_as_its_name_says(ok, refused, run, tmp_path):
@@ -251,7 +210,9 @@ def test_rows_go_through_a_code(command, ok, refused, rows, run, tmp_path):
     assert "has no code" in refused("embed", run, rows)
     assert "exact" in refused("score", run, rows, "--samples", 4)
 
-    assert "--complete" in refused("sample", out, "--complete", rows)
+    for verb in ("fill", "predict"):
+        assert "train --model made" in refused(verb, out, rows)
+    assert "--per cell" in refused("score", out, rows, "--per", "cell")
     table = [json.loads(line) for line in command("compare", run, out, "--data", rows, "--json").out.splitlines()]
     assert {record["likelihood"]["kind"] for record in table} == {"exact", "bound"}
     assert [record["rank"] for record in table] == [1, 2]

@@ -1,0 +1,147 @@
+"""Log-probabilities of the rows of a table as one of their cells changes."""
+
+import torch
+from torch import Tensor
+
+from chainrule.heads._table_column import FARTHEST, TableColumn
+from chainrule.kernels._transforms import may_prepare
+from chainrule.layers._masked_linear import MaskedLinear
+from chainrule.models._column_model import ColumnModel
+from chainrule.models._table_layout import TableLayout
+from chainrule.modes import wide
+
+_TOGETHER = 4096  # candidates whose later factors are computed at once
+
+
+class TableCandidates:
+    r"""Values that a cell of column j may take in B rows, and the factors of the row that depend on it.
+
+    .. math:: \log p(x) = \sum_{d < j} \log p(x_d \mid x_{<d}) + \log p(x_j \mid x_{<j})
+        + \sum_{d > j} \log p(x_d \mid x_{<d})
+
+    in the order of the model: the factors before, its own, and the later ones. Units that read no column from j on are
+    computed once for a row, all others for each candidate.
+
+    Args:
+        model: a `TableMADE` in evaluation mode.
+        layout: of its columns.
+        x: (B, D) rows; the value at the column is not read.
+        column: j, in the layout of the table.
+        counted: (B, D) booleans: the factors that count. The factors of columns that come after all known ones sum to
+            1, and are left out.
+    """
+
+    own: TableColumn  # p(x_j | x_<j) of each row
+    log_before: Tensor  # (B,) nats
+
+    def __init__(self, model: ColumnModel, layout: TableLayout, x: Tensor, column: int, counted: Tensor):
+        place = model.order.index(column)
+        self._model, self._column, self._varied = model, column, layout.columns[column]
+        features = layout.read(x).to(model.output.weight.dtype)
+        self._cells = layout.features[column]
+        features[:, self._cells] = 0  # an earlier factor does not read it, a later one gets a candidate's
+        outputs, activations = self._pass(features)
+        logs = torch.where(counted, layout.row(outputs).log_prob(x), 0.0)
+        self.own = layout.column(column, outputs[:, layout.outputs[column]])
+        self.log_before = logs[:, list(model.order[:place])].sum(1)
+        self._later = sorted(other for other in model.order[place + 1 :] if bool(counted[:, other].any()))
+        self._x, self._counted, self._features = x[:, self._later], counted[:, self._later], features
+        if self._later:
+            self._rows = layout.part(self._later)
+            self._outputs = self._rows.places_in(layout, self._later).to(x.device)
+            self._plain = not may_prepare(model)
+            if not self._plain:
+                self._keep(features, activations, place + 1)
+
+    def _pass(self, features: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """Return the outputs (B, N) of a whole row, and its units in each layer."""
+        model, activations = self._model, []
+        h = features
+        for layer in model.hidden:
+            h = layer(h).relu()
+            activations.append(h)
+        outputs = model.output(h)
+        return (outputs if model.direct is None else outputs + model.direct(features)), activations
+
+    def _keep(self, features: Tensor, activations: list[Tensor], degree: int) -> None:
+        """Keep what units of a lower degree and other columns add to those that read the column."""
+        model, self._steps = self._model, list[tuple[Tensor, Tensor]]()
+        below, reads = features, torch.zeros(features.shape[1], dtype=torch.bool, device=features.device)
+        self._first: Tensor | None = None
+        for layer, units, degrees in zip(model.hidden, activations, model.degrees[1:], strict=True):
+            assert isinstance(layer, MaskedLinear)
+            assert layer.bias is not None
+            own = degrees.to(features.device) >= degree
+            weight = (layer.weight * layer.mask)[own]
+            fixed = torch.addmm(layer.bias[own], below[:, ~reads], weight[:, ~reads].t())
+            if self._first is None:
+                self._first = weight[:, self._cells].t().contiguous()
+            self._steps.append((fixed, weight[:, reads].t().contiguous()))
+            below, reads = units, own
+        weight, bias = (model.output.weight * model.output.mask)[self._outputs], model.output.bias
+        assert bias is not None
+        fixed = torch.addmm(bias[self._outputs], below[:, ~reads], weight[:, ~reads].t())
+        direct = None if model.direct is None else (model.direct.weight * model.direct.mask)[self._outputs]
+        if self._first is None:  # without hidden layers the outputs read the columns
+            direct = weight
+        elif direct is not None:
+            fixed = fixed + features @ direct.t()
+        self._last = fixed, weight[:, reads].t().contiguous()
+        self._direct = None if direct is None else direct[:, self._cells].t().contiguous()
+
+    def log_later(self, rows: Tensor, symbols: Tensor, numbers: Tensor) -> Tensor:
+        """Return the nats of the later factors, (M,), for candidates in rows (M,).
+
+        Args:
+            rows: (M,) the row of each candidate.
+            symbols: (M,) its symbol in the column.
+            numbers: (M,) its number, which a category lacks, and a missing value too: any finite number will do.
+        """
+        if not self._later:
+            return wide(torch.zeros_like(rows, dtype=torch.float32))
+        parts = zip(rows.split(_TOGETHER), symbols.split(_TOGETHER), numbers.split(_TOGETHER), strict=True)
+        return torch.cat([self._log_later(*part) for part in parts])
+
+    def _log_later(self, rows: Tensor, symbols: Tensor, numbers: Tensor) -> Tensor:
+        outputs = self._whole(rows, symbols, numbers) if self._plain else self._changed(rows, symbols, numbers)
+        logs = self._rows.row(outputs).log_prob(self._x[rows])
+        return torch.where(self._counted[rows], logs, 0.0).sum(1)
+
+    def _whole(self, rows: Tensor, symbols: Tensor, numbers: Tensor) -> Tensor:
+        """Return the outputs of the later columns by a whole pass, for modules that must be called."""
+        features = self._features[rows]
+        features[torch.arange(len(rows), device=rows.device), self._cells.start + symbols] = 1
+        if self._varied.numeric:
+            features[:, self._cells.stop - 1] = self._standard(symbols, numbers)
+        return self._pass(features)[0][:, self._outputs]
+
+    def _changed(self, rows: Tensor, symbols: Tensor, numbers: Tensor) -> Tensor:
+        standard = self._standard(symbols, numbers) if self._varied.numeric else None
+
+        def read(weights: Tensor) -> Tensor:
+            """Multiply the features of the candidates with weights (F, M): one symbol is 1, and the number."""
+            chosen = weights.index_select(0, symbols)
+            return chosen if standard is None else torch.addcmul(chosen, standard.unsqueeze(1), weights[-1])
+
+        h: Tensor | None = None
+        for fixed, weight in self._steps:
+            assert self._first is not None
+            h = fixed.index_select(0, rows) + (read(self._first) if h is None else h @ weight)
+            h = h.relu_()
+        fixed, weight = self._last
+        outputs = fixed.index_select(0, rows)
+        if h is not None:
+            outputs = torch.addmm(outputs, h, weight)
+        return outputs if self._direct is None else outputs + read(self._direct)
+
+    def _standard(self, symbols: Tensor, numbers: Tensor) -> Tensor:
+        """Return the number of each candidate as the network reads it; 0 where it is missing."""
+        column = self._varied
+        standard = ((numbers - column.centre) / column.scale).clamp(-FARTHEST, FARTHEST).asinh()
+        if column.missing:
+            standard = standard.masked_fill(symbols == column.symbols - 2, 0.0)
+        return standard.to(self._features.dtype)
+
+    def own_log_prob(self, rows: Tensor, values: Tensor) -> Tensor:
+        """Return log p(x_j | x_<j), nats (M,), of values in rows (M,)."""
+        return self.own.with_parameters(self.own.outputs[rows]).log_prob(values)

@@ -1,0 +1,368 @@
+"""Predict any cells of a table from the others."""
+
+import csv
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import inf
+from pathlib import Path
+from secrets import randbelow
+from textwrap import shorten
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from chainrule.printing import one_line
+from chainrule_app.blocks import in_blocks
+from chainrule_app.heavy import modes, torch
+from chainrule_app.printing import listed
+from chainrule_app.results import Column, Result
+from chainrule_app.tasks.config import MOST_SEED, CheckedOptions, within
+from chainrule_app.tasks.display import Switch, counted
+from chainrule_app.tasks.table.gaps import complete_block, empty_columns, is_seen, restricted
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from chainrule.decoding import Conditional
+    from chainrule_app.readers.tables.column_schema import ColumnSchema
+    from chainrule_app.readers.tables.prepare import PartialRow, TableSchema
+    from chainrule_app.tasks.table.task import TableTask
+
+_ROWS = 1024  # read together, and grouped by their gaps
+_TOGETHER = 1 << 14  # particles
+_LEVELS = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)  # quantiles in JSON
+_FEW = 5  # effective draws below which a prediction is uncertain
+TOLERANCE = 1e-4  # of integrals, as a share
+_HIDDEN = ("mean", "median", "mode", "missing", "shares", "draws", "effective", "place")  # columns of JSON and frames
+Kind = Literal["mean", "mode", "median", "draw"]
+
+
+@dataclass(frozen=True)
+class CellOptions(CheckedOptions):
+    """Options of both verbs."""
+
+    particles: int = within(256, 1, 1 << 18)
+    """Weighted draws of the other gaps of a row, where these come before known columns."""
+    draws: int = within(32, 1, 1 << 14)
+    """Draws chosen among these, over whose exact distributions each prediction is a mean."""
+    allow_missing: Switch = False
+    """Let a cell be missing again, as in training; otherwise every prediction is of a value."""
+    seed: int | None = within(None, 0, MOST_SEED)
+    """The same seed gives the same draws; random by default."""
+
+
+@dataclass(frozen=True)
+class TablePrediction(CellOptions):
+    """Predict any cells of a table from all other cells of their rows.
+
+    For each empty cell, or each cell of the named columns: the value, an interval, the probability of the value, and
+    whether it is exact or a mean over draws. The value is the mean of a number, the median of a date, and the most
+    probable category. A model of the whole row answers every such question; it needs no training for one.
+
+    Args:
+        file: A table; columns that are left out are predicted too.
+        json: Print one JSON object per cell, with the mean, median and mode, and the probability of each category or
+            quantiles.
+    """
+
+    columns: Annotated[str, Parameter(name=["--columns", "--column"])] = ""
+    """Columns to predict in every row, NAME,..., from those that are not named; by default every empty cell."""
+    interval: float = within(0.8, 0.01, 0.999)
+    """Probability of the interval between low and high."""
+
+
+@dataclass(frozen=True)
+class PredictedCell:
+    """What the model says of one cell, as texts of cells where it names values."""
+
+    row: "PartialRow"
+    column: "ColumnSchema"
+    mean: str
+    median: str
+    mode: str
+    low: str
+    high: str
+    probability: float | None  # of the category `mode`
+    missing: float  # probability that the cell is missing
+    shares: dict[str, Any]  # of categories, the most probable first, or quantiles by level
+    draws: int
+    effective: float
+
+    @property
+    def value(self) -> str:
+        return self.chosen("mean")
+
+    def chosen(self, kind: Kind) -> str:
+        """Return the cell of a kind; empty where the cell is more likely missing."""
+        if self.missing > 0.5:
+            return ""
+        if self.column.kind == "categorical":
+            return self.mode
+        if self.column.kind == "date" and kind == "mean":
+            return self.median
+        return {"mean": self.mean, "mode": self.mode, "median": self.median}[kind]
+
+    @property
+    def how(self) -> str:
+        return "exact" if not self.draws else f"{counted(self.draws, 'draw')}, {self.effective:.0f} effective"
+
+
+def predict_cells(run: "TableTask", data: list[str], options: TablePrediction, *, device: str) -> Result:
+    refuse_code(run)
+    names = columns_of(run.schema, options.columns)
+    predictor = Predictor(run, options, device, options.interval)
+    columns = [
+        Column("line"),
+        Column("column"),
+        *([Column("actual")] if names else []),
+        Column("value"),
+        Column("low"),
+        Column("high"),
+        Column("probability", 3),
+        Column("how"),
+        *(
+            Column(name, shown=False)
+            for name in ("mean", "median", "mode", "missing", "shares", "draws", "effective", "place")
+        ),
+    ]
+    rows = (_row(cell, [actual] if names else []) for cell, actual in predictor.predict(data[0], names))
+    about = {"seed": predictor.seed, "interval": options.interval}
+    count = row_count(data[0]) if names else None
+    hints = {"item": "place", "rows": None if count is None else count * len(names)}
+    return Result(columns, rows, notes=predictor.notes, main="value", about=about, hints=hints)
+
+
+def _row(cell: PredictedCell, actual: Sequence[str | None]) -> list[Any]:
+    parsed = cell.column.parsed
+    low, high, mean, median, mode = map(parsed, (cell.low, cell.high, cell.mean, cell.median, cell.mode))
+    given = [parsed(text or "") for text in actual]
+    effective = cell.effective if cell.draws else None
+    return [
+        cell.row.line, cell.column.name, *given, parsed(cell.value), low, high, cell.probability, cell.how,
+        mean, median, mode, cell.missing, cell.shares, cell.draws, effective,
+        cell.row.place,
+    ]  # fmt: skip
+
+
+def refuse_code(run: "TableTask") -> None:
+    if run.has_code:
+        raise ValueError("a vae draws whole rows from a code: train --model made to predict or fill in cells")
+
+
+def columns_of(schema: "TableSchema", text: str) -> list[int]:
+    """Parse the names of columns, separated by commas."""
+    names = [column.name for column in schema.kept]
+    try:
+        asked = [name.strip() for name in next(csv.reader([text]), [])]
+    except csv.Error:
+        raise ValueError(f"--columns: expected NAME,... in one line, got {text!r:.60}") from None
+    for name in asked:
+        if name not in names:
+            listed = shorten(", ".join(names), 100, placeholder=" …")
+            raise ValueError(f"--columns: expected NAME,... of {listed}, got {name!r:.60}")
+    return [names.index(name) for name in dict.fromkeys(asked)]
+
+
+class Predictor:
+    """The model of a run, and what it says of the gaps of rows."""
+
+    def __init__(self, run: "TableTask", options: CellOptions, device: str, interval: float):
+        self.seed = randbelow(1 << 31) if options.seed is None else options.seed
+        self._run, self._schema, self._options = run, run.schema, options
+        self._model = run.model(device)
+        self._generator = torch.Generator(modes.device_of(self._model)).manual_seed(self.seed)
+        self._interval = interval
+        self._exact = self._averaged = self._uncertain = 0
+        self._fewest = inf
+        self._empty = empty_columns(self._schema)
+        self._left: dict[str, int] = {}  # cells that stay empty, by column
+        self._rare: dict[str, None] = {}  # cells with categories that training did not have
+
+    def predict(self, file: str, names: Sequence[int]) -> Iterator[tuple[PredictedCell, str | None]]:
+        """Yield the predictions of the gaps of a file, or of some columns, each with the cell as it is in the file."""
+        columns, rows = self._rows(file)
+        places = {column.name: place for place, column in enumerate(columns)}
+        for block in in_blocks(rows, _ROWS):
+            for row, cells in zip(block, self._of_block(block, names), strict=True):
+                yield from ((cell, row.cells[places[cell.column.name]]) for cell in cells)
+
+    def filled(self, file: str, kind: Kind, filled: list[PredictedCell]) -> Iterator[list[str]]:
+        """Yield the rows of a file with their gaps filled; adds the predictions to `filled`."""
+        _, rows = self._rows(file)
+        for block in in_blocks(rows, _ROWS):
+            for row, cells in zip(block, self._of_block(block, []), strict=True):
+                filled += cells
+                texts = {cell.column.name: cell.chosen(kind) for cell in cells}
+                yield row.filled([texts.get(column.name, "") for column in self._schema.kept])
+
+    def drawn(self, file: str, n: int) -> Iterator[list[str]]:
+        """Yield the rows of a file n times each, with their gaps drawn together."""
+        _, rows = self._rows(file)
+        together = max(1, _TOGETHER // self._options.particles)
+        for block in in_blocks(rows, _ROWS):
+            repeated = [row for row in block for _ in range(n)]
+            found: dict[int, list[str]] = {}
+            for known, places in _by_gaps(repeated).items():
+                self._leave([index for index, is_known in enumerate(known) if not is_known], len(places))
+                for part in in_blocks(iter(places), together):
+                    same = [repeated[place] for place in part]
+                    cells, effective = complete_block(
+                        self._model, self._schema, same, self._options.particles, self._generator,
+                        missing=self._options.allow_missing, other=False,
+                    )  # fmt: skip
+                    self._count(known.count(False), effective or [inf] * len(same))
+                    found |= dict(zip(part, cells, strict=True))
+            yield from (found[place] for place in range(len(repeated)))
+
+    def _rows(self, file: str) -> "tuple[list[ColumnSchema], Iterator[PartialRow]]":
+        """Read a table with gaps, and note the categories that the model takes for any rare one."""
+        columns, rows = self._schema.partial(file)
+
+        def noted() -> "Iterator[PartialRow]":
+            for row in rows:
+                cells = zip(columns, row.cells, strict=True)
+                unseen = (f"{own.name}={cell}" for own, cell in cells if cell and not is_seen(own, cell))
+                self._rare.update(dict.fromkeys(unseen))
+                yield row
+
+        return columns, noted()
+
+    def notes(self) -> Iterator[str]:
+        """Say how the cells were predicted, and what to do about uncertain ones."""
+        cells = self._exact + self._averaged
+        if cells:
+            how = f"{counted(cells, 'cell')}: {self._exact:,} exact"
+            if self._averaged:
+                how += f", {self._averaged:,} by draws, at least {self._fewest:.1f} effective ones"
+            yield how
+        if self._uncertain:
+            yield (
+                f"{counted(self._uncertain, 'cell')} rest on fewer than {_FEW} effective draws: the known cells of "
+                "these rows are improbable together; more --particles may help"
+            )
+        if self._rare:
+            rare = listed(self._rare, 100)
+            yield f"rare or not in the training data, and read as any rare value: {one_line(rare)}"
+        for name, number in self._left.items():
+            yield f"column {name}: no value in training, {counted(number, 'cell')} stay empty"
+
+    def _of_block(self, block: "Sequence[PartialRow]", names: Sequence[int]) -> list[list[PredictedCell]]:
+        found: list[list[PredictedCell]] = [[] for _ in block]
+        for known, places in _by_gaps(block).items():
+            asked = list(names) or [index for index, is_known in enumerate(known) if not is_known]
+            self._leave(asked, len(places))
+            targets = [index for index in asked if index not in self._empty]
+            if targets:
+                rows = self._of_rows([block[place] for place in places], known, targets)
+                for place, cells in zip(places, rows, strict=True):
+                    found[place] = cells
+        return found
+
+    def _leave(self, columns: Sequence[int], rows: int) -> None:
+        """Count the cells of columns of which training had no value."""
+        for index in self._empty.intersection(columns):
+            name = self._schema.kept[index].name
+            self._left[name] = self._left.get(name, 0) + rows
+
+    def _of_rows(
+        self, rows: "Sequence[PartialRow]", known: Sequence[bool], targets: Sequence[int]
+    ) -> list[list[PredictedCell]]:
+        """Predict some columns of rows that have gaps in the same columns."""
+        from chainrule.decoding import conditional
+
+        gaps = [not is_known or index in targets for index, is_known in enumerate(known)]
+        options = self._options
+        found = conditional(
+            restricted(self._model, self._schema, gaps, missing=options.allow_missing, other=True),
+            torch.tensor([row.numbers for row in rows], dtype=torch.float64),
+            targets,
+            ~torch.tensor([gaps] * len(rows)),
+            particles=options.particles,
+            draws=options.draws,
+            tolerance=TOLERANCE,
+            generator=self._generator,
+        )
+        for one in found:
+            self._count(1, one.effective.tolist())
+        columns = [self._schema.kept[index] for index in targets]
+        cells = [predicted(column, one, rows, self._interval) for column, one in zip(columns, found, strict=True)]
+        return [list(of_row) for of_row in zip(*cells, strict=True)]
+
+    def _count(self, cells: int, effective: Sequence[float]) -> None:
+        """Count the cells of rows, by the effective draws that each row rests on; infinite ones are exact."""
+        for number in effective:
+            self._exact += cells * (number == inf)
+            self._averaged += cells * (number != inf)
+            self._uncertain += cells * (number < _FEW)
+            self._fewest = min(self._fewest, number)
+
+
+def _by_gaps(block: "Sequence[PartialRow]") -> dict[tuple[bool, ...], list[int]]:
+    """Group the places of rows by the columns that they know."""
+    groups: dict[tuple[bool, ...], list[int]] = {}
+    for place, row in enumerate(block):
+        groups.setdefault(tuple(row.known), []).append(place)
+    return groups
+
+
+def row_count(file: str) -> int | None:
+    """Count the lines of a plain file where a progress bar shows them."""
+    path = Path(file)
+    if not sys.stderr.isatty() or path.suffix.lower() not in (".csv", ".tsv", ".txt") or not path.is_file():
+        return None
+    with path.open("rb") as lines:
+        return sum(part.count(b"\n") for part in iter(partial(lines.read, 1 << 20), b""))
+
+
+def predicted(
+    column: "ColumnSchema", found: "Conditional", rows: "Sequence[PartialRow]", interval: float
+) -> Iterator[PredictedCell]:
+    """Yield the prediction of a column in each row."""
+    more = (found.draws, found.effective.tolist())
+    if column.kind == "categorical":
+        yield from _categories(column, found, rows, *more)
+        return
+    tail = (1 - interval) / 2
+    numbers = [found.mean, found.mode, *(found.quantile(level) for level in (0.5, tail, 1 - tail, *_LEVELS))]
+    listed = [part.tolist() for part in numbers]
+    for index, (row, missing) in enumerate(zip(rows, found.missing.tolist(), strict=True)):
+        mean, mode, median, low, high, *levels = (number_cell(column, part[index]) for part in listed)
+        shares = {f"{level:g}": column.parsed(cell) for level, cell in zip(_LEVELS, levels, strict=True)}
+        effective = more[1][index]
+        draws = 0 if effective == inf else found.draws
+        yield PredictedCell(row, column, mean, median, mode, low, high, None, missing, shares, draws, effective)
+
+
+def number_cell(column: "ColumnSchema", number: float) -> str:
+    """Return a number as a cell of its column: whole where its numbers are."""
+    return column.decode(float(round(number)) if column.kind != "real" else number)
+
+
+def _categories(
+    column: "ColumnSchema", found: "Conditional", rows: "Sequence[PartialRow]", draws: int, effective: list[float]
+) -> Iterator[PredictedCell]:
+    names = column.categories
+    shares = category_shares(found, len(names))
+    missing = shares[:, names.index("")].tolist() if "" in names else [0.0] * len(rows)
+    named = shares.clone()
+    for index, name in enumerate(names):
+        if name in ("", "<other>"):
+            named[:, index] = -1  # a gap is filled with a category that there is
+    best = named.argmax(1).tolist()
+    for index, (row, own_shares) in enumerate(zip(rows, shares.tolist(), strict=True)):
+        mode = names[best[index]]
+        order = sorted(enumerate(own_shares), key=lambda entry: -entry[1])
+        listed = {names[code]: share for code, share in order if names[code] or share > 0}
+        own = 0 if effective[index] == inf else draws
+        share = own_shares[best[index]]
+        yield PredictedCell(
+            row, column, mode, mode, mode, "", "", share, missing[index], listed, own, effective[index]
+        )  # fmt: skip
+
+
+def category_shares(found: "Conditional", categories: int) -> "Tensor":
+    """Return the probability of each category, (B, K)."""
+    shares = torch.zeros(len(found.values), categories, dtype=found.weights.dtype, device=found.weights.device)
+    return shares.scatter_add_(1, found.values.long(), found.weights).cpu()
