@@ -108,7 +108,7 @@ class Run:
 
         Returns:
             Strings for a text; an array of images, (n, H, W) or (n, H, W, 3), of sounds, or of piano rolls (n, T, 88),
-            a list where lengths differ; for a table a frame like the fitted data, or `complete`, else a `Result`.
+            a list where lengths differ; for a table a frame like the fitted data, else a `Result`.
         """
         n = self._able("sample").DEFAULT_NUMBER if n is None else whole_number(n, "n", 1, _MOST)
         seed, device = seed_of(seed), device_name(device)

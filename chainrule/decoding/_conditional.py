@@ -104,7 +104,7 @@ def conditional(
     known: Tensor | None = None,
     *,
     particles: int = 256,
-    draws: int = 32,
+    draws: int = 16,
     tolerance: float = 1e-6,
     generator: torch.Generator | None = None,
 ) -> list[Conditional]:

@@ -22,6 +22,7 @@ from chainrule.testing._dependence import (
     check_full_context,
     influence,
 )
+from chainrule.testing._draws import check_samples_follow_log_prob
 from chainrule.testing._invariance import (
     check_batch_independence,
     check_gradients_reach_parameters,
@@ -31,10 +32,7 @@ from chainrule.testing._invariance import (
 )
 from chainrule.testing._isolation import Widened, isolated
 from chainrule.testing._latent_checks import check_bounds, check_decoder, check_kl_divergence, check_posterior
-from chainrule.testing._probability import (
-    check_samples_follow_log_prob,
-    check_total_probability,
-)
+from chainrule.testing._probability import check_total_probability
 from chainrule.testing._sequence_subject import SequenceSubject
 from chainrule.testing._stepping import check_chunk_invariance, check_log_prob_equals_forward, check_step_equals_forward
 from chainrule.testing._subject import DoesNotApply

@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from chainrule_app.cli.exchange import compress, decompress, export, import_, serve
 from chainrule_app.cli.info import check, compare, info, report, runs
+from chainrule_app.cli.train import train_verb
 from chainrule_app.cli.verbs import (
     embed,
     evaluate,
@@ -25,7 +26,6 @@ from chainrule_app.cli.verbs import (
     reconstruct,
     sample,
     score,
-    train_verb,
 )
 from chainrule_app.readers.gather import paths_of
 from chainrule_app.readers.kinds import is_images

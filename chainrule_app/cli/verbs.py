@@ -1,188 +1,31 @@
-"""Verbs of runs: train, and those that ask a trained model.
+"""Verbs that ask a trained model: sample, score, fill, evaluate, embed, inspect, reconstruct, interpolate and predict.
 
-`train_verb` makes the verb that trains a model of a task, or continues a run. The others are sample, score, fill,
-evaluate, embed, inspect, reconstruct, interpolate and predict. Each is the same for every task that has its method; the
+Each is the same for every task that has its method; the
 first line of its docstring is its line in the list of verbs. A verb calls the run's method of its name and shows the
 result.
 """
 
 import sys
-from dataclasses import asdict, fields
 from pathlib import Path
 from secrets import randbelow
-from shlex import join, quote
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from chainrule.printing import printable
 from chainrule_app.cli.render import checked_out, say, show, show_report, total_line, write_plot
 from chainrule_app.cli.signature import (
-    DATA,
-    MODEL,
-    RUN,
-    TRAINING,
     Device,
     Input,
-    RunFlags,
     Seed,
-    as_flags,
-    described,
     verb_for,
 )
-from chainrule_app.readers.gather import names_files
-from chainrule_app.tasks.config import Duration, RunConfig, options_class
-from chainrule_app.tasks.display import Switch, Verb, counted, dump_json, flag, format_duration, resume_command
+from chainrule_app.tasks.display import Switch
 from chainrule_app.tasks.output import checked_page
-from chainrule_app.tasks.task import Task
-from chainrule_app.tasks.train_command import train_command
-from chainrule_app.training_run import started_from, train_run
 
 if TYPE_CHECKING:
-    from chainrule.training import TrainingResult
+    pass
 
 _MOST = 1 << 20  # samples
-
-
-def train_verb(task: type[Task[Any]], model: str = "") -> Verb:
-    """Train a model on data of any kind."""
-    name = model or next(iter(task.MODELS))
-    positional = [source for source, what in task.SOURCES.items() if what.flag == "DATA"]
-    flagged = options_class(
-        "Sources",
-        (
-            (source, Annotated[str | None, Parameter(name=flagged, help=text)], None)
-            for source, (flagged, text) in _flags(task).items()
-        ),
-    )
-
-    def train(
-        *data: str,
-        run: RunFlags,
-        sources: Any,
-        reading: Any,
-        model: str = name,
-        options: Any,
-        training: Any,
-        explicit_flags: Annotated[frozenset[str], Parameter(parse=False)],
-        began: Annotated[float, Parameter(parse=False)],
-    ) -> int:
-        files = {source: getattr(sources, source, None) for source in task.SOURCES}
-        for source in positional if data else ():
-            if files[source] is not None:
-                raise ValueError(f"DATA and {task.SOURCES[source].alias}: both name the data: give only one")
-            if len(data) > 1 and (missing := [path for path in data if not names_files(path)]):
-                raise FileNotFoundError(
-                    f"{missing[0]}: no such file or folder; to name the run: --out {quote(missing[0])}"
-                )
-            files[source] = data[0] if len(data) == 1 else join(data)
-        files = {source: "-" if path == "/dev/stdin" else path for source, path in files.items()}
-        length = Duration.of(run.budget, run.steps, run.epochs, task.BUDGET)
-        request = RunConfig(files, reading, model, options, length, training)
-        if run.resume + run.overwrite + run.either > 1:
-            raise ValueError("--resume and --continue go on with a run, --overwrite deletes it: give only one")
-        if run.init is not None:
-            if run.resume:
-                raise ValueError("--from starts a new run, --resume continues one: give only one")
-            request = started_from(task, request, run.init, explicit_flags)
-        out = run.out or Path("runs") / task.run_name(request)
-        if run.resume and run.out is None and not out.exists():
-            raise FileNotFoundError(f"--resume requires --out RUN (there is no {out})")
-        try:
-            trained, result = train_run(
-                task,
-                request,
-                out,
-                explicit_flags,
-                plain=run.plain,
-                resume=None if run.either else run.resume,
-                overwrite=run.overwrite,
-                began=began,
-            )
-        except KeyboardInterrupt as stop:
-            if not hasattr(stop, "step"):  # before training
-                raise
-            raise KeyboardInterrupt(
-                f"interrupted; saved step {stop.step}, continue with: {resume_command(out)}"
-            ) from None
-        if result is not None:
-            show_result(trained, result, json=run.json)
-        return 0
-
-    groups = {"run": (RunFlags, RUN), "sources": (flagged, DATA), "reading": (task.Data, DATA)}
-    groups |= {"options": (task.MODELS[name].options, MODEL), "training": (task.Training, TRAINING)}
-    train.__annotations__ |= {part: as_flags(part_options, group) for part, (part_options, group) in groups.items()}
-    if not fields(flagged):  # the parser shows a group of no flags
-        train.__annotations__["sources"] = Annotated[Any, Parameter(parse=False)]
-    train.__annotations__["model"] = Annotated[
-        Literal[tuple(task.MODELS)],
-        Parameter(group=MODEL, help=f"Architecture; {next(iter(task.MODELS))} by default.", show_default=False),
-    ]
-    train.__kwdefaults__ = (train.__kwdefaults__ or {}) | {
-        part: described(part_options)() for part, (part_options, _) in groups.items()
-    }
-    data_help = "\n".join(f"    data: {task.SOURCES[source].help}" for source in positional)
-    train.__doc__ = f"{task.help}\n\nArgs:\n{data_help}" if data_help else task.help
-    return train
-
-
-def _flags(task: type[Task[Any]]) -> dict[str, tuple[str, str]]:
-    """Return the flag of each source that has one, and its help."""
-    flags = {
-        source: (what.flag, what.help) if what.flag != "DATA" else (what.alias, what.alias_help)
-        for source, what in task.SOURCES.items()
-    }
-    return {source: flagged for source, flagged in flags.items() if flagged[0]}
-
-
-def _longer(config: RunConfig, ended_by: str) -> str:
-    """Return the flag that makes a run longer."""
-    if ended_by == "patience":
-        return "--patience ...  (a larger value continues training)"
-    for name, value in asdict(config.duration).items():
-        if value is not None:
-            return f"{flag(name)} ...  (a larger total continues training)"
-    return "--budget ...  (a longer total continues training)"
-
-
-def show_result(run: Task[Any], result: "TrainingResult", *, json: bool) -> None:
-    """Print the summary of a training run, and the next commands."""
-    figures, best_line = run.best(result.best, result.best_value, result.best_rows)
-    if json:
-        summary = {
-            "run": str(run.path),
-            "command": train_command(run),
-            "steps": result.step,
-            "steps_now": result.steps_now,
-            "elements": result.elements,
-            "seconds": result.elapsed,
-            "ended_by": result.ended_by,
-            "best_step": result.best_step,
-            "nats_per_element": result.best.nats_per_element,
-            "validation_elements": result.best.elements,
-        }
-        print(dump_json(summary | figures))
-        return
-    again = f"{resume_command(run.path)} {_longer(run.config, result.ended_by)}"
-    if result.steps_now == 0:
-        ended = (
-            f"stopped early by --patience {run.config.training.patience}, after {counted(result.step, 'step')}"
-            if result.ended_by == "patience"
-            else f"has finished its {counted(result.step, 'step')}"
-        )
-        print(
-            f"\nNothing to do: the run {ended}.\n"
-            f"best: {printable(best_line)}, at step {result.best_step:,}\nnext: {again}"
-        )
-        return
-    early = " (stopped early: no more improvement)" if result.ended_by == "patience" else ""
-    commands = [*run.next_steps(), again]
-    print(
-        f"\n{counted(result.step, 'step')} in {format_duration(result.elapsed)}{early}\n"
-        f"best: {printable(best_line)}, at step {result.best_step:,}\n"
-        f"run:  {run.path}\n"
-        f"next: {commands[0]}\n" + "\n".join(f"      {command}" for command in commands[1:])
-    )
 
 
 @verb_for("sample")

@@ -148,4 +148,4 @@ def _written(folder: Path, foreign: Foreign, symbols: Symbols, source: Path) -> 
     model = task.new_model(0)
     model.load_state_dict(foreign.weights)
     save_weights(folder / WEIGHTS, model, {})
-    return task
+    return TextTask.open(folder)

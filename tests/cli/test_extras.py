@@ -58,7 +58,7 @@ def test_classifications_need_torchmetrics(monkeypatch):
         classification_scores(torch.zeros(2, 2), torch.zeros(2, dtype=torch.long), ["a", "b"])
 
 
-ELSEWHERE = {"export", "tables", "zstd"}  # tests/interchange, tests/test_inputs.py, tests/cli/test_gather.py
+ELSEWHERE = {"all", "app", "export", "fast", "zstd"}  # tests/library_alone.py, tests/exchange, tests/cli/test_gather.py
 
 
 def test_every_extra_of_users_is_tried_here():

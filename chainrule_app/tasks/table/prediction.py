@@ -45,7 +45,7 @@ class CellOptions(CheckedOptions):
 
     particles: int = within(256, 1, 1 << 18)
     """Weighted draws of the other gaps of a row, where these come before known columns."""
-    draws: int = within(32, 1, 1 << 14)
+    draws: int = within(16, 1, 1 << 14)
     """Draws chosen among these, over whose exact distributions each prediction is a mean."""
     allow_missing: Switch = False
     """Let a cell be missing again, as in training; otherwise every prediction is of a value."""

@@ -5,7 +5,7 @@ import json
 import pytest
 from small_data import write_colours
 
-import chainrule
+import chainrule_app
 
 
 def figures(command, *files):
@@ -40,7 +40,7 @@ def test_copies_of_the_real_rows_are_found(command, real):
 def test_frames_are_compared_in_python(real):
     pandas = pytest.importorskip("pandas")
     frame = pandas.read_csv(real)
-    result = chainrule.compare_tables(frame, frame.sample(frac=0.5, random_state=0))
+    result = chainrule_app.compare_tables(frame, frame.sample(frac=0.5, random_state=0))
     assert result["distance"][0] < 0.05
     assert result.summary["synthetic_rows"] == 400
 
