@@ -27,14 +27,14 @@ import torch
 from side_by_side import claim, publish
 
 from chainrule.data import SeriesWindows
-from chainrule.data._windows import rolling_origins, window_evaluation
 from chainrule.decoding import sample_paths
 from chainrule.metrics import seasonal_naive
-from chainrule.metrics._forecasting import ForecastScores, naive_paths
 from chainrule.models import Forecaster
 from chainrule.training import TrainingOptions, evaluate, train
 from chainrule_app.readers.series.prepare import SeriesSchema
 from chainrule_app.readers.series.series_file import read_series
+from chainrule_app.readers.series.windows import rolling_origins, window_evaluation
+from chainrule_app.tasks.forecast.scores import ForecastScores, naive_paths
 
 DEFAULTS: dict[str, Any] = {
     "cell": "lstm",

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -29,11 +29,10 @@ from side_by_side import claim, publish
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
-from chainrule._latent import CodeModel, LatentModel
+from chainrule import CodeModel, LatentModel
 from chainrule.diagnostics import active_units
 from chainrule.models import VAE, Autoencoder, HierarchicalVAE, PixelVAE, TableVAE
 from chainrule.training import learning_rate, make_optimiser
-from chainrule.training._optimiser import Kind
 from chainrule_app import prepare_table
 
 DRAWS, VALIDATIONS, PICTURE, CODE = 5000, 20, (1, 28, 28), 32
@@ -59,7 +58,7 @@ BOUNDS: dict[str, Row] = {
     },
 }  # fmt: skip
 RATE: float = 2e-3
-KIND: Kind = "adamw"  # where the job does not say
+KIND: Literal["adamw", "muon"] = "adamw"  # where the job does not say
 SINGLE = 0.4  # of the training with many draws is done with one: an epoch costs a tenth, and the place is near
 
 
@@ -236,7 +235,7 @@ def fit(
     batch: int,
     decay: float = 0.01,
     half: bool = False,
-    kind: Kind = KIND,
+    kind: Literal["adamw", "muon"] = KIND,
 ) -> None:
     """Train for so many core minutes, in bfloat16 if `half`; ends with the weights of the best validation."""
     train, valid = parts["train"], parts["valid"]

@@ -22,12 +22,9 @@ import torch
 from side_by_side import claim, publish
 from torch import Tensor
 
-from chainrule._checks import length_mask
 from chainrule.models import RNNMADE
 from chainrule.state import detach
 from chainrule.training import learning_rate, make_optimiser
-from chainrule.training._computation import autocast
-from chainrule.training._optimiser import clip_gradient
 
 DEFAULTS: dict[str, Any] = {
     "cell": "lstm",
@@ -128,20 +125,20 @@ def fit(
         for pieces in batches(train, job["rows"], generator):
             shifts = torch.randint(-job["transposed"], job["transposed"] + 1, (len(pieces),), generator=generator)
             x, lengths = padded([moved(piece, int(by)) for piece, by in zip(pieces, shifts, strict=True)])
-            real = length_mask(lengths, x.shape[1])
+            real = torch.arange(x.shape[1]) < lengths.unsqueeze(1)
             state, x_prev = model.initial_state(len(x)), None
             for start in range(0, x.shape[1], job["chunk_length"]):
                 spent = (time.process_time() - began) / 60 / job["core_minutes"]
                 for group in optimiser.param_groups:
                     group["lr"] = learning_rate(min(spent, 1.0), job["learning_rate"], warmup=0.02)
                 chunk = slice(start, start + job["chunk_length"])
-                with autocast(torch.bfloat16, x.device):
+                with torch.autocast(x.device.type, torch.bfloat16):
                     conditionals, state = model.unroll(x[:, chunk], state, x_prev)
                     terms = conditionals.log_prob(x[:, chunk]).float()
                 loss = -(terms * real[:, chunk]).sum() / real[:, chunk].sum()
                 optimiser.zero_grad()
                 loss.backward()
-                clip_gradient(model, 1.0)
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
                 optimiser.step()
                 state, x_prev = detach(state), x[:, chunk][:, -1]
             if spent >= 1:

@@ -31,7 +31,7 @@ from chainrule_app import write_wav
 from chainrule_app.cli.main import main as chainrule
 from chainrule_app.readers.sounds.prepare import Labelling
 from chainrule_app.readers.sounds.sound_file import Collection, read_sound
-from chainrule_app.tasks.sound.task import SoundTask
+from chainrule_app.tasks.sound.run import SoundRun
 
 RATE, ORDER = 8000, 32
 AVERAGES = (0.9, 0.98, 0.995)
@@ -61,7 +61,7 @@ def main() -> None:
             if status:
                 raise SystemExit(status)
         minutes = (time.process_time() - began) / 60
-        run = SoundTask.open(out)
+        run = SoundRun.open(out)
         validations = [record for record in run.metrics() if record["event"] == "validation"]
         recordings, digits = clips(test)
         known, _ = clips(train)
@@ -172,7 +172,7 @@ def residual_log_prob(theta: Tensor, x: Tensor, predicted: Tensor, logs: Tensor)
     return mass + torch.log(-torch.expm1(-(b - a).clamp(min=1e-12)))
 
 
-def spectrograms(run: SoundTask, recordings: Clips, digits: Tensor, path: Path) -> None:
+def spectrograms(run: SoundRun, recordings: Clips, digits: Tensor, path: Path) -> None:
     """A recording of each of five digits above a sample of it."""
     from matplotlib.figure import Figure
 

@@ -28,7 +28,7 @@ from chainrule.data import Vocabulary
 from chainrule.metrics import bleu, chrf
 from chainrule.models import Seq2Seq, TransformerSeq2Seq
 from chainrule.training import evaluate, learning_rate, make_optimiser
-from chainrule.training._computation import autocast, multiply_dtype
+from chainrule.training._computation import multiply_dtype
 from chainrule_app.readers.pairs import (
     PairedSentences,
     Pairs,
@@ -176,7 +176,7 @@ def fit(
         rate = learning_rate(spent, training["learning_rate"], warmup=training["warmup"])
         for group in optimiser.param_groups:
             group["lr"] = max(rate, 1e-5)
-        with autocast(dtype, device):
+        with torch.autocast(device.type, torch.bfloat16, enabled=dtype == torch.bfloat16):
             loss = -model.training_objective(batch.x, batch.context, batch.lengths).sum() / batch.lengths.sum()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), training["clip_norm"])

@@ -23,7 +23,7 @@ from side_by_side import claim, publish
 
 from chainrule.decoding import Decoded
 from chainrule.models import Seq2Seq
-from chainrule.training._computation import autocast, multiply_dtype
+from chainrule.training._computation import multiply_dtype
 from chainrule_app.readers.pairs import open_pairs, read_sentences
 from chainrule_app.readers.ragged import Ragged
 from chainrule_app.tasks.translate.prediction import translations
@@ -68,7 +68,7 @@ def main() -> None:
 def compared(model: Seq2Seq, sources: Ragged, beam_size: int, batch: int, dtype: torch.dtype) -> dict[str, Any]:
     """Seconds both ways: the batches three times, of which the median counts, as they are so much shorter."""
     search = {"eos": 1, "max_length": MAX_LENGTH, "beam_size": beam_size}
-    with torch.no_grad(), autocast(dtype, torch.device("cpu")):
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
         translations(model, few(sources, 8), **search)  # warm
         took, batched = zip(*(timed(model, sources, batch, search) for _ in range(3)), strict=True)
         alone_took, alone = timed(model, sources, 1, search)

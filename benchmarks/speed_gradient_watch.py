@@ -23,8 +23,7 @@ from chainrule.data import Batch
 from chainrule.diagnostics import gradient_profile
 from chainrule.models import RecurrentLM
 from chainrule.state import State
-from chainrule.training import TrainingOptions, train
-from chainrule.training._gradient_monitor import GradientProbe
+from chainrule.training import GradientProbe, TrainingOptions, train
 
 VOCABULARY, BATCH, TIME = 96, 32, 64
 

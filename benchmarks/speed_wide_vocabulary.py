@@ -20,7 +20,6 @@ from chainrule.heads import Categorical
 from chainrule.layers import default_cutoffs
 from chainrule.models import RecurrentLM
 from chainrule.training import make_optimiser
-from chainrule.training._optimiser import clip_gradient
 
 VOCABULARY = 33_278  # words of WikiText-2
 
@@ -48,7 +47,7 @@ def training_step(units: int, cutoffs: tuple[int, ...] | None, x: Tensor) -> Cal
         optimiser.zero_grad()
         conditionals, _ = model.unroll(x, model.initial_state(len(x)))
         (-conditionals.log_prob(x).mean()).backward()
-        clip_gradient(model, 1.0)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimiser.step()
 
     return step

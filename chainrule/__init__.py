@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from chainrule import coding, data, decoding, diagnostics, heads, layers, metrics, models, testing, training
     from chainrule._base import AutoregressiveModel, LikelihoodModel, TrainableModel
     from chainrule._executor import Executor
-    from chainrule._latent import LatentModel
+    from chainrule._latent import CodeModel, LatentModel
     from chainrule.models._logits_model import from_logits
     from chainrule.models._recurrent_lm import RecurrentLM
 
@@ -22,6 +22,7 @@ APPLICATION = ("Report", "Result", "Run", "fit", "import_model", "load", "open_r
 
 __all__ = [
     "AutoregressiveModel",
+    "CodeModel",
     "Executor",
     "LatentModel",
     "LikelihoodModel",

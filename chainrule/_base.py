@@ -11,9 +11,9 @@ from torch.distributions import Distribution
 
 from chainrule._checks import check_lengths, fill_padding, for_rows, length_mask, prefix_rows, spread
 from chainrule._executor import Executor
-from chainrule._modes import device_of, drawn_in_evaluation, evaluating
 from chainrule.heads._adapter import Draw, head_of
-from chainrule.heads._categorical import check_filters
+from chainrule.heads._categorical import Categorical
+from chainrule.modes import device_of, drawn_in_evaluation, evaluating
 from chainrule.state import State, map_state
 
 Context: TypeAlias = State  # condition of a sequence: a tensor, or a tree of tensors, batch first
@@ -243,7 +243,7 @@ class AutoregressiveModel(LikelihoodModel):
         """
         length, prefix = self.checked_request(n, length, prefix)
         start = 0 if prefix is None else prefix.shape[1]
-        pick = Draw(*check_filters(temperature, top_k, top_p), generator)
+        pick = Draw(*Categorical.check_filters(temperature, top_k, top_p), generator)
         context, known = _checked_start(self, n, context, prefix)
         parts = []
         if length > start:
@@ -288,7 +288,7 @@ class AutoregressiveModel(LikelihoodModel):
         The prefix is read, not returned. Without `count` a stream has no end if sequences have none; with it, a long
         one is faster from the start. The model is in evaluation mode while it draws, and in its own between draws.
         """
-        pick = Draw(*check_filters(temperature, top_k, top_p), generator)
+        pick = Draw(*Categorical.check_filters(temperature, top_k, top_p), generator)
         context, known = _checked_start(self, n, context, prefix)
 
         def draws() -> Iterator[Tensor]:

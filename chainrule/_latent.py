@@ -11,10 +11,11 @@ from torch.distributions import Distribution
 
 from chainrule._base import Context, TrainableModel
 from chainrule._checks import refuse_context
-from chainrule._modes import in_evaluation, wide, widest
-from chainrule._ranges import Range, check_sizes
+from chainrule._ranges import check_sizes
 from chainrule.heads._adapter import head_of
 from chainrule.heads._diagonal_normal import DiagonalNormal
+from chainrule.modes import in_evaluation, wide, widest
+from chainrule.ranges import Range
 
 Weight = Annotated[float, Range(0.0, 1e4)]
 """Weight of a term in a training objective."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any, ClassVar, Self, TypeVar
 
-from chainrule._typed_json import field_types, read_fields
+from chainrule.typed_json import field_types, read_fields
 
 _LONGEST_JSON = 1 << 26  # bytes; a vocabulary of three million words
 _MOST_BRACKETS = 1 << 22

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self
 
 from chainrule.files import write_json
-from chainrule.training._metrics import read_metrics
+from chainrule.training import read_metrics
 from chainrule_app import frames
 from chainrule_app.heavy import torch
 from chainrule_app.inputs import Inputs
@@ -29,7 +29,7 @@ from chainrule_app.training_run import started_from
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from chainrule._base import LikelihoodModel
+    from chainrule import LikelihoodModel
     from chainrule.training import Callback
     from chainrule_app.tasks.task import Task
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from chainrule._printing import printable
+from chainrule.printing import printable
 from chainrule_app import frames
 from chainrule_app.heavy import np
 from chainrule_app.items import (

@@ -13,7 +13,7 @@ from pathlib import Path
 from secrets import randbelow
 from typing import TYPE_CHECKING, Any
 
-from chainrule._printing import one_line
+from chainrule.printing import one_line
 from chainrule_app import frames
 from chainrule_app.readers.origin import InMemory
 from chainrule_app.tasks.config import MOST_SEED, Duration, RunConfig, check_options

@@ -6,7 +6,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chainrule._printing import one_line
+from chainrule.printing import one_line
 from chainrule_app.results import Column, Result
 from chainrule_app.tasks.run_directory import CHECKPOINT, CONFIG, WEIGHTS, count_parameters, is_locked, sealed_record
 from chainrule_app.tasks.train_command import train_command

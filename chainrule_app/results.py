@@ -16,8 +16,8 @@ from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Literal
 
-from chainrule._printing import one_line
 from chainrule.files import write_text
+from chainrule.printing import one_line
 from chainrule_app.heavy import np
 
 if TYPE_CHECKING:

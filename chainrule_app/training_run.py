@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chainrule._printing import printable
+from chainrule.printing import printable
 from chainrule_app.inputs import Inputs
 from chainrule_app.readers.array_file import is_array
 from chainrule_app.readers.gather import paths_of
@@ -43,9 +43,8 @@ from chainrule_app.tasks.task import Task
 if TYPE_CHECKING:
     from torch import nn
 
-    from chainrule._base import TrainableModel
-    from chainrule.training import Callback, TrainingBatches, TrainingOptions, TrainingResult
-    from chainrule.training._computation import Computation
+    from chainrule import TrainableModel
+    from chainrule.training import Callback, Computation, TrainingBatches, TrainingOptions, TrainingResult
     from chainrule.training._parallel import Processes
 
 
@@ -72,10 +71,9 @@ def train_run(
     before = None if resume is None else _before(task, request, out, explicit_flags, resume, overwrite)
     _announce(out if before is not None else request.sources["source"])
 
-    from chainrule.training import train
-    from chainrule.training._callbacks import make_tracker
-    from chainrule.training._computation import computing
+    from chainrule.training import computing, train
     from chainrule.training._parallel import processes
+    from chainrule_app.tracking import make_tracker
 
     device = task.device((request if before is None or "--device" in explicit_flags else before).training.device)
     with ExitStack() as stack:
@@ -150,7 +148,7 @@ def _check_packages(task: type[Task[Any]], config: RunConfig) -> None:
         if find_spec(package) is None:
             raise ValueError(f"training requires the package {package}: pip install {package}")
     if config.training.track is not None:
-        from chainrule.training._callbacks import check_tracker
+        from chainrule_app.tracking import check_tracker
 
         check_tracker(config.training.track)
 
@@ -232,7 +230,8 @@ def resolve_computation(
     run: Task[Any], network: "TrainableModel", batches: "TrainingBatches", process_group: "Processes"
 ) -> "Computation":
     """Return the computation of the config, else choose it by rule and options and record it."""
-    from chainrule.training._computation import Computation, choose_computation, most_threads
+    from chainrule.training import Computation, choose_computation
+    from chainrule.training._computation import most_threads
 
     recorded, most = run.config.computation, most_threads()
     if recorded is not None:

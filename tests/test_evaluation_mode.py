@@ -9,10 +9,10 @@ import pytest
 import torch
 from small_models import EVERY, LATENT, SEQUENCES
 
-from chainrule._modes import evaluating, seed_torch
 from chainrule.coding import decode, encode
 from chainrule.decoding import beam_search, complete, greedy, sample_paths
 from chainrule.models import RecurrentLM, TransformerLM
+from chainrule.modes import evaluating, seed_torch
 from chainrule.state import map_state
 
 

@@ -5,7 +5,7 @@ import torch
 from torch import distributions as D
 from torch import nn
 
-from chainrule._modes import own_draws
+from chainrule.modes import own_draws
 
 ONE = torch.ones(3)
 INITIALISERS = ("uniform_", "normal_", "trunc_normal_", "orthogonal_", "kaiming_uniform_", "kaiming_normal_")

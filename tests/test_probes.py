@@ -19,10 +19,10 @@ from small_models import EVERY
 
 from chainrule import kernels
 from chainrule._latent import LatentModel
-from chainrule._modes import seed_torch
 from chainrule.data import Batch
 from chainrule.diagnostics import gradient_profile
-from chainrule.training._computation import Computation, computing
+from chainrule.modes import seed_torch
+from chainrule.training import Computation, computing
 from chainrule.training._evaluate import Objective
 from chainrule.training._gradients import Gradients
 from chainrule.training._parallel import Processes

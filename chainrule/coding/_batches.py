@@ -11,9 +11,9 @@ from torch import Tensor
 
 from chainrule._base import AutoregressiveModel, Context
 from chainrule._executor import Step
-from chainrule._modes import evaluating, in_evaluation
 from chainrule.coding._range_coder import RangeCoder, RangeDecoder, RangeEncoder
 from chainrule.heads._adapter import head_of
+from chainrule.modes import evaluating, in_evaluation
 
 Progress = Callable[[int], None]
 

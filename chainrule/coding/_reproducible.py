@@ -12,10 +12,10 @@ import torch
 from torch import nn
 
 from chainrule._base import AutoregressiveModel, Context
-from chainrule._modes import evaluating
 from chainrule.coding._batches import code_rows
 from chainrule.coding._range_coder import Numbers, RangeCoder, Rows
 from chainrule.layers import KneserNey
+from chainrule.modes import evaluating
 
 PROBED = 6  # elements of each row in the fingerprint
 MOST_THREADS = 16  # in coding, so that a machine with fewer processors decodes in reasonable time

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from chainrule._base import AutoregressiveModel, Context
-from chainrule._modes import device_of
 from chainrule.coding._batches import code_rows
 from chainrule.coding._range_coder import DamagedError, RangeDecoder, RangeEncoder
 from chainrule.coding._reproducible import MOST_THREADS, arithmetic_digest, machine, model_digest, reproducible
+from chainrule.modes import device_of
 from chainrule.state import expand, map_state
 
 _HEAD = struct.Struct("<I8s4sHII")  # CRC of the rest, model, arithmetic, threads, B, T

@@ -12,15 +12,16 @@ if TYPE_CHECKING:
     from chainrule.data._characters import WordVocabulary as WordVocabulary
     from chainrule.data._corpus_batches import LineBatches as LineBatches
     from chainrule.data._corpus_batches import StreamBatches as StreamBatches
+    from chainrule.data._corpus_batches import line_evaluation as line_evaluation
     from chainrule.data._corpus_batches import stream_evaluation as stream_evaluation
     from chainrule.data._levels import LinearLevels as LinearLevels
     from chainrule.data._levels import MuLawLevels as MuLawLevels
     from chainrule.data._subwords import BPEVocabulary as BPEVocabulary
-    from chainrule.data._tag_schemes import find_scheme as find_scheme
-    from chainrule.data._tag_schemes import impossible as impossible
-    from chainrule.data._tag_schemes import repaired as repaired
+    from chainrule.data._subwords import read_tokenizer as read_tokenizer
     from chainrule.data._tokens import Tokens as Tokens
     from chainrule.data._vocabulary import Vocabulary as Vocabulary
     from chainrule.data._windows import SeriesWindows as SeriesWindows
+    from chainrule.data._windows import window_batch as window_batch
+    from chainrule.data._windows import window_context as window_context
 
 __getattr__, __dir__ = attach(__name__)

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
-from chainrule._printing import one_line
 from chainrule.data._vocabulary import EOS, REPLACEMENT, UNKNOWN, Beginning, Ids, Vocabulary, cut_before_space
+from chainrule.printing import one_line
 
 _CODE_POINTS = 0x110000
 
@@ -170,11 +170,6 @@ _ESCAPE = re.compile(rb"\xed[\xb2\xb3][\x80-\xbf]")  # U+DC80 to U+DCFF, as UTF-
 _MOST_COUNTED = 1_000_000
 
 
-def split_words(text: str) -> list[str]:
-    r"""Return the words between ASCII white space; other white space, such as a no-break space, is part of a word."""
-    return re.findall(r"\S+", text, re.ASCII)
-
-
 JOINER = "\N{HALFWIDTH BLACK SQUARE}"
 """Begins a piece of a word that follows the piece before without a space, as in OpenNMT's tokenizer."""
 
@@ -270,9 +265,14 @@ class WordVocabulary(Vocabulary):
             ids += map(lookup, self.split(line))
         return np.array(ids, dtype=np.int64)
 
+    @staticmethod
+    def split_words(text: str) -> list[str]:
+        """Return the words between ASCII white space; other space, such as a no-break space, is part of a word."""
+        return re.findall(r"\S+", text, re.ASCII)
+
     def split(self, text: str) -> list[str]:
         """Return the words of a text, known or not."""
-        words = split_words(text)
+        words = self.split_words(text)
         return [piece for word in words for piece in _pieces(word)] if self.split_punctuation else words
 
     def join(self, words: Iterable[str]) -> str:

@@ -6,7 +6,6 @@ import numpy as np
 import numpy.typing as npt
 
 Amplitudes = npt.NDArray[np.float32]
-LAWS = ("mu", "linear")
 
 
 class SoundLevels(ABC):
@@ -102,10 +101,3 @@ class LinearLevels(SoundLevels):
 
     def decode(self, levels: npt.ArrayLike) -> Amplitudes:
         return (np.asarray(levels, dtype=np.float64) / (self.levels / 2) - 1).astype(np.float32)
-
-
-def make_levels(law: str, levels: int) -> SoundLevels:
-    """Return the levels by the name of their law, mu or linear; raises ValueError as they do, and for another name."""
-    if law not in LAWS:
-        raise ValueError(f"law: expected one of {', '.join(LAWS)}, got {law!r}")
-    return MuLawLevels(levels) if law == "mu" else LinearLevels(levels)

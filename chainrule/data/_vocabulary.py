@@ -101,8 +101,11 @@ class Vocabulary(Record, ABC):
     def encode_chunks(self, chunks: Iterable[str]) -> Iterator[Ids]:
         """Yield the symbols of a long text in chunks cut anywhere, equal to encoding the whole, in bounded
         memory."""
-        for chunk in cut_before_space(chunks) if self.cuts_at_spaces else chunks:
-            yield self.encode(chunk)
+        yield from map(self.encode, self.cut(chunks))
+
+    def cut(self, chunks: Iterable[str]) -> Iterable[str]:
+        """Cut a text that comes in chunks anywhere into chunks that are encoded as in the whole text."""
+        return cut_before_space(chunks) if self.cuts_at_spaces else chunks
 
     def encode_with_lines(self, text: str) -> tuple[Ids, Ids]:
         r"""Return the symbols of a text as `encode` does, and the line in which each begins, counted from 0; (T,) each.
@@ -160,30 +163,3 @@ def _last_run_of_space(text: str) -> int:
     while cut and (text[cut] not in _ASCII_SPACE or text[cut - 1] in _SPACE):
         cut -= 1
     return cut
-
-
-_WINDOW = 8  # symbols decoded again with each next one: a character has at most four bytes
-
-
-def symbol_spans(vocabulary: Vocabulary, ids: npt.ArrayLike) -> tuple[str, list[tuple[int, int]]]:
-    """Return the text of symbols (T,), and the start and stop of each in it; bytes of one character share it."""
-    symbols = vocabulary.check_ids(ids).tolist()
-    text = vocabulary.decode(symbols)
-    window: list[int] = []
-    emitted, at, spans = 0, 0, []
-    for symbol in symbols:
-        window.append(symbol)
-        now = len(vocabulary.decode(window))
-        start, at = at, at + now - emitted
-        if vocabulary.level == "word" and at - start > 1 and text[start] == " ":
-            start += 1
-        spans.append((min(start, at - 1), at))
-        window = window[1 - _WINDOW :]
-        emitted = len(vocabulary.decode(window))
-    assert at == len(text)
-    return text, spans
-
-
-def token_dtype(symbols: int) -> str:
-    """Return the smallest unsigned type that holds the symbols 0..V-1, such as uint16."""
-    return np.min_scalar_type(symbols - 1).name

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from chainrule._base import AutoregressiveModel, Context
 from chainrule._checks import check_prefix
-from chainrule._modes import device_of, in_evaluation, wide, widest
 from chainrule._ranges import check_sizes
 from chainrule.decoding._decoded import Decoded, Ended, Hypothesis, best_symbols
+from chainrule.modes import device_of, in_evaluation, wide, widest
 from chainrule.state import State, count_rows, expand, map_state, select, share_memories
 
 _LARGEST_LOG = 709.0  # of a float

@@ -8,10 +8,10 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from chainrule._modes import wide
 from chainrule.decoding._quadrature import integrate, normal_scores
 from chainrule.heads._logistic_mixtures import IntegerLogisticMixture
 from chainrule.heads._table_column import Column, TableColumn
+from chainrule.modes import wide
 
 _ENUMERATED = 512  # integers of a cell that are tried one by one; of a wider range the sum is an integral
 _REACH = 7.0  # normal scores of the range that is enumerated: it leaves out 1e-12 of p(x_j | x_<j) on each side

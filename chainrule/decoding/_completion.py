@@ -1,18 +1,15 @@
 """Continuations of a row from one reading of its context, and unknown elements wherever they are."""
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
-from time import monotonic
 
 import torch
 from torch import Tensor
 
 from chainrule._base import AutoregressiveModel, Context
-from chainrule._modes import device_of, in_evaluation, wide, widest
 from chainrule._ranges import check_sizes
 from chainrule.heads._adapter import head_of
+from chainrule.modes import device_of, in_evaluation, wide, widest
 from chainrule.state import count_rows, expand, map_state, select
 
 
@@ -229,13 +226,3 @@ def sample_paths(
         x_prev = head_of(conditional).sample(generator=generator)
         elements.append(x_prev)
     return torch.stack(elements, 1).unflatten(0, (rows, paths))
-
-
-def draw_for(stream: Iterator[Tensor], length: int, seconds: float) -> Tensor:
-    """At most `length` elements of a stream of (n,) elements, at least one, drawn for about `seconds`: (n, T)."""
-    began, drawn = monotonic(), []
-    for element in islice(stream, length):
-        drawn.append(element)
-        if monotonic() - began > seconds:
-            break
-    return torch.stack(drawn, 1)

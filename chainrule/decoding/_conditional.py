@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from chainrule._base import AutoregressiveModel
-from chainrule._modes import device_of, in_evaluation, wide
 from chainrule._ranges import check_sizes
 from chainrule.decoding._cell_points import CellModel, Points, exact_points
 from chainrule.decoding._completion import draw_particles, resampled
+from chainrule.modes import device_of, in_evaluation, wide
 
 _TOGETHER = 256  # rows whose cells are computed at once
 _DRAWN = 2048  # draws of these, where other cells are unknown

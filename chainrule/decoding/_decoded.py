@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, distributions
 
 from chainrule._base import AutoregressiveModel, Context
-from chainrule._modes import wide, widest
 from chainrule.heads import Categorical
 from chainrule.heads._adapter import head_of
 from chainrule.heads._head import at_least_float32
+from chainrule.modes import wide, widest
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from chainrule.lazy import attach
 
 if TYPE_CHECKING:
+    from chainrule.diagnostics._attention_maps import attention_distance as attention_distance
     from chainrule.diagnostics._attention_maps import saliency_maps as saliency_maps
     from chainrule.diagnostics._backpropagation import Backpropagation as Backpropagation
     from chainrule.diagnostics._backpropagation import backpropagate as backpropagate

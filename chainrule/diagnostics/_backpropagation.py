@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from chainrule._modes import wide, widest
 from chainrule.diagnostics._derivatives import Derivative, Passage
 from chainrule.diagnostics._subject import Loss, Subject, replay, subject_of
+from chainrule.modes import wide, widest
 from chainrule.state import State
 
 THRESHOLD = 0.01  # share of its largest value below which a gradient or an influence counts as vanished

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from chainrule._modes import wide
 from chainrule.diagnostics._backpropagation import (
     THRESHOLD,
     by_distance,
@@ -21,16 +20,10 @@ from chainrule.diagnostics._backpropagation import (
 )
 from chainrule.diagnostics._backpropagation import reach as reach_of
 from chainrule.diagnostics._derivatives import Passage
-from chainrule.diagnostics._panels import (
-    Array,
-    draw_every,
-    draw_influence,
-    draw_jacobians,
-    draw_last,
-    stacked,
-)
 from chainrule.diagnostics._subject import Loss, Subject, replay, subject_of
+from chainrule.figures import Array, draw_every, draw_influence, draw_jacobians, draw_last, stacked
 from chainrule.layers._cells import project
+from chainrule.modes import wide
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -2,15 +2,23 @@
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from chainrule._base import AutoregressiveModel
-from chainrule._modes import evaluating
-from chainrule.diagnostics._backpropagation import Backpropagation, backpropagate, by_distance, gradient_norms, reach
+from chainrule.diagnostics._backpropagation import (
+    THRESHOLD,
+    Backpropagation,
+    backpropagate,
+    by_distance,
+    gradient_norms,
+    reach,
+)
 from chainrule.diagnostics._gradient_flow import GradientFlow, gradient_flow
 from chainrule.diagnostics._hidden_units import (
+    FLAT,
     SIGMOIDS,
     SeparatingUnit,
     dead_units,
@@ -23,6 +31,7 @@ from chainrule.diagnostics._verdict import Evidence, Verdict, verdict
 from chainrule.layers import GRU, LSTM, RNN, Recurrent
 from chainrule.models import RecurrentLM
 from chainrule.models._model_mean import first_part
+from chainrule.modes import evaluating
 
 LOSSES = 6  # losses per row, in its second half so that each can reach far back
 LARGEST_SLOPES = {"tanh": 1.0, "relu": 1.0, "sigmoid": 0.25, "identity": 1.0}
@@ -101,6 +110,9 @@ class LayerInspection(Evidence):
         units: units that separate the chosen property best; empty without a property.
         verdict: a sentence and its rule.
     """
+
+    FLAT: ClassVar[float] = FLAT  # share of the largest slope below which a nonlinearity is flat
+    VANISHED: ClassVar[float] = THRESHOLD  # share of its largest value below which a gradient has vanished
 
     description: str
     hidden_size: int

@@ -8,11 +8,11 @@ from math import log, prod
 import torch
 from torch import Tensor, nn
 
-from chainrule._modes import wide
 from chainrule.layers._causal_attention import CausalAttention
 from chainrule.layers._linear_attention import FastWeights
 from chainrule.layers._minimal_recurrence import MinimalRecurrence
 from chainrule.models import TransformerLM
+from chainrule.modes import wide
 from chainrule.state import leaves
 
 SHARE = 0.4  # minimum mean share of a head's weight that defines its kind

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from chainrule._base import AutoregressiveModel, Context
-from chainrule._modes import check_gradients_work, own_draws
+from chainrule.modes import check_gradients_work, own_draws
 from chainrule.state import count_rows, expand, map_state, select
 from chainrule.testing._agreement import finite_support
 

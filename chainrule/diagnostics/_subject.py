@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from chainrule._base import AutoregressiveModel
 from chainrule._checks import check_lengths, length_mask
-from chainrule._modes import check_gradients_work, evaluating
 from chainrule.diagnostics import _derivatives as derivatives
 from chainrule.diagnostics._derivatives import Passage
 from chainrule.layers import GRU, LSTM, RNN, Recurrent
@@ -17,6 +16,7 @@ from chainrule.layers._cells import project, symbols_of
 from chainrule.layers._recurrent import Backend
 from chainrule.models import RecurrentLM
 from chainrule.models._model_mean import first_part
+from chainrule.modes import check_gradients_work, evaluating
 from chainrule.state import State
 
 Loss = Literal["last", "mean"] | Callable[[Tensor], Tensor]

@@ -1,20 +1,21 @@
-"""Verdicts on the gradients of a layer, with a reason and a remedy, and on gradient clipping in a run."""
+"""Verdicts on the gradients of a layer, with a reason and a remedy."""
 
 import math
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from statistics import fmean, median
-from typing import Any
-
-OPEN_FORGET, OPEN_UPDATE = 0.8, 0.5  # gate means below which a gate forgets too early
-BEGUN_FORGET, MOVED_FORGET = 0.73, 0.68  # σ(1), the initial forget gate of chainrule's LSTM, and clearly below it
-SATURATED, DEAD = 0.3, 0.3
-EXPLOSION = 100.0
+from typing import ClassVar
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """Measurements of a layer that determine a verdict."""
+    """Measurements of a layer that determine a verdict, and the thresholds that they are compared with."""
+
+    OPEN_FORGET: ClassVar[float] = 0.8  # mean below which a forget gate forgets too early
+    OPEN_UPDATE: ClassVar[float] = 0.5  # the same of an update gate
+    BEGUN_FORGET: ClassVar[float] = 0.73  # σ(1), the initial forget gate of chainrule's LSTM
+    MOVED_FORGET: ClassVar[float] = 0.68  # clearly below it
+    SATURATED: ClassVar[float] = 0.3  # share of flat values
+    DEAD: ClassVar[float] = 0.3  # share of dead units
+    EXPLOSION: ClassVar[float] = 100.0  # growth
 
     cell: str  # "rnn", "lstm" or "gru"
     nonlinearity: str  # nonlinearity of an RNN
@@ -47,7 +48,7 @@ def verdict(e: Evidence) -> Verdict:
     else:
         keep = f"gradients fall below 1% after {e.reach:g} step{'s' * (e.reach != 1)}"
     gate, rnn = e.gate_means, e.cell == "rnn"
-    if e.dead is not None and e.dead > DEAD:
+    if e.dead is not None and e.dead > e.DEAD:
         return Verdict(
             "dead-units", f"{e.dead:.0%} of the units are zero everywhere and learn nothing: lower the learning rate"
         )
@@ -56,27 +57,27 @@ def verdict(e: Evidence) -> Verdict:
             "no-gradient",
             "no gradient arrives: a layer above is dead, or the model is certain of every element",
         )
-    if e.growth > EXPLOSION:
+    if e.growth > e.EXPLOSION:
         grow = "overflow" if math.isinf(e.growth) else f"grow {e.growth:.0f}-fold"
         remedy = "clip the gradient and lower the learning rate" + (", or use an LSTM or GRU" if rnn else "")
         return Verdict("explodes", f"gradients {grow} on their way back: {remedy}")
-    if rnn and e.saturation and max(e.saturation.values()) > SATURATED:
+    if rnn and e.saturation and max(e.saturation.values()) > e.SATURATED:
         flat = max(e.saturation.values())
         return Verdict(
             "saturated", f"{keep}; {flat:.0%} of {e.nonlinearity} is flat: lower the learning rate, or use an LSTM"
         )
     if math.isinf(e.reach):
         return Verdict("carries", f"{keep}: nothing hinders learning at these distances")
-    if e.cell == "lstm" and gate["forget"] < (MOVED_FORGET if e.began_open else OPEN_FORGET):
+    if e.cell == "lstm" and gate["forget"] < (e.MOVED_FORGET if e.began_open else e.OPEN_FORGET):
         mean = gate["forget"]
         if e.began_open:
             return Verdict(
                 "forget-gate-learned",
-                f"{keep}; training moved the forget gate, which began at {BEGUN_FORGET}, to {mean:.2f}: nothing to "
+                f"{keep}; training moved the forget gate, which began at {e.BEGUN_FORGET}, to {mean:.2f}: nothing to "
                 "mend unless the data reaches back further, then train on longer chunks",
             )
         return Verdict("forget-gate-low", f"{keep}; the forget gate sits at {mean:.2f}: raise its bias to 1 or more")
-    if e.cell == "gru" and gate["update"] < OPEN_UPDATE:
+    if e.cell == "gru" and gate["update"] < e.OPEN_UPDATE:
         mean = gate["update"]
         return Verdict("update-gate-low", f"{keep}; the update gate sits at {mean:.2f}: raise its bias to 1 or more")
     if rnn and e.spectral_norm * e.largest_slope < 1:
@@ -87,52 +88,3 @@ def verdict(e: Evidence) -> Verdict:
     if rnn:
         return Verdict("vanishes", f"{keep}: if the data reaches back further, use an LSTM or GRU")
     return Verdict("fades", f"{keep}, its gates being open: train on longer chunks if the data reaches back further")
-
-
-@dataclass(frozen=True)
-class Clipping:
-    """Statistics of gradient clipping, from the logged norms before clipping."""
-
-    limit: float | None  # θ, the maximum norm; `None` if clipping was off
-    steps: int  # number of weight updates
-    logged_steps: Sequence[int]  # updates with a logged norm
-    logged_norms: Sequence[float]  # gradient norms before clipping
-    share: float  # share of the logged steps that were clipped
-    factor: float  # mean multiplier θ/‖g‖ of the clipped steps; 1 without clipping
-
-    def sentence(self) -> str:
-        """Describe the effect of clipping and the steps it is based on."""
-        if len(self.logged_steps) == self.steps:
-            basis = f"of the {self.steps:,} steps of training"
-        else:
-            basis = f"of the {len(self.logged_steps):,} steps of training that are logged ({self.steps:,} were made)"
-        norms = f"the median norm was {median(self.logged_norms):.3g}, the largest {max(self.logged_norms):.3g}"
-        if self.limit is None:
-            return f"Nothing was to be clipped; {basis}, {norms}."
-        if not self.share:
-            return f"No gradient was longer than the limit of {self.limit:g}, so nothing was clipped; {basis}, {norms}."
-        return (
-            f"{self.share:.1%} {basis} had a gradient longer than the limit of {self.limit:g} and were clipped, to "
-            f"{self.factor:.0%} of their length on average; {norms}."
-        )
-
-
-def clipping(metrics: Iterable[dict[str, Any]], limit: float | None) -> Clipping | None:
-    r"""Summarise records of metrics.jsonl, with the run's `clip_norm` θ as the limit; `None` without training steps.
-
-    .. math:: g \leftarrow g \cdot \min(1, \theta / \lVert g \rVert)
-    """
-    logged = [
-        (int(record["step"]), float(record["gradient_norm"])) for record in metrics if record.get("event") == "step"
-    ]
-    if not logged:
-        return None
-    longer = [] if limit is None else [limit / norm for _, norm in logged if norm > limit]
-    return Clipping(
-        limit=limit,
-        steps=max(step for step, _ in logged),
-        logged_steps=[step for step, _ in logged],
-        logged_norms=[norm for _, norm in logged],
-        share=len(longer) / len(logged),
-        factor=fmean(longer) if longer else 1.0,
-    )

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, distributions
 from torch.distributions import Distribution
 
-from chainrule._modes import own_draws
 from chainrule.heads._categorical import Bernoulli, Categorical
 from chainrule.heads._head import Head, WrappedHead, check_drawable
 from chainrule.kernels._compiled import FEW
 from chainrule.kernels._cuda_graphs import recorded_scores
+from chainrule.modes import own_draws
 from chainrule.state import count_rows
 
 if TYPE_CHECKING:

@@ -121,6 +121,19 @@ class Categorical(TensorHead, distributions.Categorical):
         check_drawable(scores.max() if single else scores.amax(-1).sum(), "logits")
         return scores.argmax(-1)
 
+    @staticmethod
+    def check_filters(
+        temperature: float, top_k: int | None, top_p: float | None
+    ) -> tuple[float, int | None, float | None]:
+        """Return sampling filters with the temperature as a float; reject one outside its range."""
+        if not 0 <= temperature <= sys.float_info.max:
+            raise ValueError(f"temperature: expected a number >= 0 (0 is greedy), got {temperature}")
+        if top_k is not None and top_k < 1:
+            raise ValueError(f"top_k: expected an integer >= 1, got {top_k}")
+        if top_p is not None and not 0 < top_p <= 1:
+            raise ValueError(f"top_p: expected a number in (0, 1], got {top_p}")
+        return float(temperature), top_k, top_p
+
     def filtered(self, temperature: float = 1.0, top_k: int | None = None, top_p: float | None = None) -> "Categorical":
         """Apply temperature, then keep the most probable symbols and renormalise: the distribution to sample from.
 
@@ -133,7 +146,7 @@ class Categorical(TensorHead, distributions.Categorical):
         """
         if temperature == 1 and top_k is None and top_p is None:
             return self
-        temperature, top_k, top_p = check_filters(temperature, top_k, top_p)
+        temperature, top_k, top_p = self.check_filters(temperature, top_k, top_p)
         # Ranks are those of the scores: normalising and dividing round, and make equals of what is not equal.
         scores = at_least_float32(self._param)
         if temperature == 0:
@@ -175,17 +188,6 @@ def log_prob_at(scores: Tensor, symbols: Tensor) -> Tensor:
     except RuntimeError:  # on the CPU gather raises for a wrong index; search for it only to name it
         check_symbols(symbols, scores.shape[1])
         raise
-
-
-def check_filters(temperature: float, top_k: int | None, top_p: float | None) -> tuple[float, int | None, float | None]:
-    """Return sampling filters with the temperature as a float; reject one outside its range."""
-    if not 0 <= temperature <= sys.float_info.max:
-        raise ValueError(f"temperature: expected a number >= 0 (0 is greedy), got {temperature}")
-    if top_k is not None and top_k < 1:
-        raise ValueError(f"top_k: expected an integer >= 1, got {top_k}")
-    if top_p is not None and not 0 < top_p <= 1:
-        raise ValueError(f"top_p: expected a number in (0, 1], got {top_p}")
-    return float(temperature), top_k, top_p
 
 
 def check_symbols(symbols: Tensor, count: int) -> None:

@@ -9,10 +9,10 @@ from torch import Tensor
 from torch.distributions import constraints
 from torch.nn.functional import logsigmoid
 
-from chainrule._modes import wide, widest
 from chainrule.heads._categorical import Categorical
 from chainrule.heads._head import Choose, at_least_float32, largest_exponent
 from chainrule.heads._real_mixtures import LocationScaleMixture
+from chainrule.modes import wide, widest
 
 
 class DiscretizedLogisticMixture(LocationScaleMixture):

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from chainrule._modes import wide, widest
 from chainrule._ranges import check_sizes
 from chainrule.heads._categorical import Categorical
 from chainrule.heads._head import Choose, Head, NotDiscreteError, TensorHead, broadcast_shapes
 from chainrule.heads._logistic_mixtures import HALF_RANGE, IntegerLogisticMixture, bounded_log_scales, code_integer
 from chainrule.heads._real_mixtures import GaussianMixture, LocationScaleMixture
+from chainrule.modes import wide, widest
 
 Kind = Literal["categorical", "integer", "real"]
 KINDS = ("categorical", "integer", "real")

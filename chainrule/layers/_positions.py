@@ -5,12 +5,12 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor, nn
 
-from chainrule._modes import widest
 from chainrule._ranges import check_sizes
 from chainrule.kernels._cuda_graphs import being_recorded
 from chainrule.kernels._transforms import values_are_known
 from chainrule.layers._packing import real_steps
 from chainrule.layers._sequence_layer import SequenceLayer, check_features
+from chainrule.modes import widest
 from chainrule.state import State
 
 

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from chainrule.metrics._bleu import caption_bleu as caption_bleu
     from chainrule.metrics._bleu import chrf as chrf
     from chainrule.metrics._forecasting import coverage as coverage
+    from chainrule.metrics._forecasting import coverage_of_samples as coverage_of_samples
     from chainrule.metrics._forecasting import crps_of_gaussian_mixture as crps_of_gaussian_mixture
     from chainrule.metrics._forecasting import crps_of_samples as crps_of_samples
     from chainrule.metrics._forecasting import mean_absolute_error as mean_absolute_error

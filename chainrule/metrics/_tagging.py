@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from torch import Tensor
 
-from chainrule._modes import wide
+from chainrule.modes import wide
 
 
 @dataclass(frozen=True)

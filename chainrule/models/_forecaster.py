@@ -9,11 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from chainrule._base import ChunkModel, Context
-from chainrule._modes import wide
-from chainrule._ranges import Layers, Probability, Range, check_sizes
+from chainrule._ranges import check_sizes
 from chainrule.heads._real_mixtures import GaussianMixture, LocationScaleMixture, StudentTMixture
 from chainrule.layers._recurrent_stack import recurrent_stack
 from chainrule.models._series_window import Readings, SeriesScaling, SeriesWindow, WindowState
+from chainrule.modes import wide
+from chainrule.ranges import Layers, Probability, Range
 from chainrule.state import State
 
 HEADS: dict[str, type[GaussianMixture] | type[StudentTMixture]] = {

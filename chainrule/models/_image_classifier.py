@@ -7,10 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from chainrule._base import Context, LikelihoodModel
-from chainrule._ranges import Layers, Probability, Range, Size, check_shares, check_sizes
+from chainrule._ranges import check_shares, check_sizes
 from chainrule.heads import Categorical
 from chainrule.models._conditioned import check_one_label_a_row
 from chainrule.models._image_model import ImageInput
+from chainrule.ranges import Layers, Probability, Range, Size
 
 
 class ImageClassifier(LikelihoodModel):

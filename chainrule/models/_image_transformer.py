@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from chainrule._executor import Executor
-from chainrule._ranges import Layers, Probability, Size
 from chainrule.heads import Categorical
 from chainrule.kernels._compiled import compiled_loops
 from chainrule.kernels._transforms import may_prepare
@@ -19,6 +18,7 @@ from chainrule.layers._transformer_stack import TransformerStack
 from chainrule.models._conditioned import checked_labels
 from chainrule.models._executors import compiled_blocks, saved_by
 from chainrule.models._image_model import ImageModel
+from chainrule.ranges import Layers, Probability, Size
 from chainrule.state import State
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from torch.distributions import Distribution
 
 from chainrule._base import AutoregressiveModel, Context
 from chainrule._checks import length_mask
-from chainrule._modes import evaluating, wide
 from chainrule.heads import Head
 from chainrule.heads._computed_categorical import mean_of
 from chainrule.models._executors import MeanExecutor
+from chainrule.modes import evaluating, wide
 from chainrule.state import State, map_state
 
 

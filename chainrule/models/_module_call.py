@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from chainrule._modes import evaluating
+from chainrule.modes import evaluating
 
 
 def map_cache(change: Callable[[Any], Any], cache: Any) -> Any:

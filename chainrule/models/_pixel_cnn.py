@@ -5,12 +5,12 @@ from typing import Annotated, Any, cast, final
 import torch
 from torch import Tensor, nn
 
-from chainrule._ranges import Layers, Probability, Range, Size
 from chainrule.kernels._raster_bodies import RasterGatedStacks, RasterResidualBlocks
 from chainrule.kernels._raster_convolutions import PIXELS, RasterBody, RasterConvolutions
 from chainrule.kernels._raster_program import GATE, RELU, Features, Program, labelled, order_of
 from chainrule.layers._masked_conv2d import GatedStacks, MaskedConv2d, MaskedResidualBlock, PixelLogits
 from chainrule.models._raster_model import MaskedImageModel
+from chainrule.ranges import Layers, Probability, Range, Size
 from chainrule.state import State
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, final
 import torch
 from torch import Tensor, nn
 
-from chainrule._ranges import Layers, Probability, Range, Size, check_sizes
+from chainrule._ranges import check_sizes
 from chainrule.heads import DiscretizedLogisticMixture
 from chainrule.heads._head import largest_exponent
 from chainrule.heads._logistic_mixtures import bin_centres
@@ -16,6 +16,7 @@ from chainrule.layers._gated_pyramid import GatedStreams, PixelMixtures
 from chainrule.layers._pointwise import concatenated_elu
 from chainrule.models._conditioned import checked_labels
 from chainrule.models._raster_model import Conditional, RasterModel, RasterScan, pixel_dependencies
+from chainrule.ranges import Layers, Probability, Range, Size
 from chainrule.state import State
 
 

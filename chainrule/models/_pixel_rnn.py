@@ -4,12 +4,12 @@ from typing import Annotated, Literal, cast, final
 
 from torch import nn
 
-from chainrule._ranges import Layers, Probability, Range, Size
 from chainrule.kernels._raster_bodies import RasterDiagonalLSTM, RasterRowLSTM
 from chainrule.kernels._raster_convolutions import RasterBody, RasterConvolutions
 from chainrule.layers._lattice_lstm import DiagonalLSTM, RowLSTM, lattice_lstm
 from chainrule.layers._masked_conv2d import MaskedConv2d, PixelLogits
 from chainrule.models._raster_model import MaskedImageModel
+from chainrule.ranges import Layers, Probability, Range, Size
 
 
 @final

@@ -8,7 +8,6 @@ from torch import Tensor, nn
 
 from chainrule._checks import for_rows
 from chainrule._latent import LatentModel, OneLayerObjective
-from chainrule._ranges import Layers, Probability, Range, Size
 from chainrule.heads import Categorical
 from chainrule.heads._diagonal_normal import DiagonalNormal
 from chainrule.kernels._raster_bodies import RasterResidualBlocks
@@ -19,6 +18,7 @@ from chainrule.models._conditioned import Conditioned
 from chainrule.models._image_model import ImageInput
 from chainrule.models._pixel_cnn import PixelCNN
 from chainrule.models._raster_model import MaskedImageModel
+from chainrule.ranges import Layers, Probability, Range, Size
 from chainrule.state import State
 
 WRITTEN = "written"  # rows of the features made from the vector, from the present row of the image on

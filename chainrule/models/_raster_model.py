@@ -12,7 +12,6 @@ from torch.distributions import Distribution
 from chainrule._base import Context
 from chainrule._checks import check_prefix
 from chainrule._executor import Executor
-from chainrule._modes import own_draws
 from chainrule.heads import Categorical, DiscretizedLogisticMixture
 from chainrule.heads._adapter import Draw
 from chainrule.kernels._compiled import compiled_loops, first_compiled
@@ -24,6 +23,7 @@ from chainrule.layers._gated_pyramid import GatedStreams
 from chainrule.layers._masked_conv2d import PixelLogits, RasterLayer
 from chainrule.models._conditioned import checked_labels
 from chainrule.models._image_model import ImageModel
+from chainrule.modes import own_draws
 from chainrule.state import State, count_rows, leaves
 
 

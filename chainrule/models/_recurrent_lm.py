@@ -11,7 +11,7 @@ from chainrule._base import ChunkModel, Context
 from chainrule._checks import for_rows
 from chainrule._executor import Executor
 from chainrule._latent import LatentModel, OneLayerObjective
-from chainrule._ranges import Layers, Probability, Range, Size, check_shares, check_sizes
+from chainrule._ranges import check_shares, check_sizes
 from chainrule.heads._diagonal_normal import DiagonalNormal
 from chainrule.layers import AdaptiveSoftmax, default_cutoffs
 from chainrule.layers._cells import check_vocabulary, symbols_of
@@ -23,6 +23,7 @@ from chainrule.layers._row_encoders import Bidirectional
 from chainrule.models._conditioned import Conditioned, lengths_to
 from chainrule.models._executors import RecurrentExecutor
 from chainrule.models._symbol_model import SymbolModel
+from chainrule.ranges import Layers, Probability, Range, Size
 from chainrule.state import State
 
 

@@ -10,13 +10,13 @@ from torch.distributions import constraints
 
 from chainrule._base import ChunkModel, Context
 from chainrule._checks import refuse_context
-from chainrule._ranges import Layers, Probability, Size
 from chainrule.heads._adapter import head_of
-from chainrule.heads._categorical import check_filters
+from chainrule.heads._categorical import Categorical
 from chainrule.heads._head import Choose, Head, broadcast_shapes
 from chainrule.layers._recurrent_stack import recurrent_stack
 from chainrule.layers._sequence_layer import stepping
 from chainrule.models._made import MADE
+from chainrule.ranges import Layers, Probability, Size
 from chainrule.state import State
 
 
@@ -85,7 +85,7 @@ class MADEConditional(Head):
         self, temperature: float = 1.0, top_k: int | None = None, top_p: float | None = None
     ) -> "MADEConditional":
         """Filter the conditional of each feature given those before it; see `Categorical.filtered`."""
-        check_filters(temperature, top_k, top_p)
+        Categorical.check_filters(temperature, top_k, top_p)
         if self.filters != (1.0, None, None):
             raise ValueError("filtered: this conditional is filtered already: give all filters at once")
         return MADEConditional(self.made, self.h, (temperature, top_k, top_p))

@@ -5,11 +5,12 @@ from typing import Annotated, Literal, final
 from torch import Tensor, nn
 
 from chainrule._base import Context
-from chainrule._ranges import Layers, Probability, Range, Size, check_sizes
+from chainrule._ranges import check_sizes
 from chainrule.layers._image_encoder import Backbone, ImageEncoder
 from chainrule.layers._row_encoders import Bidirectional
 from chainrule.models._attentive_decoder import AttentiveDecoder, Encoded
 from chainrule.models._conditioned import checked_source
+from chainrule.ranges import Layers, Probability, Range, Size
 
 
 @final

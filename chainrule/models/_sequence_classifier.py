@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from chainrule._base import Context, LikelihoodModel
-from chainrule._ranges import Layers, Probability, Range, Size, check_shares, check_sizes
+from chainrule._ranges import check_shares, check_sizes
 from chainrule.heads import Categorical, CategoricalMean
 from chainrule.heads._real_mixtures import GaussianMixture
 from chainrule.layers._cells import check_vocabulary
@@ -18,6 +18,7 @@ from chainrule.layers._recurrent import Recurrent
 from chainrule.layers._recurrent_stack import recurrent_stack
 from chainrule.layers._row_encoders import TRANSFORMER, Bidirectional, TransformerEncoder, row_encoder
 from chainrule.models._conditioned import check_one_label_a_row, checked_inputs
+from chainrule.ranges import Layers, Probability, Range, Size
 
 NOTHING = -1  # no symbol: what fills up a bag
 

@@ -7,14 +7,15 @@ from torch import Tensor, nn
 
 from chainrule._base import Context, LikelihoodModel
 from chainrule._checks import for_rows
-from chainrule._modes import in_evaluation
-from chainrule._ranges import Layers, Probability, Range, Size, check_sizes
+from chainrule._ranges import check_sizes
 from chainrule.heads import IndependentTags, LinearChainCRF, TagConstraints, TagSequences
 from chainrule.layers import CharacterEncoder
 from chainrule.layers._cells import check_vocabulary, symbols_of
 from chainrule.layers._pointwise import dropout
 from chainrule.layers._row_encoders import row_encoder
 from chainrule.layers._word_forms import CHARACTER_ENCODERS, AffixEmbedding, TemplateScores, WordForm
+from chainrule.modes import in_evaluation
+from chainrule.ranges import Layers, Probability, Range, Size
 
 TAG_HEADS = ("crf", "softmax")
 _FORMS = ("cnn+affixes", "affixes", *CHARACTER_ENCODERS, "none")

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from chainrule._base import Context
 from chainrule._buffers import fixed_buffer
-from chainrule._modes import wide
 from chainrule.kernels._transforms import values_are_known
+from chainrule.modes import wide
 
 
 @dataclass(frozen=True)

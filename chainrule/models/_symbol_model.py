@@ -9,7 +9,6 @@ from torch.distributions import Distribution
 from chainrule._base import AutoregressiveModel, Context
 from chainrule._checks import refuse_context
 from chainrule._executor import Executor
-from chainrule._modes import device_of
 from chainrule.heads import Categorical
 from chainrule.layers._cells import symbol_before, symbols_before
 from chainrule.layers._ngrams import NgramEmbedding
@@ -17,6 +16,7 @@ from chainrule.layers._packing import zero_past_ends
 from chainrule.layers._pointwise import dropout, linear
 from chainrule.layers._sequence_layer import SequenceLayer, stepping
 from chainrule.models._executors import SymbolExecutor
+from chainrule.modes import device_of
 from chainrule.state import State, count_rows
 
 

@@ -1,16 +1,15 @@
 """Log-probabilities of the rows of a table as one of their cells changes."""
 
-from typing import Any, TypeAlias
-
 import torch
 from torch import Tensor
 
-from chainrule._modes import wide
 from chainrule.heads._table_column import FARTHEST, TableColumn
 from chainrule.kernels._transforms import may_prepare
 from chainrule.layers._masked_linear import MaskedLinear
+from chainrule.models._column_model import ColumnModel
+from chainrule.models._table_layout import TableLayout
+from chainrule.modes import wide
 
-TableMADE: TypeAlias = Any  # its module imports this one
 _TOGETHER = 4096  # candidates whose later factors are computed at once
 
 
@@ -25,6 +24,7 @@ class TableCandidates:
 
     Args:
         model: a `TableMADE` in evaluation mode.
+        layout: of its columns.
         x: (B, D) rows; the value at the column is not read.
         column: j, in the layout of the table.
         counted: (B, D) booleans: the factors that count. The factors of columns that come after all known ones sum to
@@ -34,9 +34,9 @@ class TableCandidates:
     own: TableColumn  # p(x_j | x_<j) of each row
     log_before: Tensor  # (B,) nats
 
-    def __init__(self, model: TableMADE, x: Tensor, column: int, counted: Tensor):
-        layout, place = model.layout, model.order.index(column)
-        self._model, self._column = model, column
+    def __init__(self, model: ColumnModel, layout: TableLayout, x: Tensor, column: int, counted: Tensor):
+        place = model.order.index(column)
+        self._model, self._column, self._varied = model, column, layout.columns[column]
         features = layout.read(x).to(model.output.weight.dtype)
         self._cells = layout.features[column]
         features[:, self._cells] = 0  # an earlier factor does not read it, a later one gets a candidate's
@@ -111,12 +111,12 @@ class TableCandidates:
         """Return the outputs of the later columns by a whole pass, for modules that must be called."""
         features = self._features[rows]
         features[torch.arange(len(rows), device=rows.device), self._cells.start + symbols] = 1
-        if self._model.columns[self._column].numeric:
+        if self._varied.numeric:
             features[:, self._cells.stop - 1] = self._standard(symbols, numbers)
         return self._pass(features)[0][:, self._outputs]
 
     def _changed(self, rows: Tensor, symbols: Tensor, numbers: Tensor) -> Tensor:
-        standard = self._standard(symbols, numbers) if self._model.columns[self._column].numeric else None
+        standard = self._standard(symbols, numbers) if self._varied.numeric else None
 
         def read(weights: Tensor) -> Tensor:
             """Multiply the features of the candidates with weights (F, M): one symbol is 1, and the number."""
@@ -136,7 +136,7 @@ class TableCandidates:
 
     def _standard(self, symbols: Tensor, numbers: Tensor) -> Tensor:
         """Return the number of each candidate as the network reads it; 0 where it is missing."""
-        column = self._model.columns[self._column]
+        column = self._varied
         standard = ((numbers - column.centre) / column.scale).clamp(-FARTHEST, FARTHEST).asinh()
         if column.missing:
             standard = standard.masked_fill(symbols == column.symbols - 2, 0.0)

@@ -1,7 +1,6 @@
-"""Tables of mixed columns: where columns are among features and numbers, a masked autoencoder, and a VAE of rows."""
+"""Tables of mixed columns: a masked autoencoder, and a VAE of rows."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import Annotated, Unpack, final
 
@@ -11,127 +10,20 @@ from torch import Tensor, nn
 from chainrule._checks import refuse_context
 from chainrule._executor import Executor
 from chainrule._latent import LatentModel, OneLayerObjective
-from chainrule._modes import wide
-from chainrule._ranges import Probability, Range, Size, check_shares, check_sizes
+from chainrule._ranges import check_shares, check_sizes
 from chainrule.heads._diagonal_normal import DiagonalNormal
 from chainrule.heads._joint import Joint
-from chainrule.heads._table_column import Column, ColumnGroup, TableColumn, TableRow
+from chainrule.heads._table_column import Column, TableColumn, TableRow
 from chainrule.kernels._transforms import may_prepare
 from chainrule.layers._image_encoder import gated_layers
 from chainrule.layers._masked_linear import MaskedLinear, made_degrees
 from chainrule.layers._pointwise import Linear
 from chainrule.models._column_model import ColumnModel, checked_order
 from chainrule.models._table_candidates import TableCandidates
+from chainrule.models._table_layout import TableLayout
+from chainrule.modes import wide
+from chainrule.ranges import Probability, Range, Size
 from chainrule.state import State
-
-
-class TableLayout:
-    """Columns of a kind lie together, so that a wide table takes few operations."""
-
-    def __init__(self, columns: Sequence[Column], components: int):
-        self.columns, self.components = list(columns), components
-        groups: dict[tuple[str, int, bool], list[int]] = {}
-        for index, column in enumerate(columns):
-            groups.setdefault((column.kind, column.symbols, column.missing), []).append(index)
-        self.places = list(groups.values())
-        self.groups = [ColumnGroup([columns[index] for index in places]) for places in self.places]
-        self.singles = [ColumnGroup([column], single=True) for column in columns]
-        grouped = [index for places in self.places for index in places]
-        features = [columns[index].features() for index in grouped]
-        outputs = [columns[index].outputs(components) for index in grouped]
-        self.features, self.outputs = _slices(grouped, features), _slices(grouped, outputs)
-        self._feature_columns = [index for index, size in zip(grouped, features, strict=True) for _ in range(size)]
-        self._output_columns = [index for index, size in zip(grouped, outputs, strict=True) for _ in range(size)]
-
-    @property
-    def feature_columns(self) -> Tensor:
-        """(F,) the column that each feature is read from."""
-        return torch.tensor(self._feature_columns, device="cpu")
-
-    @property
-    def output_columns(self) -> Tensor:
-        """(N,) the column that each output is a parameter of."""
-        return torch.tensor(self._output_columns, device="cpu")
-
-    def read(self, x: Tensor) -> Tensor:
-        """(B, D) values -> (B, F) features, float64."""
-        parts = zip(self.groups, self.places, strict=True)
-        read = [group.read(x.index_select(1, torch.tensor(places, device=x.device))) for group, places in parts]
-        return torch.cat([features.flatten(1) for features in read], 1)
-
-    def symbols(self, x: Tensor) -> Tensor:
-        """(B, D) values -> (B, D) which symbol of its column each of them is."""
-        return torch.stack([self.singles[index].symbol(wide(x[:, index])) for index in range(x.shape[1])], 1)
-
-    def row(self, outputs: Tensor) -> TableRow:
-        """(B, N) outputs of a network as the distribution of a row."""
-        sizes = [len(places) * self._count(places) for places in self.places]
-        parts = zip(self.groups, self.places, outputs.split(sizes, 1), strict=True)
-        columns = [TableColumn(group, part.unflatten(1, (len(places), -1))) for group, places, part in parts]
-        return TableRow(columns, self.places)
-
-    def read_column(self, index: int, values: Tensor) -> Tensor:
-        """(B,) values of a column -> (B, its features), float64."""
-        return self.singles[index].read(values)
-
-    def column(self, index: int, outputs: Tensor) -> TableColumn:
-        """(B, n) outputs for a column as the distribution of its values."""
-        return TableColumn(self.singles[index], outputs)
-
-    def part(self, which: Sequence[int]) -> "TableLayout":
-        """Return the layout of some of the columns alone."""
-        return TableLayout([self.columns[index] for index in which], self.components)
-
-    def places_in(self, whole: "TableLayout", which: Sequence[int]) -> Tensor:
-        """(n,) where the outputs of this layout are among the outputs of another one, of which it is a `part`."""
-        places = torch.empty(len(self._output_columns), dtype=torch.long, device="cpu")
-        for index, column in enumerate(which):
-            outputs = whole.outputs[column]
-            places[self.outputs[index]] = torch.arange(outputs.start, outputs.stop, device="cpu")
-        return places
-
-    def coded_with(self, decimals: Sequence[int | None]) -> "TableLayout":
-        """Return a copy that can code columns of real numbers with `decimals` digits after the point."""
-        columns = [replace(column, decimals=digits) for column, digits in zip(self.columns, decimals, strict=True)]
-        return TableLayout(columns, self.components)
-
-    def initialise(self, bias: Tensor) -> None:
-        """Initialise a bias (N,): symbols by the prior of their column, components spread evenly over its numbers.
-
-        Without a prior a missing value is rare, and all other symbols are equal.
-        """
-        for index, column in enumerate(self.columns):
-            if column.prior:
-                bias[self.outputs[index]][: column.symbols] = bias.new_tensor(column.prior).log()
-            elif column.missing:
-                bias[self.outputs[index]][column.symbols - 2].fill_(-3.0)
-            if column.numeric:
-                _, means, log_scales = bias[self.outputs[index]][column.symbols :].chunk(3)
-                for number, mean in enumerate(means):
-                    mean.fill_((2 * number + 1) / self.components - 1)
-                log_scales.fill_(-0.5)
-
-    @torch.no_grad()
-    def exclude(self, bias: Tensor, symbols: Sequence[int | None]) -> None:
-        """Give one symbol of each column probability 0 (e^-1e30) by a bias (N,) of outputs; `None` keeps them all."""
-        if len(symbols) != len(self.columns):
-            raise ValueError(f"symbols: expected {len(self.columns)}, one for each column, got {len(symbols)}")
-        for index, symbol in enumerate(symbols):
-            if symbol is not None:
-                bias[self.outputs[index]][symbol] = -1e30
-
-    def _count(self, places: list[int]) -> int:
-        return self.columns[places[0]].outputs(self.components)
-
-
-def _slices(places: list[int], sizes: list[int]) -> list[slice]:
-    """Return the slice of each column, by its number."""
-    slices, start = {}, 0
-    for index, size in zip(places, sizes, strict=True):
-        slices[index] = slice(start, start + size)
-        start += size
-    return [slices[index] for index in range(len(places))]
-
 
 Layer = tuple[Tensor, Tensor | None]
 
@@ -292,7 +184,7 @@ class TableMADE(ColumnModel):
 
     def candidates(self, x: Tensor, column: int, counted: Tensor) -> TableCandidates:
         """Return what changes of rows (B, D) as the cell of a column does; see `TableCandidates`."""
-        return TableCandidates(self, x, column, counted)
+        return TableCandidates(self, self.layout, x, column, counted)
 
     def exclude(self, symbols: Sequence[int | None]) -> None:
         """Give one symbol of each column probability 0 from now on, whatever is known; see `TableLayout.exclude`."""

@@ -5,11 +5,12 @@ from typing import Annotated, Literal, final
 import torch
 from torch import Tensor, nn
 
-from chainrule._ranges import Layers, Probability, Range, Size, check_sizes
+from chainrule._ranges import check_sizes
 from chainrule.layers._positions import LearnedPositions
 from chainrule.layers._transformer_stack import Mixer, TransformerStack
 from chainrule.models._executors import TransformerExecutor
 from chainrule.models._symbol_model import SymbolModel
+from chainrule.ranges import Layers, Probability, Range, Size
 
 
 @final

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from chainrule._base import Context
 from chainrule._executor import Executor
-from chainrule._ranges import Layers, Probability, Size, check_shares, check_sizes
+from chainrule._ranges import check_shares, check_sizes
 from chainrule.heads import Categorical
 from chainrule.kernels._transforms import may_prepare
 from chainrule.layers._attention import CrossAttention
@@ -21,6 +21,7 @@ from chainrule.layers._row_encoders import TransformerEncoder
 from chainrule.layers._transformer_stack import BlockOptions, ResidualBlock, last_norm, shrink_residuals
 from chainrule.models._attentive_decoder import EncoderDecoder
 from chainrule.models._conditioned import checked_source
+from chainrule.ranges import Layers, Probability, Size
 from chainrule.state import Memory, Shared, State, count_rows, expand
 
 DecoderStep = Callable[[Tensor, State, State], tuple[Tensor, State]]

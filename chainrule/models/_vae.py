@@ -7,12 +7,13 @@ from torch import Tensor, nn
 
 from chainrule._base import Context
 from chainrule._latent import CodeModel, Draw, LatentModel, LatentObjective, OneLayerObjective, Weight
-from chainrule._ranges import Probability, Range, Size, check_shares, check_sizes
+from chainrule._ranges import check_shares, check_sizes
 from chainrule.heads._diagonal_normal import DiagonalNormal
 from chainrule.heads._joint import IndependentPixels, PixelKind
 from chainrule.layers._image_encoder import ImageCodeDecoder, ImageCodeEncoder, ImageNetwork, gated_layers
 from chainrule.layers._pointwise import Linear
 from chainrule.models._image_model import ImageInput
+from chainrule.ranges import Probability, Range, Size
 
 
 @final

@@ -6,13 +6,14 @@ from typing import Annotated, Literal, cast, final
 import torch
 from torch import Tensor, nn
 
-from chainrule._ranges import Layers, Probability, Range, Size, check_sizes
+from chainrule._ranges import check_sizes
 from chainrule.layers._multi_head_attention import WindowAttention
 from chainrule.layers._pointwise import Linear
 from chainrule.layers._positions import grid_sinusoids
 from chainrule.layers._row_encoders import EncoderBlock
 from chainrule.layers._transformer_stack import ResidualBlock, shrink_residuals
 from chainrule.models._image_classifier import ImageClassifier
+from chainrule.ranges import Layers, Probability, Range, Size
 
 MOST_SINGLE_PIXELS = 1024  # of an image whose patches are pixels, where nobody asked for it
 START = 0.5  # of the sinusoids that positions begin as

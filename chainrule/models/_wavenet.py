@@ -5,12 +5,13 @@ from typing import Annotated, final
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
-from chainrule._ranges import Range, check_sizes
+from chainrule._ranges import check_sizes
 from chainrule.layers._cells import symbols_before
 from chainrule.layers._dilated_stack import DilatedStack, LevelEmbedding, LevelHead
 from chainrule.models._conditioned import checked_labels
 from chainrule.models._executors import WaveNetExecutor
 from chainrule.models._symbol_model import SymbolModel
+from chainrule.ranges import Range
 from chainrule.state import State
 
 

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from chainrule._base import Context, TrainableModel
-from chainrule._modes import device_of, evaluating
 from chainrule.models._logits_model import LogitsModel, from_logits
 from chainrule.models._module_call import CacheStep
+from chainrule.modes import device_of, evaluating
 from chainrule.testing._agreement import distance, require_equal, rounding, weighted
 from chainrule.testing._contract_check import KINDS, Check, Report, Result, all_results, contract_check, kind_of
 from chainrule.testing._dependence import (

@@ -8,7 +8,7 @@ from typing import Any, Protocol, cast
 from torch import Tensor
 
 from chainrule._base import Context, TrainableModel
-from chainrule._modes import device_of
+from chainrule.modes import device_of
 from chainrule.testing._isolation import Widened, isolated
 from chainrule.testing._row_subjects import LabelSubject, LatentSubject
 from chainrule.testing._sequence_subject import SequenceSubject

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 from torch.overrides import TorchFunctionMode
 
-from chainrule._modes import check_gradients_work, seed_torch
+from chainrule.modes import check_gradients_work, seed_torch
 
 _NARROW = (torch.float32, torch.float16, torch.bfloat16)
 

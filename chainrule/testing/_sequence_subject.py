@@ -11,10 +11,10 @@ from torch.distributions import Distribution
 from chainrule._base import AutoregressiveModel, Context
 from chainrule._checks import length_mask
 from chainrule._executor import Executor, Step
-from chainrule._modes import device_of
 from chainrule.heads import Categorical, Head
 from chainrule.heads._adapter import head_of
 from chainrule.heads._head import WrappedHead, broadcast_shapes
+from chainrule.modes import device_of
 from chainrule.state import State, expand, map_state, select
 from chainrule.testing._agreement import PLAIN, finite_support, has_real_support, probe_values, values
 from chainrule.testing._subject import (

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from chainrule._base import Context, TrainableModel
 from chainrule._checks import check_lengths
-from chainrule._modes import device_of
+from chainrule.modes import device_of
 from chainrule.state import expand, leaves, map_state, select
 from chainrule.testing._isolation import hidden_tensors
 

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from chainrule.training._callbacks import Callback as Callback
     from chainrule.training._checkpoint import load_weights as load_weights
     from chainrule.training._checkpoint import save_weights as save_weights
+    from chainrule.training._computation import Computation as Computation
+    from chainrule.training._computation import choose_computation as choose_computation
+    from chainrule.training._computation import computing as computing
     from chainrule.training._dynamic_evaluation import DynamicEvaluator as DynamicEvaluator
     from chainrule.training._dynamic_evaluation import dynamic_evaluation as dynamic_evaluation
     from chainrule.training._evaluate import Evaluation as Evaluation
@@ -18,14 +21,19 @@ if TYPE_CHECKING:
     from chainrule.training._evaluate import TrainingResult as TrainingResult
     from chainrule.training._evaluate import bits as bits
     from chainrule.training._evaluate import evaluate as evaluate
+    from chainrule.training._gradient_monitor import GradientProbe as GradientProbe
     from chainrule.training._gradient_monitor import NonFiniteLossError as NonFiniteLossError
     from chainrule.training._loop import train as train
     from chainrule.training._measurements import MetricValue as MetricValue
+    from chainrule.training._metrics import read_metrics as read_metrics
+    from chainrule.training._metrics import read_samples as read_samples
     from chainrule.training._optimiser import learning_rate as learning_rate
     from chainrule.training._optimiser import make_optimiser as make_optimiser
     from chainrule.training._options import TrainingOptions as TrainingOptions
     from chainrule.training._parallel import Interrupted as Interrupted
     from chainrule.training._parallel import process_shard as process_shard
+    from chainrule.training._validation import Findings as Findings
+    from chainrule.training._validation import Preview as Preview
     from chainrule.training._validation import ValidationMetric as ValidationMetric
 
 __getattr__, __dir__ = attach(__name__)

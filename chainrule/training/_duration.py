@@ -8,11 +8,11 @@ from statistics import median
 from time import monotonic
 from typing import Any
 
-from chainrule._typed_json import field_types, read_fields
 from chainrule.training._batch import Batch, ValidationBatches, count_elements
 from chainrule.training._evaluate import Evaluation
 from chainrule.training._measurements import Likelihood, MetricResult
 from chainrule.training._options import DEFAULT_BUDGET, TrainingOptions
+from chainrule.typed_json import field_types, read_fields
 
 
 @dataclass

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from chainrule._base import AutoregressiveModel
-from chainrule._modes import widest
+from chainrule.modes import widest
 from chainrule.state import State, select
 from chainrule.training._batch import Batch
 from chainrule.training._duration import Position

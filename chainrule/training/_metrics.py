@@ -24,7 +24,6 @@ TIMINGS = "timings.jsonl"
 SAMPLES = "samples.jsonl"
 EVENTS = ("step", "validation", "watch", "warning")
 _LONGEST_RECORD = 1 << 20  # bytes of a line; gradient measurements take a few thousand
-_LAST = 1 << 16  # bytes to read at the end of `timings.jsonl`
 _NO_FIGURES = ("event", "best", "perplexity", "warning")  # entries of a validation that are not required numbers
 
 _SAMPLE_SPACING = 1.05  # minimum ratio of the steps of consecutive saved samples
@@ -196,23 +195,6 @@ def read_metrics(path: Path, event: str = "") -> Iterator[dict[str, Any]]:
                 yield record
 
 
-def read_elapsed(path: Path) -> float | None:
-    """Return the elapsed seconds in the last whole line of a `timings.jsonl`, or None."""
-    if not path.is_file():
-        return None
-    with path.open("rb") as file:
-        file.seek(max(0, file.seek(0, os.SEEK_END) - _LAST))
-        lines = file.read(_LAST).splitlines()
-    for line in reversed(lines):
-        try:
-            elapsed = json.loads(line)["elapsed"]
-        except (ValueError, RecursionError, KeyError, TypeError):
-            continue
-        if _is_figure(elapsed):
-            return float(elapsed)
-    return None
-
-
 def read_samples(path: Path) -> list[dict[str, Any]]:
     """Return the samples of a `samples.jsonl`, each with "step", "text" and for images "png"; skip damaged lines."""
     return [
@@ -222,11 +204,6 @@ def read_samples(path: Path) -> list[dict[str, Any]]:
         and isinstance(record.get("text"), str)
         and isinstance(record.get("png", ""), str)
     ]
-
-
-def read_timings(path: Path) -> list[dict[str, Any]]:
-    """Return the records of a `timings.jsonl`; skip damaged lines."""
-    return [record for record in _objects(path) if type(record.get("step")) is int]
 
 
 def _objects(path: Path) -> Iterator[dict[str, Any]]:

@@ -78,15 +78,6 @@ def make_optimiser(model: nn.Module, learning_rate: float, weight_decay: float, 
     return AdamW(groups, lr=learning_rate, betas=BETAS, fused=fused)
 
 
-def forgetting_decay(steps: float, learning_rate: float, *, least: float = 0.01, most: float = 0.5) -> float:
-    """Return the weight decay with a time scale in steps, 1 / (steps · learning rate) (Wang and Aitchison 2024).
-
-    >>> forgetting_decay(434, 0.008), forgetting_decay(4e6, 0.008), forgetting_decay(10, 0.008)
-    (0.29, 0.01, 0.5)
-    """
-    return round(min(most, max(least, 1 / max(steps * learning_rate, 1e-9))), 2)
-
-
 def clip_gradient(model: nn.Module, norm: float | None) -> Tensor:
     r"""Scale the gradient to :math:`g \min(1, \theta / \lVert g \rVert)`, and return the norm before scaling, ()."""
     return nn.utils.clip_grad_norm_(model.parameters(), float("inf") if norm is None else norm)

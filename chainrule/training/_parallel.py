@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from chainrule._modes import seed_torch
+from chainrule.modes import seed_torch
 from chainrule.state import State, count_rows, expand, leaves, map_state
 
 _DDP_OPTIONS = signature(DistributedDataParallel).parameters

@@ -15,7 +15,7 @@ from typing import Any, TextIO, cast
 import torch
 from torch import Tensor
 
-from chainrule._printing import printable
+from chainrule.printing import printable
 from chainrule.training._callbacks import Ending
 from chainrule.training._duration import Position
 from chainrule.training._evaluate import Evaluation, bits

@@ -8,7 +8,7 @@ from time import monotonic, perf_counter
 import torch
 
 from chainrule._base import TrainableModel
-from chainrule._modes import seed_torch
+from chainrule.modes import seed_torch
 from chainrule.state import leaves
 from chainrule.training._batch import Batch, TrainingBatches, count_elements
 from chainrule.training._computation import Computation, computing

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from chainrule._printing import one_line
 from chainrule.files import refuse_device, write_bytes
+from chainrule.printing import one_line
 from chainrule_app.cli.signature import verb_for
 from chainrule_app.tasks import open_run
 from chainrule_app.tasks.display import Switch, dump_json, progress_bars, quoted, size_of

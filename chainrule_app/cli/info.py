@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from chainrule._printing import one_line
+from chainrule.printing import one_line
 from chainrule_app.cli.render import line_width, show, show_report
 from chainrule_app.cli.signature import Seed, verb_for
 from chainrule_app.inputs import inputs_of

@@ -23,10 +23,11 @@ from cyclopts import (
     UnusedCliTokensError,
 )
 
-from chainrule._printing import Substitution, printable
 from chainrule.files import write_text
+from chainrule.printing import printable
 from chainrule_app.cli.selection import described_verbs, is_verb, owners, select, verbs_of
 from chainrule_app.cli.signature import open_run
+from chainrule_app.printing import Substitution
 from chainrule_app.tasks.display import SafeOutput, Verb, counted, flag, quoted, shortened
 from chainrule_app.tasks.task import Task
 

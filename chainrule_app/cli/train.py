@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from chainrule._printing import printable
+from chainrule.printing import printable
 from chainrule_app.cli.signature import (
     DATA,
     MODEL,

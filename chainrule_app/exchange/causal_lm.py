@@ -18,8 +18,6 @@ import torch
 from torch import Tensor, nn
 
 from chainrule.layers import CausalAttention, LearnedPositions
-from chainrule.layers._pointwise import EPSILON
-from chainrule.layers._positions import sinusoids
 from chainrule.models import CalibratedMixture, Ensemble, TransformerLM
 
 IMPOSSIBLE = -1e4  # the score of a symbol that is never drawn: exp() of it is 0
@@ -108,7 +106,8 @@ class _Wide:
         self.mirrored = isinstance(self.blocks[0].norm1, nn.RMSNorm)
         self.wide = 2 * self.size if self.mirrored else self.size + self.heads
         self.wide_head = self.wide // self.heads
-        self.epsilon = EPSILON if self.mirrored else EPSILON * self.size / self.wide
+        epsilon = self.blocks[0].norm1.eps
+        self.epsilon = epsilon if self.mirrored else epsilon * self.size / self.wide
 
     def gpt2_config(self, activation: str) -> dict[str, Any]:
         return {
@@ -229,7 +228,7 @@ class _Wide:
             return self.model.embedding.weight.new_zeros(window, self.size)
         if isinstance(layer, LearnedPositions):
             return layer.weight[:window]
-        return sinusoids(torch.arange(window), self.size).to(self.model.embedding.weight)
+        return layer.vectors(torch.arange(window)).to(self.model.embedding.weight)
 
     def output(self) -> Tensor:
         """(V + 1, D′), with the bias in column D."""

@@ -4,19 +4,18 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from safetensors.torch import save_file
 
-from chainrule._printing import one_line
 from chainrule.data import BPEVocabulary, CharVocabulary, Vocabulary, WordVocabulary
-from chainrule.data._subwords import library_tokens
 from chainrule.data._vocabulary import EOS, UNKNOWN
 from chainrule.files import copy_file, naming, replacing, write_json, write_text
 from chainrule.models import TransformerLM
+from chainrule.printing import one_line
 from chainrule_app.exchange.causal_lm import causal_lm, misfit
 from chainrule_app.exchange.graphs import package, write_graphs
 from chainrule_app.tasks.run_directory import CHECKPOINT, CONFIG, DATA, REPORT, TRAINING_PAGE, VOCABULARY
@@ -50,7 +49,7 @@ def tokenizer_of(vocabulary: Vocabulary) -> Any:
         pieces = {piece: number for number, piece in enumerate(vocabulary.pieces)}
         tokenizer = library.Tokenizer(models.BPE(vocab=pieces, merges=vocabulary.merges))
         tokenizer.pre_tokenizer, tokenizer.decoder = byte_level, decoders.ByteLevel()
-        tokenizer.add_tokens(library_tokens(vocabulary.added))
+        tokenizer.add_tokens([library.AddedToken(**asdict(token), special=False) for token in vocabulary.added])
         if vocabulary.eos is not None:
             tokenizer.add_tokens([library.AddedToken("\n", normalized=False)])
     else:

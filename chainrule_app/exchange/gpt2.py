@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from chainrule.layers._pointwise import EPSILON
 from chainrule_app.exchange.checkpoint_file import Checkpoint, Foreign, by_default, matrix_shape
 from chainrule_app.exchange.symbols import Symbols
 
+_EPSILON = torch.nn.LayerNorm(1).eps  # chainrule's layers have torch's default
 _ACTIVATIONS = {"gelu_new": "gelu-tanh", "gelu_pytorch_tanh": "gelu-tanh", "gelu": "gelu", "relu": "relu"}
 
 
@@ -50,7 +50,7 @@ def gpt2(file: Checkpoint, symbols: Symbols, config: Mapping[str, Any]) -> Forei
     untied = config.get("tie_word_embeddings", True) is False
     wrong = [
         f"activation_function {activation!r:.40}" if activation not in _ACTIVATIONS else "",
-        f"layer_norm_epsilon {epsilon!r:.40}" if epsilon != EPSILON else "",
+        f"layer_norm_epsilon {epsilon!r:.40}" if epsilon != _EPSILON else "",
         f"n_head {heads!r:.40}" if type(heads) is not int else "",
         "scale_attn_weights false" if config.get("scale_attn_weights", True) is not True else "",
         "scale_attn_by_inverse_layer_idx" if config.get("scale_attn_by_inverse_layer_idx") else "",

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
-from chainrule._base import AutoregressiveModel
+from chainrule import AutoregressiveModel
 from chainrule.models import MADE, CalibratedMixture, Ensemble, RecurrentLM, TransformerLM, WaveNet
 from chainrule.state import State, flatten, unflatten
 

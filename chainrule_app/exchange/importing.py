@@ -5,9 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from chainrule._printing import printable
 from chainrule.data import BPEVocabulary
 from chainrule.files import read_json
+from chainrule.printing import printable
 from chainrule.training import save_weights
 from chainrule_app.exchange.checkpoint_file import Checkpoint, Foreign
 from chainrule_app.exchange.gpt2 import gpt2, nanogpt
@@ -17,7 +17,8 @@ from chainrule_app.readers.text import fingerprint
 from chainrule_app.tasks.config import Duration, Fingerprint, RunConfig
 from chainrule_app.tasks.run_directory import VOCABULARY, WEIGHTS, TemporaryFolder, refuse_existing
 from chainrule_app.tasks.text.options import MODELS, TextData, TextTraining
-from chainrule_app.tasks.text.task import TextCounts, TextFacts, TextTask
+from chainrule_app.tasks.text.run import TextRun
+from chainrule_app.tasks.text.task import TextCounts, TextFacts
 
 if TYPE_CHECKING:
     from chainrule_app.run import Run
@@ -129,7 +130,7 @@ def _check_settings(folder: Path, symbols: Symbols) -> None:
 _SETTINGS = ("tokenizer_config.json", "added_tokens.json")
 
 
-def _written(folder: Path, foreign: Foreign, symbols: Symbols, source: Path) -> TextTask:
+def _written(folder: Path, foreign: Foreign, symbols: Symbols, source: Path) -> TextRun:
     """Write a run directory as training leaves it, without text and checkpoint."""
     none = TextCounts(elements=0, lines=0, unknown=0, characters=0, bytes=0)
     config = RunConfig(
@@ -143,9 +144,9 @@ def _written(folder: Path, foreign: Foreign, symbols: Symbols, source: Path) -> 
         ),
         facts=TextFacts(source=Fingerprint(**fingerprint(source)), validation=None, train=none, valid=none),
     )
-    task = TextTask.create(folder, config)
+    task = TextRun.create(folder, config)
     symbols.vocabulary.save(folder / VOCABULARY)
     model = task.new_model(0)
     model.load_state_dict(foreign.weights)
     save_weights(folder / WEIGHTS, model, {})
-    return TextTask.open(folder)
+    return TextRun.open(folder)

@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from chainrule.data import CharVocabulary, Vocabulary, WordVocabulary
-from chainrule.data._subwords import read_tokenizer
+from chainrule.data import CharVocabulary, Vocabulary, WordVocabulary, read_tokenizer
 from chainrule.data._vocabulary import EOS, UNKNOWN
 from chainrule.files import parse_json
 from chainrule_app.exchange.causal_lm import IMPOSSIBLE

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 from torch import Tensor
 
-from chainrule.diagnostics._attention_maps import brightened
+from chainrule_app.pages.attention_figures import brightened
 from chainrule_app.pages.page import Content, Figure, Group, Page, Picture, Section, Shade, Table, Text, marked
 from chainrule_app.readers.images.source import Pixels
 

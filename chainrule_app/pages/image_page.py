@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from chainrule.diagnostics import ReceptiveField
-from chainrule.diagnostics._attention_maps import stretched
 from chainrule.layers import MaskedConv2d
+from chainrule_app.pages.attention_figures import stretched
 from chainrule_app.pages.page import Content, Figure, Group, Picture, Section, Table, keys, marked
 from chainrule_app.readers.images.source import Pixels
 

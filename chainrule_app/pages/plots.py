@@ -1,7 +1,7 @@
 """The plots of a report: a caption and an inline SVG each."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from html import escape
 from io import StringIO
@@ -12,28 +12,33 @@ from markupsafe import Markup
 from torch import Tensor
 
 from chainrule.diagnostics import Inspection
-from chainrule.diagnostics._panels import (
+from chainrule.figures import (
     BLUE,
     GREEN,
     GRID,
     INK,
     MUTED,
     ORANGE,
+    SMALL,
     Array,
-    draw_clipping,
     draw_every,
-    draw_gates,
     draw_influence,
     draw_jacobians,
     draw_last,
+    draw_threshold,
+    finish_log_axes,
+    log_limits,
     new_figure,
+    plain_axes,
 )
-from chainrule.diagnostics._verdict import Clipping
+from chainrule_app.pages.clipping import Clipping
 from chainrule_app.pages.page import Content, Figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Drawing
+
+Series = tuple[str, Sequence[float], Sequence[float], str, str]
 
 
 def layer_plots(inspection: Inspection, index: int) -> list[Content]:
@@ -75,6 +80,52 @@ def clipping_plot(clipping: Clipping) -> Figure:
         "norm of the gradient before clipping at every step of training",
         lambda axes: draw_clipping(axes, clipping.logged_steps, clipping.logged_norms, clipping.limit),
     )
+
+
+def draw_gates(figure: "Drawing", histograms: dict[str, Array], means: dict[str, float]) -> None:
+    """Plot the histogram of each σ gate over [0, 1], with its mean marked."""
+    strips = figure.subplots(len(histograms), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
+    for axes, (name, shares) in zip(strips, histograms.items(), strict=True):
+        edges = np.linspace(0, 1, len(shares) + 1)
+        axes.stairs(shares, edges, fill=True, color=BLUE, alpha=0.55)
+        axes.axvline(means[name], color=ORANGE, linewidth=1.4)
+        right = means[name] < 0.5
+        axes.text(
+            0.99 if right else 0.01, 0.94, f"{name}: mean {means[name]:.2f}", transform=axes.transAxes, va="top",
+            ha="right" if right else "left", fontsize=SMALL, color=INK,
+        )  # fmt: skip
+        plain_axes(axes)
+        axes.set_yticks([])
+        axes.spines["left"].set_visible(False)
+    strips[-1].set_xlim(0, 1)
+    strips[-1].set_xlabel("value of the gate: 0 shut, 1 open", fontsize=SMALL, color=INK)
+    strips[0].set_ylim(0, 1.35 * max(float(shares.max()) for shares in histograms.values()))
+
+
+def draw_clipping(axes: "Axes", steps: Sequence[int], norms: Sequence[float], limit: float | None) -> None:
+    """Plot gradient norms before clipping, the maximum of each stretch of training, and the limit."""
+    stretches = np.array_split(np.arange(len(steps)), min(len(steps), 200))
+    largest = [max((norms[index], steps[index]) for index in stretch) for stretch in stretches]
+    axes.plot([step for _, step in largest], [norm for norm, _ in largest], color=BLUE, linewidth=1)
+    values = np.array([norm for norm, _ in largest])
+    if limit is not None:
+        draw_threshold(axes, limit, f"clipped above {limit:g}")
+        values = np.append(values, limit)
+    finish_log_axes(
+        axes, "step of training", "norm of the gradient", (min(steps), max(steps) + 1), log_limits(values), []
+    )
+
+
+def draw_curves(axes: "Axes", series: Sequence[Series], across: str, up: str) -> None:
+    """Plot curves on linear axes; each has a name, x and y values, a colour and a matplotlib style."""
+    for name, xs, values, colour, style in series:
+        axes.plot(xs, values, style, color=colour, linewidth=1.2, markersize=3, label=name)
+    axes.set_xlabel(across, fontsize=SMALL, color=INK)
+    axes.set_ylabel(up, fontsize=SMALL, color=INK)
+    axes.grid(axis="y", color=GRID, linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.set_xlim(left=0)
+    plain_axes(axes)
 
 
 def _plot(part: str, name: str, caption: str, description: str, draw: "Callable[[Axes], None]") -> Figure:

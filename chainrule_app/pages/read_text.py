@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from chainrule.diagnostics import Inspection
-from chainrule.diagnostics._hidden_units import SIGMOIDS, TextProperty
 from chainrule_app.pages.page import Part, Section, marked, visible
+from chainrule_app.pages.text_properties import TextProperty
 from chainrule_app.readers.images.source import Pixels
 
 CONTINUED = "·"  # a byte of a character that an earlier byte has shown
@@ -188,7 +188,7 @@ def traces(inspection: Inspection, index: int, read: ReadText) -> Traces:
     ]
     liveliest = relative[order[:MOST_UNITS]]
     count = f"all {len(state)}" if len(liveliest) == len(state) else f"{len(liveliest)} of {len(state)}"
-    sigmoids = [name for name in SIGMOIDS if name in gates]
+    sigmoids = [name for name in inspection.layers[index].gate_histograms if name in gates]
     strips = [
         _strip(word, labels, relative[units], STATES),
         *(_strip(f"{name} gate", [f"unit {unit}" for unit in units], gates[name][units], GATES) for name in sigmoids),

@@ -8,19 +8,8 @@ from markupsafe import Markup
 from torch import Tensor
 
 from chainrule.diagnostics import Inspection, LayerInspection
-from chainrule.diagnostics._backpropagation import THRESHOLD
-from chainrule.diagnostics._hidden_units import FLAT
-from chainrule.diagnostics._panels import superscript
-from chainrule.diagnostics._verdict import (
-    BEGUN_FORGET,
-    DEAD,
-    EXPLOSION,
-    MOVED_FORGET,
-    OPEN_FORGET,
-    OPEN_UPDATE,
-    SATURATED,
-    Clipping,
-)
+from chainrule.figures import superscript
+from chainrule_app.pages.clipping import Clipping
 from chainrule_app.pages.page import Content, Group, Section, Table, Terms, Text, marked
 from chainrule_app.pages.plots import clipping_plot, layer_plots
 from chainrule_app.pages.read_text import ReadText, surprise_section, traces
@@ -37,7 +26,7 @@ class Rule:
 
 RULES = {
     "dead-units": Rule(
-        f"more than {DEAD:.0%} of the ReLU units are zero at every element read",
+        f"more than {LayerInspection.DEAD:.0%} of the ReLU units are zero at every element read",
         "No gradient passes through such a unit, so training cannot bring it back.",
         "Lower the learning rate and train again; or use tanh, or a cell with gates.",
     ),
@@ -48,35 +37,35 @@ RULES = {
         "Where a layer is dead, lower the learning rate and train again; else read other data.",
     ),
     "explodes": Rule(
-        f"‖δ‖ of single losses grows more than {EXPLOSION:g}-fold on its way back, or overflows",
+        f"‖δ‖ of single losses grows more than {LayerInspection.EXPLOSION:g}-fold on its way back, or overflows",
         "A few early steps then decide the direction of the update, and the loss may jump.",
         "Clip the gradient (--clip-norm 1) and lower the learning rate; a plain RNN: use an LSTM or GRU.",
     ),
     "saturated": Rule(
-        f"a plain RNN whose nonlinearity is flat, its slope under {FLAT:.0%} of the largest, at more than "
-        f"{SATURATED:.0%} of all values",
+        f"a plain RNN whose nonlinearity is flat, its slope under {LayerInspection.FLAT:.0%} of the largest, at "
+        f"more than {LayerInspection.SATURATED:.0%} of all values",
         "Where f is flat, D_t is near zero, and J_t = D_t W_hh with it.",
         "Lower the learning rate, or start with smaller input weights; or use an LSTM.",
     ),
     "carries": Rule(
-        f"‖δ‖ never stays under {THRESHOLD:.0%} of its value at the loss, over all the steps read",
+        f"‖δ‖ never stays under {LayerInspection.VANISHED:.0%} of its value at the loss, over all the steps read",
         "Nothing hinders learning at these distances.",
         "None needed; read further back with --steps to find where it ends.",
     ),
     "forget-gate-learned": Rule(
-        f"an LSTM of chainrule, whose forget gate began with a bias of 1, at {BEGUN_FORGET:g}, and is below "
-        f"{MOVED_FORGET:g} on average now",
+        f"an LSTM of chainrule, whose forget gate began with a bias of 1, at {LayerInspection.BEGUN_FORGET:g}, and is "
+        f"below {LayerInspection.MOVED_FORGET:g} on average now",
         "Training shut the gate: within a chunk, older memory did not help to predict.",
         "None needed if the text asks for no more memory than this; else train on longer chunks (--chunk-length).",
     ),
     "forget-gate-low": Rule(
-        f"an LSTM whose forget gate is below {OPEN_FORGET:g} on average, and did not begin open",
+        f"an LSTM whose forget gate is below {LayerInspection.OPEN_FORGET:g} on average, and did not begin open",
         "Each step keeps that part of the cell: 0.5 leaves a thousandth after ten steps.",
         "Raise the forget gate's bias to 1 or more before training (Gers et al. 2000, Jozefowicz et al. 2015). If the "
         "text asks for no more memory than this, there is nothing to mend.",
     ),
     "update-gate-low": Rule(
-        f"a GRU whose update gate is below {OPEN_UPDATE:g} on average",
+        f"a GRU whose update gate is below {LayerInspection.OPEN_UPDATE:g} on average",
         "The update gate keeps the old state: low, it rewrites the state at every step.",
         "Raise the update gate's bias to 1 or more before training. If the text asks for no more memory than this, "
         "there is nothing to mend.",

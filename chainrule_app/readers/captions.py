@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from chainrule._typed_json import read_value
-from chainrule.data._batches import Batch, Batches, Rows, Shuffled, hold_out, in_order
-from chainrule.data._characters import WordVocabulary
-from chainrule.data._vocabulary import Ids
+from chainrule.data import Batch, Batches, WordVocabulary
+from chainrule.data._batches import Shuffled
+from chainrule.typed_json import read_value
 from chainrule_app.readers.delimited import DelimitedFile
+from chainrule_app.readers.held_out import hold_out
 from chainrule_app.readers.images.folder import Fit, Reading, images_in
 from chainrule_app.readers.images.held import HeldImages
 from chainrule_app.readers.kinds import IMAGES
@@ -29,7 +29,9 @@ from chainrule_app.readers.packed import plain_name
 from chainrule_app.readers.pairs import encode_sentence
 from chainrule_app.readers.ragged import Ragged
 from chainrule_app.readers.records import holds_records, records
+from chainrule_app.readers.row_order import Rows, in_order
 from chainrule_app.readers.store import Store, StoreWriter
+from chainrule_app.readers.stored_tokens import Ids
 from chainrule_app.readers.text import check_file, fingerprint, open_bytes
 
 _IMAGE_NAMES = ("image", "file_name", "filename", "image_name", "image_file", "image_path", "path", "file")

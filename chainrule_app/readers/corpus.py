@@ -9,14 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from chainrule._typed_json import read_fields
-from chainrule.data._characters import ByteVocabulary, CharVocabulary, WordVocabulary
-from chainrule.data._subwords import BPEVocabulary, read_tokenizer
-from chainrule.data._vocabulary import Ids, Vocabulary, token_dtype
+from chainrule.data import BPEVocabulary, ByteVocabulary, CharVocabulary, Vocabulary, WordVocabulary, read_tokenizer
 from chainrule.files import load_record
+from chainrule.typed_json import read_fields
 from chainrule_app.readers.origin import HeldText
 from chainrule_app.readers.store import FORMAT, Store, StoreWriter
-from chainrule_app.readers.stored_tokens import StoredTokens
+from chainrule_app.readers.stored_tokens import Ids, StoredTokens, token_dtype
 from chainrule_app.readers.text import Part, Progress, no_progress, open_source, split_by_position
 
 MANIFEST = "corpus.json"

@@ -19,13 +19,16 @@ import numpy.typing as npt
 import torch
 from numpy.typing import ArrayLike
 
-from chainrule.data._batches import Batch, Batches, Shuffled, by_length, in_order, split_rows
-from chainrule.data._vocabulary import Ids
+from chainrule.data import Batch, Batches
+from chainrule.data._batches import Shuffled, by_length
+from chainrule_app.readers.held_out import split_rows
 from chainrule_app.readers.kinds import MIDI
 from chainrule_app.readers.members import LARGEST, Member, Members, read_each
 from chainrule_app.readers.piano_rolls import KEYS, LOWEST, HeldRoll, HeldRolls
 from chainrule_app.readers.piano_rolls import Roll as Roll
+from chainrule_app.readers.row_order import in_order
 from chainrule_app.readers.store import Store, StoreWriter
+from chainrule_app.readers.stored_tokens import Ids
 
 _TICKS = 480  # of a quarter note in files written here, or the nearest multiple of its frames below
 _MOST_TICKS = 0x7FFF  # 15 bits

@@ -9,17 +9,18 @@ from typing import Any, TypeAlias
 import numpy as np
 from torch import Tensor
 
-from chainrule._blocks import in_blocks
-from chainrule._typed_json import read_value
-from chainrule.data._batches import Batch, Batches, OneInEvery, Rows, Shuffled, check_fraction, in_order
-from chainrule.data._characters import WordVocabulary
-from chainrule.data._subwords import BPEVocabulary
-from chainrule.data._vocabulary import Ids, Vocabulary
+from chainrule.data import Batch, Batches, BPEVocabulary, Vocabulary, WordVocabulary
+from chainrule.data._batches import Shuffled
+from chainrule.typed_json import read_value
+from chainrule_app.blocks import in_blocks
 from chainrule_app.readers.corpus import load_vocabulary
 from chainrule_app.readers.delimited import DelimitedFile
+from chainrule_app.readers.held_out import OneInEvery, check_fraction
 from chainrule_app.readers.origin import HeldRows, Origin, origin_of
 from chainrule_app.readers.ragged import Ragged
+from chainrule_app.readers.row_order import Rows, in_order
 from chainrule_app.readers.store import Store, StoreWriter
+from chainrule_app.readers.stored_tokens import Ids
 from chainrule_app.readers.text import fingerprint
 
 _BATCHES_IN_POOL = 64

@@ -3,9 +3,15 @@
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.data._tokens import Tokens
-from chainrule.data._vocabulary import Ids, token_dtype
+from chainrule.data import Tokens
 from chainrule_app.readers.store import DamagedDataError, Store
+
+Ids = npt.NDArray[np.int64]
+
+
+def token_dtype(symbols: int) -> str:
+    """Return the smallest unsigned type that holds the symbols 0..V-1, such as uint16."""
+    return np.min_scalar_type(symbols - 1).name
 
 
 class StoredTokens(Tokens):

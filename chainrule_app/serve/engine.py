@@ -19,13 +19,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chainrule._base import AutoregressiveModel
-from chainrule._executor import Executor
+from chainrule import AutoregressiveModel, Executor
 from chainrule.data import Vocabulary
 from chainrule.data._vocabulary import UNKNOWN, Beginning
-from chainrule.heads import Categorical
-from chainrule.heads._adapter import head_of
-from chainrule.heads._categorical import check_filters
+from chainrule.heads import Categorical, head_of
 from chainrule.state import State, concatenate, expand, select
 from chainrule_app.readers.corpus import load_vocabulary
 from chainrule_app.run import Run
@@ -176,7 +173,7 @@ class Engine:
         self._thread.join()
 
     def _checked(self, request: Request) -> Request:
-        check_filters(request.temperature, request.top_k, request.top_p)
+        Categorical.check_filters(request.temperature, request.top_k, request.top_p)
         if not 0 <= request.max_tokens <= self.limits.tokens:
             raise ValueError(f"max_tokens: expected 0 to {self.limits.tokens}, got {request.max_tokens}")
         if not 0 <= request.alternatives <= self.limits.alternatives:

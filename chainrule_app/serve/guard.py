@@ -24,7 +24,7 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from chainrule._printing import one_line
+from chainrule.printing import one_line
 from chainrule_app.keywords import in_keywords
 from chainrule_app.tasks.run_directory import ChangedRunError
 

@@ -19,11 +19,11 @@ from chainrule_app.results import Result
 from chainrule_app.run import Run
 from chainrule_app.serve.routes import bytes_of
 from chainrule_app.serve.views import Body, Count, Seed, Text, TextBody, Views
-from chainrule_app.tasks.forecast.prediction import draw_paths
+from chainrule_app.tasks.forecast.paths import draw_paths
 from chainrule_app.tasks.forecast.task import ForecastTask
 from chainrule_app.tasks.output import channels_last
 from chainrule_app.tasks.table.gaps import complete_block
-from chainrule_app.tasks.table.task import TableTask
+from chainrule_app.tasks.table.run import TableRun
 from chainrule_app.tasks.table.verbs import nats_of
 from chainrule_app.tasks.translate.prediction import translator_of
 
@@ -118,8 +118,8 @@ def forecast_router(views: Views) -> APIRouter:
     return router
 
 
-def _table(run: Run) -> TableTask:
-    return cast("TableTask", run.task)
+def _table(run: Run) -> TableRun:
+    return cast("TableRun", run.task)
 
 
 def _series(run: Run) -> ForecastTask:

@@ -11,7 +11,7 @@ from fastapi import APIRouter, HTTPException, Request
 from pydantic import Field
 from torch import Tensor
 
-from chainrule._modes import device_of
+from chainrule.modes import device_of
 from chainrule_app.run import Run
 from chainrule_app.serve.playground_answers import summarised
 from chainrule_app.serve.playground_media import check_number, example_image
@@ -70,7 +70,7 @@ class _Latent:
 @lru_cache(maxsize=16)
 def _latent(run: Run) -> _Latent:
     """Return the dimensions that the model uses, most used first; all of them where no held-out rows tell."""
-    from chainrule._latent import LatentModel
+    from chainrule import LatentModel
     from chainrule.diagnostics import active_units
 
     model: Any = run.model

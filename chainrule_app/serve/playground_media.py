@@ -18,10 +18,9 @@ from fastapi.responses import StreamingResponse
 from pydantic import Field
 from torch import Tensor
 
-from chainrule._modes import device_of
-from chainrule.heads._adapter import head_of
-from chainrule.heads._categorical import check_filters
+from chainrule.heads import Categorical, head_of
 from chainrule.models import WaveNet
+from chainrule.modes import device_of
 from chainrule_app.readers.images.source import brightness
 from chainrule_app.run import Run
 from chainrule_app.serve.state import ServerState
@@ -149,7 +148,7 @@ class _Image:
 
     def __init__(self, run: Run, drawing: Drawing):
         self._task, self._model, self._temperature = _image_task(run), cast(Any, run.model), drawing.temperature
-        check_filters(drawing.temperature, None, None)
+        Categorical.check_filters(drawing.temperature, None, None)
         context = _context(drawing.label, self._task.conditions, drawing.n)
         self._levels, self._known = _levels(self._task, self._model, drawing)
         self._step, self._generator = self._model.prepare().step, torch.Generator(device_of(self._model))

@@ -13,7 +13,7 @@ from fastapi import APIRouter, HTTPException, Request
 from fastapi.responses import StreamingResponse
 from pydantic import Field
 
-from chainrule._base import AutoregressiveModel
+from chainrule import AutoregressiveModel
 from chainrule.data import Vocabulary
 from chainrule.data._vocabulary import Beginning
 from chainrule.layers import CausalAttention

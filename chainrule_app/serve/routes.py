@@ -229,7 +229,7 @@ def _names_file(hint: Any) -> bool:
 
 def _answer(run: Run, verb: str, body: BaseModel, limits: Limits) -> Any:
     """Call a method of a run, and give what it returns as JSON takes it."""
-    from chainrule.diagnostics._hidden_units import PROPERTIES
+    from chainrule_app.pages.text_properties import PROPERTIES
 
     values = {name: getattr(body, name) for name in body.model_fields_set}
     options = run.options_of(verb)

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 from fastapi import HTTPException
 
-from chainrule._base import AutoregressiveModel
+from chainrule import AutoregressiveModel
 from chainrule_app.run import Run
 from chainrule_app.serve.calls import Calls
 from chainrule_app.serve.engine import Engine

@@ -5,41 +5,41 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chainrule._printing import one_line
 from chainrule.lazy import attach
+from chainrule.printing import one_line
 from chainrule_app.readers.gather import paths_of
 from chainrule_app.readers.kinds import kind_of
 from chainrule_app.tasks.config import task_in
 from chainrule_app.tasks.run_directory import read_config
 
 if TYPE_CHECKING:
-    from chainrule_app.tasks.caption.task import CaptionTask as CaptionTask
-    from chainrule_app.tasks.classify.image_task import ClassifyImagesTask as ClassifyImagesTask
-    from chainrule_app.tasks.classify.task import ClassifyTask as ClassifyTask
-    from chainrule_app.tasks.forecast.task import ForecastTask as ForecastTask
-    from chainrule_app.tasks.image.task import ImageTask as ImageTask
+    from chainrule_app.tasks.caption.run import CaptionRun as CaptionRun
+    from chainrule_app.tasks.classify.image_run import ClassifyImagesRun as ClassifyImagesRun
+    from chainrule_app.tasks.classify.run import ClassifyRun as ClassifyRun
+    from chainrule_app.tasks.forecast.run import ForecastRun as ForecastRun
+    from chainrule_app.tasks.image.run import ImageRun as ImageRun
     from chainrule_app.tasks.music.task import MusicTask as MusicTask
-    from chainrule_app.tasks.sound.task import SoundTask as SoundTask
-    from chainrule_app.tasks.table.task import TableTask as TableTask
-    from chainrule_app.tasks.tag.task import TagTask as TagTask
+    from chainrule_app.tasks.sound.run import SoundRun as SoundRun
+    from chainrule_app.tasks.table.run import TableRun as TableRun
+    from chainrule_app.tasks.tag.run import TagRun as TagRun
     from chainrule_app.tasks.task import Task
-    from chainrule_app.tasks.text.task import TextTask as TextTask
-    from chainrule_app.tasks.translate.task import TranslateTask as TranslateTask
+    from chainrule_app.tasks.text.run import TextRun as TextRun
+    from chainrule_app.tasks.translate.run import TranslateRun as TranslateRun
 
 _import, _ = attach(__name__)
 
 TASKS: "dict[str, Callable[[], type[Task[Any]]]]" = {
-    "text": partial(_import, "TextTask"),
-    "table": partial(_import, "TableTask"),
-    "image": partial(_import, "ImageTask"),
-    "sound": partial(_import, "SoundTask"),
+    "text": partial(_import, "TextRun"),
+    "table": partial(_import, "TableRun"),
+    "image": partial(_import, "ImageRun"),
+    "sound": partial(_import, "SoundRun"),
     "music": partial(_import, "MusicTask"),
-    "tag": partial(_import, "TagTask"),
-    "classify": partial(_import, "ClassifyTask"),
-    "classify-images": partial(_import, "ClassifyImagesTask"),
-    "translate": partial(_import, "TranslateTask"),
-    "caption": partial(_import, "CaptionTask"),
-    "forecast": partial(_import, "ForecastTask"),
+    "tag": partial(_import, "TagRun"),
+    "classify": partial(_import, "ClassifyRun"),
+    "classify-images": partial(_import, "ClassifyImagesRun"),
+    "translate": partial(_import, "TranslateRun"),
+    "caption": partial(_import, "CaptionRun"),
+    "forecast": partial(_import, "ForecastRun"),
 }
 """Import the class of each task."""
 TASK_VERBS = {

@@ -13,7 +13,7 @@
     codec()                                     -> FileCodec, for `chainrule compress`
 
 `options` are an instance of a dataclass: its docstring is the help of the verb for that task, its fields are the flags
-of the verb and the keyword arguments of the method of `chainrule.Run`. A task declares both in a line:
+of the verb and the keyword arguments of the method of `chainrule.Run`. The class of a run declares both in a line:
 `Scoring, score = verbs.TableScoring, verbs.score_table`. A method returns data: it formats nothing, prints nothing and
 writes no file. Its other arguments have the same meaning in all of them:
 
@@ -35,8 +35,9 @@ from chainrule_app.heavy import torch
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from chainrule._base import Context, TrainableModel
+    from chainrule import TrainableModel
     from chainrule.coding import RowLayout
+    from chainrule.state import State
     from chainrule.testing import Report as Contract
 
 
@@ -79,7 +80,7 @@ class CheckedRows:
 
     model: "TrainableModel"  # the trained model, or a smaller one with its weights
     x: "Tensor"  # modelled values, batch first
-    context: "Context" = None
+    context: "State" = None
     lengths: "Tensor | None" = None  # (B,) real elements of each row
     note: str = ""  # description of the rows
 
@@ -104,8 +105,7 @@ class Checks:
 
     def check(self, *, seed: int) -> "Contract":
         """Check the whole model, all parts of a recipe together."""
-        from chainrule._base import LikelihoodModel
-        from chainrule._latent import LatentModel
+        from chainrule import LatentModel, LikelihoodModel
         from chainrule.testing import check_model
 
         run: Any = self

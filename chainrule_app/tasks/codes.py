@@ -8,18 +8,20 @@ from typing import TYPE_CHECKING, Any, cast
 from chainrule_app.heavy import modes, torch
 from chainrule_app.results import Column, Report
 from chainrule_app.tasks.display import counted
-from chainrule_app.tasks.likelihood_record import Basis, Tally
+from chainrule_app.tasks.likelihood_record import Basis
 from chainrule_app.tasks.output import page_report
+from chainrule_app.tasks.tally import Tally
 from chainrule_app.tasks.task import M, Task
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from chainrule._latent import CodeModel, LatentModel
+    from chainrule import CodeModel, LatentModel
     from chainrule.diagnostics import LatentUse
-    from chainrule.training._validation import Findings, Observe
+    from chainrule.training import Findings
     from chainrule_app.pages.code_page import Exhibit, Labels
     from chainrule_app.pages.page import Table
+    from chainrule_app.tasks.preview import Observe
 
 DEFAULT_SAMPLES = 100  # default K
 MOST_SAMPLES = 1 << 20
@@ -101,7 +103,7 @@ class BoundMeter(Tally):
 def code_findings(model: "CodeModel", x: "Tensor", lengths: "Tensor | None" = None) -> "Findings":
     """Measure active units and the KL divergence per row of held-out rows (N, ...); empty for fewer than two."""
     from chainrule.diagnostics import active_units
-    from chainrule.training._validation import Findings
+    from chainrule.training import Findings
 
     if len(x) < 2:
         return Findings({})

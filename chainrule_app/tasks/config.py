@@ -9,22 +9,19 @@ from dataclasses import asdict, dataclass, field, fields, make_dataclass
 from itertools import takewhile
 from pathlib import Path
 from types import NoneType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_args
+from typing import Any, Literal, TypeVar, cast, get_args
 
-from chainrule._printing import one_line
-from chainrule._typed_json import check_keys, described, field_types, read_fields, read_value
+from chainrule.printing import one_line
+from chainrule.typed_json import described, field_types, read_value
 from chainrule_app.readers.origin import InMemory
 from chainrule_app.tasks.display import flags_of, parse_duration
-
-if TYPE_CHECKING:
-    from chainrule_app.tasks.task import Task
 
 FORMAT = 20
 IN_MEMORY = " (in memory)"  # of a source that a config names but cannot hold
 
 Options = TypeVar("Options")
 MOST_SEED = (1 << 63) - 1
-_SECTIONS = ("data", "model", "training", "computation", "facts", "settled", "init")
+SECTIONS = ("data", "model", "training", "computation", "facts", "settled", "init")
 
 
 def within(default: Any, low: float, high: float = math.inf) -> Any:
@@ -258,43 +255,13 @@ class RunConfig:
             "init": None if self.init is None else asdict(self.init),
         }
 
-    @classmethod
-    def from_json(cls, content: Any, task: "type[Task[Any]]") -> "RunConfig":
-        """Check and read what `to_json` wrote."""
-        name = task_in(content)
-        if name != task.name:
-            raise ValueError(f"task: expected {task.name!r}, got {name!r}")
-        check_keys("config", content, {*_SECTIONS, "format", "chainrule", "task"})
-        model = read_fields({"name": Literal[tuple(task.MODELS)], "options": dict}, content["model"], "model")
-        data, training = (dict(read_value(dict, content[name], name)) for name in ("data", "training"))
-        sources = read_fields(dict.fromkeys(task.SOURCES, str | None), data.pop("sources", None), "data.sources")
-        for source in task.SOURCES:
-            if task.SOURCES[source].needed and sources[source] is None:
-                raise ValueError(f"data.sources.{source}: expected {task.SOURCES[source].needed}, got null")
-        duration = {item.name: training.pop(item.name) for item in fields(Duration) if item.name in training}
-        config = cls(
-            sources=sources,
-            data=read_value(task.Data, data, "data"),
-            model=model["name"],
-            options=read_value(task.MODELS[model["name"]].options, model["options"], "model.options"),
-            duration=read_value(Duration, duration, "training"),
-            training=read_value(task.Training, training, "training"),
-            computation=read_value(ChosenComputation | None, content["computation"], "computation"),
-            facts=read_value(task.Facts, content["facts"], "facts"),
-            settled=read_value(Settled | None, content["settled"], "settled"),
-            init=read_value(InitialWeights | None, content["init"], "init"),
-        )
-        _check_settled(config, timed=not task.MODELS[config.model].planned)
-        task.check_config(config)
-        return config
-
 
 def _recorded(source: Any) -> str | None:
     """Return a source as the config keeps it: of data in memory, which it does not hold, the name of the argument."""
     return source if source is None or isinstance(source, str) else f"{source}{IN_MEMORY}"
 
 
-def _check_settled(config: RunConfig, *, timed: bool) -> None:
+def check_settled(config: RunConfig, *, timed: bool) -> None:
     """Check the record of chosen options; what was timed has both its passes and its speed."""
     settled = config.settled
     if settled is None:

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 from cyclopts import Parameter
 
-from chainrule._printing import OVERRIDES, printable, writable
+from chainrule.printing import OVERRIDES, printable
 from chainrule_app.heavy import np
+from chainrule_app.printing import writable
 
 if TYPE_CHECKING:
     import numpy.typing as npt

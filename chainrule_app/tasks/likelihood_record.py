@@ -1,10 +1,9 @@
 """Records of measured likelihoods: figure, unit, measurement and data, so that only comparable ones are ranked."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from chainrule_app.results import Column, Result
 from chainrule_app.tasks.display import counted
 
 _DIGEST = 12  # characters of a digest that people see
@@ -56,9 +55,7 @@ class LikelihoodRecord:
 
     @property
     def nats_per_element(self) -> float:
-        from chainrule.training._evaluate import per_element
-
-        return per_element(self.nats, self.elements)
+        return self.nats / self.elements
 
     @property
     def bits_per_element(self) -> float:
@@ -88,53 +85,6 @@ class LikelihoodRecord:
     def __str__(self) -> str:
         size = counted(self.elements, "element") + (f", {self.bytes:,} bytes" if self.bytes else "")
         return f"{self.basis}; {size}, data {self.data[:_DIGEST]}"
-
-
-@dataclass
-class Tally:
-    """Sums of row likelihoods, updated during scoring."""
-
-    rows: int = 0
-    nats: float = 0.0
-    elements: int = 0
-    standard_error: float | None = None  # standard error of nats estimated by sampling
-    bytes: int = 0  # size of the original text; 0 for other data
-
-    def add(self, nats: float, elements: int) -> None:
-        self.rows, self.nats, self.elements = self.rows + 1, self.nats + nats, self.elements + elements
-
-    def result(
-        self,
-        columns: Sequence[Column],
-        rows: Iterable[Sequence[Any]],
-        *,
-        basis: Basis,
-        unit: str,
-        empty: str,
-        rank: str = "nats",
-        **others: Any,
-    ) -> Result:
-        """Build the result of scoring; `rows` call `add`, `unit` names one row, and `others` are options of Result."""
-
-        def some() -> Iterator[Sequence[Any]]:
-            yield from rows
-            if not self.elements:
-                raise ValueError(empty)
-
-        def likelihood() -> LikelihoodRecord:
-            return LikelihoodRecord(basis, self.nats, self.elements, "", self.standard_error, self.bytes or None)
-
-        about: dict[str, Any] = {"about": {"measured": basis}, "rank": rank, "main": rank, "likelihood": likelihood}
-        return Result(columns, some(), **about | {"summary": lambda: self.figures(unit, basis)} | others)
-
-    def figures(self, unit: str, basis: Basis) -> dict[str, Any]:
-        from chainrule.training import bits
-
-        if basis.quantity != "nats":
-            return {f"{unit}s": self.rows, f"mean_{basis.quantity.replace(' ', '_')}": self.nats / self.elements}
-        error = {} if self.standard_error is None else {"standard_error": self.standard_error / self.rows}
-        per_element = {f"bits_per_{basis.unit}": bits(self.nats) / self.elements}
-        return {f"{unit}s": self.rows, f"nats_per_{unit}": self.nats / self.rows, **error, **per_element}
 
 
 _COMPARED: dict[str, Callable[[LikelihoodRecord], Any]] = {

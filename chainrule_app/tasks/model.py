@@ -13,8 +13,8 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
-from chainrule._ranges import Range
 from chainrule.lazy import imported_names
+from chainrule.ranges import Range
 from chainrule_app.heavy import modes
 from chainrule_app.tasks.config import CheckedOptions, options_class
 from chainrule_app.tasks.run_directory import count_weights
@@ -24,12 +24,13 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-    from chainrule.training._validation import Findings, Observe
+    from chainrule.training import Findings
+    from chainrule_app.tasks.preview import Observe
 
 
 REQUIRED = object()
 """The default of an argument that has none."""
-_LIGHT = ("typing", "collections.abc", "chainrule._ranges")  # imported where an annotation names something of them
+_LIGHT = ("typing", "collections.abc", "chainrule.ranges")  # imported where an annotation names something of them
 
 
 @dataclass(frozen=True)
@@ -348,7 +349,7 @@ def share_of(name: str, description: str) -> "Observe":
     """Observe the companion's weight in a `CalibratedMixture`."""
 
     def share(trained: Any) -> "Findings":
-        from chainrule.training._validation import Findings
+        from chainrule.training import Findings
 
         value = float(trained.share)
         return Findings({f"share_of_{name}": value}, f"{description}: {value:.0%} of the mean")

@@ -70,9 +70,9 @@ def save_figure(figure: "Figure", path: Path) -> None:
 def attention_report(
     run: "Task[Any]", model: "nn.Module", examples: "Sequence[AttentionExample]", *, looks_at: str, command: str
 ) -> Report:
-    from chainrule.diagnostics._attention_maps import attention_focus
-    from chainrule.diagnostics._parts import parts_of, parts_table
+    from chainrule_app.pages.attention_figures import attention_focus
     from chainrule_app.pages.page import Page, Section, parts_section
+    from chainrule_app.tasks.parts import parts_of, parts_table
 
     parts = parts_of(model)
     figures: dict[str, Any] = {"parameters": parts, "attention": None}

@@ -13,10 +13,11 @@ from chainrule_app.tasks.config import Duration, RunConfig, Settled
 from chainrule_app.tasks.display import counted, flag, format_duration, format_passes, progress_bars
 
 if TYPE_CHECKING:
-    from chainrule._base import TrainableModel
+    import torch
+
+    from chainrule import TrainableModel
     from chainrule.training import Batch, TrainingBatches
     from chainrule_app.tasks.config import OptimisationOptions
-    from chainrule_app.tasks.task import Task
 
 TRAINING_SHARE = 0.9  # of a budget goes into training steps
 
@@ -32,7 +33,7 @@ def seconds_to_measure(budget: float) -> float:
 
 def step_rate(model: "TrainableModel", batch: "Batch", training: "OptimisationOptions", seconds: float) -> float:
     """Measure training steps per second of a model, computed as in its training; a terminal shows that it goes on."""
-    from chainrule.training._computation import choose_computation
+    from chainrule.training import choose_computation
     from chainrule.training._parallel import choose_device
     from chainrule.training._speed import steps_per_second
 
@@ -83,22 +84,26 @@ def is_open(schedule: SizeSchedule, config: RunConfig, explicit_flags: frozenset
     return config.duration.budget is not None and explicit_flags.isdisjoint(map(flag, schedule.names))
 
 
-def choose_size(run: "Task[Any]", schedule: SizeSchedule, batches: "TrainingBatches") -> RunConfig:
-    """Choose the size that suits the budget of a new run."""
+def choose_size(
+    config: RunConfig,
+    schedule: SizeSchedule,
+    batches: "TrainingBatches",
+    new_model: "Callable[[Any], TrainableModel]",
+    device: "torch.device",
+) -> RunConfig:
+    """Choose the size that suits the budget of a new run; `new_model` builds the model with the given options."""
     from chainrule.training._batch import count_elements
     from chainrule.training._speed import average_batch
 
-    config = run.config
     assert config.duration.budget is not None
     budget, steps_per_epoch = config.duration.budget, batches.steps_per_epoch
     batch = average_batch(batches)
     sizes = [config.options, *(replace(config.options, **size) for size in schedule.smaller)]
     seconds = seconds_to_measure(budget) / len(sizes)
-    training = replace(config.training, device=str(run.device(config.training.device)))
+    training = replace(config.training, device=str(device))
 
     def rate(size: int) -> float:
-        model = run.with_options(**asdict(sizes[size])).new_model(config.training.seed)
-        return step_rate(model, batch, training, seconds)
+        return step_rate(new_model(sizes[size]), batch, training, seconds)
 
     size, steps_per_second = first_that_fits(rate, len(sizes), schedule.needed_steps(steps_per_epoch), budget)
     passes = TRAINING_SHARE * budget * steps_per_second / steps_per_epoch
@@ -115,15 +120,20 @@ def expected_passes(config: RunConfig, steps_per_epoch: int) -> float | None:
     return duration.epochs if duration.steps is None else duration.steps / steps_per_epoch
 
 
-def time_passes(run: "Task[Any]", batches: "TrainingBatches") -> tuple[RunConfig, float]:
-    """Return the config and the passes of a new run; a budget is timed if it was not before."""
+def time_passes(
+    config: RunConfig, new_model: "Callable[[int], TrainableModel]", batches: "TrainingBatches"
+) -> tuple[RunConfig, float]:
+    """Return the config and the passes of a new run; a budget is timed if it was not before.
+
+    `new_model` builds the model from a seed.
+    """
     from chainrule.training._batch import count_elements
     from chainrule.training._speed import average_batch
 
-    config, budget = run.config, run.config.duration.budget
+    budget = config.duration.budget
     if budget is not None and config.settled is None:
         batch = average_batch(batches)
-        rate = step_rate(run.new_model(config.training.seed), batch, config.training, seconds_to_measure(budget))
+        rate = step_rate(new_model(config.training.seed), batch, config.training, seconds_to_measure(budget))
         passes = TRAINING_SHARE * budget * rate / batches.steps_per_epoch
         config = replace(config, settled=Settled([], passes, rate * count_elements(batch)))
     passes_expected = expected_passes(config, batches.steps_per_epoch)
@@ -170,10 +180,17 @@ def limit_passes(
     return replace(config, settled=Settled(settled, passes / members, rate * elements / members))
 
 
+def forgetting_decay(steps: float, learning_rate: float, *, least: float = 0.01, most: float = 0.5) -> float:
+    """Return the weight decay with a time scale in steps, 1 / (steps · learning rate) (Wang and Aitchison 2024).
+
+    >>> forgetting_decay(434, 0.008), forgetting_decay(4e6, 0.008), forgetting_decay(10, 0.008)
+    (0.29, 0.01, 0.5)
+    """
+    return round(min(most, max(least, 1 / max(steps * learning_rate, 1e-9))), 2)
+
+
 def resolve_decay(config: RunConfig, steps: float, *, most: float = 0.5) -> RunConfig:
     """Set the weight decay, if open, to forget over this many steps."""
-    from chainrule.training._optimiser import forgetting_decay
-
     training = config.training
     if training.weight_decay is not None:
         return config

@@ -4,22 +4,24 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from copy import deepcopy
-from dataclasses import replace
+from dataclasses import asdict, replace
 from hashlib import sha256
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from chainrule.files import write_json
-from chainrule.training._metrics import TIMINGS, read_elapsed, read_metrics
+from chainrule.training import read_metrics
 from chainrule_app.heavy import modes, torch
 from chainrule_app.readers.text import fingerprint
+from chainrule_app.recorded import TIMINGS, read_elapsed
 from chainrule_app.tasks.capabilities import Checks
-from chainrule_app.tasks.config import Facts, Fingerprint, OptimisationOptions, RunConfig, run_word
+from chainrule_app.tasks.config import Fingerprint, RunConfig
 from chainrule_app.tasks.config import Source as Source
+from chainrule_app.tasks.declaration import Declaration, Recipe
 from chainrule_app.tasks.display import flag, quoted
 from chainrule_app.tasks.likelihood_record import Basis, LikelihoodRecord
-from chainrule_app.tasks.model import Model, check_size
+from chainrule_app.tasks.model import check_size
 from chainrule_app.tasks.run_directory import (
     CONFIG,
     METRICS,
@@ -34,91 +36,19 @@ from chainrule_app.tasks.run_directory import (
 from chainrule_app.tasks.size_schedule import SizeSchedule, choose_size, describe_size, is_open
 
 if TYPE_CHECKING:
-    from chainrule._base import TrainableModel
+    from chainrule import TrainableModel
     from chainrule.training import Evaluation as Measurement
     from chainrule.training import GradientProbe, TrainingBatches, ValidationBatches, ValidationMetric
-    from chainrule.training._validation import Observe, OnValidation
     from chainrule_app.results import Report
-
-
-class Recipe:
-    """Parts of a run's model in words; `--plain` sets the options in PLAIN."""
-
-    PLAIN: ClassVar[dict[str, Any]] = {}
-    MODELS: ClassVar[dict[str, Model]]
-    config: RunConfig
-
-    @classmethod
-    def plain(cls, request: RunConfig, explicit_flags: frozenset[str]) -> tuple[RunConfig, frozenset[str]]:
-        """Return the config of the named architecture alone, and the flags that this decides."""
-        sections, decided = {}, set(explicit_flags)
-        for section in ("data", "options", "training"):
-            part = getattr(request, section)
-            own = {name: value for name, value in cls.PLAIN.items() if hasattr(part, name)}
-            for name, value in own.items():
-                if flag(name) in explicit_flags and getattr(part, name) != value:
-                    raise ValueError(f"{flag(name)}: --plain leaves this part of the model out: drop one of the two")
-            sections[section] = replace(part, **own)
-            decided |= set(map(flag, own))
-        return replace(request, **sections), frozenset(decided)
-
-    @property
-    def recipe(self) -> str:
-        """Return the model in words, such as `2 × LSTM 256 + 12-gram counts`."""
-        members = getattr(self.config.options, "num_members", None) or 1
-        networks = f"{members} × {self.architecture}" if members > 1 else self.architecture
-        return " + ".join([networks, *self.added_parts()])
-
-    @property
-    def architecture(self) -> str:
-        """Name one network of the run; with its size if several may be averaged."""
-        name, options = self.config.model, self.config.options
-        if not self.MODELS[name].members:
-            return name
-        label = name.upper() if "cell" in self.MODELS[name].fixed else name
-        layers = f"{options.num_layers}-layer " if options.num_layers > 1 else ""
-        return f"{layers}{label} {getattr(options, 'hidden_size', 0) or options.model_size}"
-
-    def added_parts(self) -> Sequence[str]:
-        """List the parts added to the networks; `--plain` omits them."""
-        return ()
+    from chainrule_app.tasks.preview import Observe, OnValidation
 
 
 M = TypeVar("M", bound="TrainableModel")
 Shard = tuple[int, int]
 
 
-class Task(Recipe, Checks, ABC, Generic[M]):
+class Task(Recipe, Declaration, Checks, ABC, Generic[M]):
     """Run of a task: its directory, config and everything that verbs do with them."""
-
-    name: ClassVar[str]
-    help: ClassVar[str]  # first lines of chainrule train --task NAME --help
-    SOURCES: ClassVar[dict[str, Source]]  # data files, by their names in the config; "source" is DATA
-    Data: ClassVar[type]  # dataclass of the reading options
-    Facts: ClassVar[type] = Facts  # dataclass of the facts about prepared data
-    Training: ClassVar[type[OptimisationOptions]] = OptimisationOptions  # dataclass of the training options
-    MODELS: ClassVar[dict[str, Model]]  # models by name, the default first
-    BUDGET: ClassVar[str] = "3m"  # default training time
-    APPLE: ClassVar[bool] = False  # auto uses Apple GPUs
-    NEEDS_FLOAT64: ClassVar[bool] = False  # the model needs float64, which Apple GPUs lack
-    FREE: ClassVar[frozenset[str]] = frozenset({"patience", "device", "track", "samples"})
-    CODED: ClassVar[tuple[str, ...]] = ()  # models with a latent code
-    SIZE_SCHEDULES: ClassVar[dict[str, SizeSchedule]] = {}  # sizes of models that have several
-    DEFAULT_TRAINING: ClassVar[
-        dict[str, dict[str, Any]]
-    ] = {}  # training defaults by model; learning rates by optimiser
-    NEEDS: ClassVar[tuple[str, ...]] = ()  # optional packages required for training
-    PLANNED: ClassVar[tuple[str, ...]] = ()  # options of data and training that are open until the run is planned
-    WORDS: ClassVar[dict[str, str]] = {}  # words for models in the name of a run directory, if not theirs
-    PREPARED: ClassVar[str] = ""  # file in the run directory that marks the data as prepared
-    DEFAULT_NUMBER: ClassVar[int] = 1  # samples
-    FILES: ClassVar[tuple[str, ...]] = ()  # file name endings of samples; empty for any
-    verb: ClassVar[str] = ""  # name of the prediction verb, if it differs from the task's
-    several: ClassVar[bool] = False  # predicts for several files
-    plots: ClassVar[bool] = False  # draws its predictions
-    continues: ClassVar[bool] = False  # predicts what follows its own data where none are passed
-    writes_page: ClassVar[bool] = True  # inspect writes a page
-    NEXT: ClassVar[tuple[str, ...]] = ()  # commands to try after training, the best first; {run} is the run
 
     def __init__(self, path: Path, config: RunConfig):
         self.path = path
@@ -149,35 +79,6 @@ class Task(Recipe, Checks, ABC, Generic[M]):
     def source(self) -> Any:
         """Return the data to train on: a path as the user named it, or data in memory."""
         return self.config.sources["source"]
-
-    @classmethod
-    def run_name(cls, request: RunConfig) -> str:
-        """Name the run directory if the user does not."""
-        source = request.sources["source"]
-        data = run_word(source).partition(".")[0] if source is not None else cls.name
-        return f"{data}-{cls.WORDS.get(request.model, request.model)}"
-
-    @classmethod
-    def check_asked(cls, request: RunConfig, explicit_flags: frozenset[str]) -> None:
-        """Raise ValueError for a command line that cannot start a run."""
-        for name, source in cls.SOURCES.items():
-            if source.needed and request.sources[name] is None:
-                raise ValueError(f"{source.flag}: expected {source.needed} to train on, got none")
-
-    @classmethod
-    def check_config(cls, config: RunConfig) -> None:
-        """Raise ValueError for options that contradict each other, or that a prepared run left open."""
-        if config.facts is None:
-            return
-        sections = (
-            (config.options, cls.MODELS[config.model].planned),
-            (config.training, cls.PLANNED),
-            (config.data, cls.PLANNED),
-        )
-        for section, names in sections:
-            for name in names:
-                if getattr(section, name, name) is None:
-                    raise ValueError(f"{name}: expected a value, got none")
 
     @classmethod
     def resolve_reading(cls, request: RunConfig) -> RunConfig:
@@ -211,7 +112,12 @@ class Task(Recipe, Checks, ABC, Generic[M]):
         if schedule is None or not is_open(schedule, config, explicit_flags):
             return config
         run = type(self)(self.path, config)
-        return choose_size(run, schedule, run.batches((0, 1))[0])
+        batches, _ = run.batches((0, 1))
+
+        def new_model(options: Any) -> M:
+            return run.with_options(**asdict(options)).new_model(training.seed)
+
+        return choose_size(config, schedule, batches, new_model, self.device(training.device))
 
     @property
     def schedule(self) -> SizeSchedule | None:
@@ -353,7 +259,7 @@ class Task(Recipe, Checks, ABC, Generic[M]):
         """Open a run of this task; raises FileNotFoundError or ValueError."""
         path = Path(path)
         found = identity(path)  # before all else: what is read later may be that of another training
-        config = read_config(path, lambda content: RunConfig.from_json(content, cls))
+        config = read_config(path, cls.config_from_json)
         facts = config.to_json(cls.name)["facts"] or {}
         check_facts(path, {name: facts[name] for name in facts.keys() - cls.SOURCES}, cls.PREPARED)
         run = cls(path, config)

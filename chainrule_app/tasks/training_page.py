@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from markupsafe import Markup
 
-from chainrule.diagnostics._panels import BLUE, GREEN, ORANGE, draw_curves, new_figure
-from chainrule.diagnostics._verdict import clipping
-from chainrule.training._metrics import SAMPLES, TIMINGS, read_samples, read_timings
+from chainrule.figures import BLUE, GREEN, ORANGE, new_figure
+from chainrule.training import read_samples
+from chainrule_app.pages.clipping import clipping
 from chainrule_app.pages.page import Content, Figure, Group, Page, Picture, Section, Table, keys, marked
-from chainrule_app.pages.plots import clipping_plot, inline_svg
+from chainrule_app.pages.plots import clipping_plot, draw_curves, inline_svg
+from chainrule_app.recorded import SAMPLES, TIMINGS, read_timings
 from chainrule_app.results import Report
 from chainrule_app.tasks.display import format_duration, quoted
 from chainrule_app.tasks.output import page_report

@@ -18,7 +18,7 @@ from chainrule_app.cli.main import main
 from chainrule_app.tasks.config import Duration, RunConfig
 from chainrule_app.tasks.run_directory import WEIGHTS
 from chainrule_app.tasks.text.options import TextData, TextTraining
-from chainrule_app.tasks.text.task import TextTask
+from chainrule_app.tasks.text.run import TextRun
 from chainrule_app.training_run import create_run
 
 
@@ -33,8 +33,8 @@ def short_checks() -> Iterator[None]:
     """`check` reads eight symbols of a line: 32 take most of a test's time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("chainrule_app.tasks.text.task._CHECKED_ELEMENTS", 8)
-        patch.setattr("chainrule_app.tasks.translate.task.TranslateTask.CHECKED", (4, 8))
-        patch.setattr("chainrule_app.tasks.sound.task.SoundTask.CHECKED", (3, 8))
+        patch.setattr("chainrule_app.tasks.translate.run.TranslateRun.CHECKED", (4, 8))
+        patch.setattr("chainrule_app.tasks.sound.run.SoundRun.CHECKED", (3, 8))
         yield
 
 
@@ -140,24 +140,24 @@ def text_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def make_run(source: Path, out: Path, **data: str) -> TextTask:
+def make_run(source: Path, out: Path, **data: str) -> TextRun:
     """A run with the weights that a model begins with: scoring, sampling and checking need no more."""
     asked = RunConfig(
         sources={"source": str(source), "validation": None, "tokenizer": None},
         data=TextData(validation_fraction=0.2, **data),
         model="gru",
-        options=TextTask.MODELS["gru"].options(hidden_size=8),
+        options=TextRun.MODELS["gru"].options(hidden_size=8),
         duration=Duration(steps=4),
         training=TextTraining(batch_size=2, chunk_length=8),
     )
-    create_run(TextTask, asked, out, overwrite=False)
-    run = TextTask.open(out)
+    create_run(TextRun, asked, out, overwrite=False)
+    run = TextRun.open(out)
     save_weights(run.path / WEIGHTS, run.new_model(0), {})
     return run
 
 
 @pytest.fixture(scope="session")
-def new_run() -> Callable[..., TextTask]:
+def new_run() -> Callable[..., TextRun]:
     """`make_run`, for a text of the test's own."""
     return make_run
 

@@ -11,7 +11,7 @@ from chainrule import load
 from chainrule.models import RecurrentLM, TransformerLM, WaveNet
 from chainrule_app.cli.render import show
 from chainrule_app.results import Column, Result
-from chainrule_app.tasks.text.task import TextTask
+from chainrule_app.tasks.text.run import TextRun
 
 
 def test_a_line_becomes_the_state_that_the_next_symbol_is_predicted_from(ok, runs, tmp_path):
@@ -22,7 +22,7 @@ def test_a_line_becomes_the_state_that_the_next_symbol_is_predicted_from(ok, run
     heading, *rows = csv.reader(out.read_text().splitlines())
     assert heading == ["input", *(f"z{number}" for number in range(8))]
     assert [row[0] for row in rows] == ["1", "2", "3"]
-    run = TextTask.open(runs / "stream")
+    run = TextRun.open(runs / "stream")
     model = run.model().network
     for line, row in zip(lines, rows, strict=True):
         state, x_prev = model.initial_state(1), None
@@ -128,7 +128,7 @@ def test_lines_go_through_a_code(command, ok, refused, runs, text_file, tmp_path
     assert len(command("embed", out, text_file).out.splitlines()) == 21
     found = json.loads(command("inspect", out, "--json").out)
     assert len(found["kl"]) == 3
-    validations = [record for record in TextTask.open(out).metrics() if record["event"] == "validation"]
+    validations = [record for record in TextRun.open(out).metrics() if record["event"] == "validation"]
     assert [record["step"] for record in validations] == [2, 4]
     assert all(0 <= record["active_units"] <= 3 and record["kl"] >= 0 for record in validations)
     page = (out / "report.html").read_text(encoding="utf-8")

@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 from chainrule._base import AutoregressiveModel
-from chainrule._ranges import Range
 from chainrule.data import Batch
 from chainrule.heads import Bernoulli, Categorical
+from chainrule.ranges import Range
 from chainrule_app.cli.signature import RunFlags
 from chainrule_app.results import Column, Result
 from chainrule_app.tasks import TASK_VERBS, TASKS
@@ -18,7 +18,7 @@ from chainrule_app.tasks.capabilities import CheckedRows
 from chainrule_app.tasks.config import CheckedOptions, OptimisationOptions
 from chainrule_app.tasks.model import Model
 from chainrule_app.tasks.task import Source, Task
-from chainrule_app.tasks.text.task import TextTask
+from chainrule_app.tasks.text.run import TextRun
 
 
 class Bigrams(AutoregressiveModel):
@@ -50,7 +50,7 @@ class Bigrams(AutoregressiveModel):
 
 
 def test_a_model_is_one_class_and_one_line(command, ok, refused, text_file, tmp_path, monkeypatch):
-    monkeypatch.setitem(TextTask.MODELS, "bigrams", Model(Bigrams))
+    monkeypatch.setitem(TextRun.MODELS, "bigrams", Model(Bigrams))
     run = tmp_path / "run"
     assert (
         "standard deviation of the scores"

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from chainrule._printing import one_line, printable
+from chainrule.printing import one_line, printable
 from chainrule_app.cli.render import checked_out, figure_lines, show, write_plot
 from chainrule_app.results import Column, Result
 from chainrule_app.tasks.display import SafeOutput, dump_json, shortened

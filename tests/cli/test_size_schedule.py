@@ -15,12 +15,12 @@ from small_data import WRITERS, write_pairs
 from torch import nn
 
 from chainrule.data import Batch
+from chainrule.training import Computation
 from chainrule.training import _speed as speed
-from chainrule.training._computation import Computation
 from chainrule_app.tasks import open_run
 from chainrule_app.tasks import size_schedule as ladder_module
 from chainrule_app.tasks.config import Duration, OptimisationOptions, RunConfig
-from chainrule_app.tasks.forecast.task import ForecastTask
+from chainrule_app.tasks.forecast.run import ForecastRun
 from chainrule_app.tasks.size_schedule import SizeSchedule, first_that_fits, limit_passes, step_rate
 from chainrule_app.tasks.tag import task as tag_task
 
@@ -148,7 +148,7 @@ def test_a_record_of_a_choice_that_was_tampered_with_is_refused(command, tmp_pat
         ({"passes": None}, "settled: expected the passes and elements a second that were timed, got null"),
     ):
         with pytest.raises(ValueError, match=said):
-            RunConfig.from_json(content | {"settled": content["settled"] | settled}, type(run))
+            run.config_from_json(content | {"settled": content["settled"] | settled})
 
 
 @pytest.mark.parametrize(
@@ -273,7 +273,7 @@ def test_what_is_left_of_a_budget_trains_more_models(monkeypatch, times, members
     most, budget, steps_per_epoch = 3.0, 100.0, 50
     rate = times * most * steps_per_epoch / (ladder_module.TRAINING_SHARE * budget)
     monkeypatch.setattr(ladder_module, "step_rate", lambda *_: rate)
-    options = ForecastTask.MODELS["lstm"].options()
+    options = ForecastRun.MODELS["lstm"].options()
     config = RunConfig(
         sources={}, data=None, model="lstm", options=options, duration=Duration(budget=budget),
         training=OptimisationOptions(),

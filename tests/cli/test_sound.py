@@ -10,7 +10,7 @@ import soundfile
 import torch
 
 from chainrule_app.readers.sounds.sound_file import write_wav
-from chainrule_app.tasks.sound.task import SoundTask
+from chainrule_app.tasks.sound.run import SoundRun
 
 RATE = 8000
 TINY = ("--channels", 4, "--blocks", 1, "--layers-per-block", 3, "--skip-channels", 8)
@@ -56,7 +56,7 @@ def test_clips_are_found_shown_and_learnt(ok, clips, tmp_path):
     ):
         assert shown in outcome.err
     preview, rate = soundfile.read(out / "preview.wav")
-    assert (len(preview), rate) == (round(SoundTask.open(out).facts.train.samples / 18), RATE)
+    assert (len(preview), rate) == (round(SoundRun.open(out).facts.train.samples / 18), RATE)
 
 
 def test_a_long_sound_is_a_stream(ok, tmp_path):
@@ -66,7 +66,7 @@ def test_a_long_sound_is_a_stream(ok, tmp_path):
         "train", tmp_path / "long.wav", "--out", out, "--steps", 3, *TINY, "--chunk-length", 256, "--batch-size", 4
     )
     assert "read as sound, stream" in outcome.err
-    assert SoundTask.open(out).labels == []
+    assert SoundRun.open(out).labels == []
     ok("sample", out, "--seconds", 0.01, "--out", tmp_path / "new.wav")
     assert len(soundfile.read(tmp_path / "new.wav")[0]) == 80
 
@@ -75,7 +75,7 @@ def test_sixteen_linear_bits_go_with_a_mixture_of_logistics(command, ok, clips, 
     out = tmp_path / "run"
     arguments = (clips, "--law", "linear", "--out", out, "--steps", 2, *TINY)
     ok("train", *arguments)
-    run = SoundTask.open(out)
+    run = SoundRun.open(out)
     assert (run.levels.levels, run.model().components) == (65536, 10)
     ok("sample", out, "--out", tmp_path / "new.wav", "--temperature", 0.5, "--seconds", 0.001)
     records = [json.loads(line) for line in command("score", out, clips, "--json").out.splitlines()]
@@ -83,7 +83,7 @@ def test_sixteen_linear_bits_go_with_a_mixture_of_logistics(command, ok, clips, 
 
 
 def test_sampled_sounds_are_the_samples_of_the_model(ok, made, tmp_path):
-    run = SoundTask.open(made / "labelled")
+    run = SoundRun.open(made / "labelled")
     outcome = ok("sample", run.path, "-n", 3, "--seed", 5, "--seconds", 0.02, "--out", tmp_path / "new.wav", "--json")
     records = [json.loads(line) for line in outcome.out.splitlines()]
     assert [record["label"] for record in records] == ["high", "low", "high"]
@@ -99,7 +99,7 @@ def test_sampled_sounds_are_the_samples_of_the_model(ok, made, tmp_path):
 def test_a_sample_may_have_a_label_and_a_beginning(command, made, clips, tmp_path):
     arguments = ("--prompt", clips / "low_2.wav", "--seconds", 0.05, "--seed", 1, "--out", tmp_path / "a.wav", "--json")
     record = json.loads(command("sample", made / "labelled", "--label", "low", *arguments).out)
-    run = SoundTask.open(made / "labelled")
+    run = SoundRun.open(made / "labelled")
     prompt = run.levels.encode(soundfile.read(clips / "low_2.wav", dtype="float32")[0])
     assert (record["label"], record["seconds"]) == ("low", 0.05)
     samples = soundfile.read(tmp_path / "a.wav")[0]
@@ -111,12 +111,12 @@ def test_a_sample_may_have_a_label_and_a_beginning(command, made, clips, tmp_pat
     np.testing.assert_allclose(samples, decoded, atol=2**-15)
     shown = command("sample", made / "plain", "--seed", 1, "--out", tmp_path / "b.wav").err
     assert shown.startswith(f"{tmp_path / 'b.wav'}: ")
-    assert len(soundfile.read(tmp_path / "b.wav")[0]) == round(SoundTask.open(made / "plain").facts.train.samples / 18)
+    assert len(soundfile.read(tmp_path / "b.wav")[0]) == round(SoundRun.open(made / "plain").facts.train.samples / 18)
 
 
 def test_scores_are_those_of_the_model_most_surprising_first(command, made, clips, monkeypatch):
     monkeypatch.setattr("chainrule_app.tasks.sound.verbs._CHUNK", 37)
-    run = SoundTask.open(made / "labelled")
+    run = SoundRun.open(made / "labelled")
     records = [json.loads(line) for line in command("score", run.path, clips, "--json").out.splitlines()]
     assert len(records) == 20
     model = run.model()

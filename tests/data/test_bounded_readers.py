@@ -12,9 +12,10 @@ import polars
 import pytest
 
 from chainrule import files as atomic
-from chainrule._blocks import in_blocks
 from chainrule.data import CharVocabulary
 from chainrule.files import parse_json, read_json, write_json
+from chainrule_app.blocks import in_blocks
+from chainrule_app.readers import gather as gather
 from chainrule_app.readers import records
 from chainrule_app.readers import text as text
 from chainrule_app.readers.captions import read_captions

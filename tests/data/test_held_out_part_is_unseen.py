@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from chainrule.data._batches import OneInEvery, hold_out
 from chainrule_app.readers.captions import prepare_captions
 from chainrule_app.readers.corpus import prepare_corpus
+from chainrule_app.readers.held_out import OneInEvery, hold_out
 from chainrule_app.readers.images.prepare import prepare_images
 from chainrule_app.readers.labelled.prepare import prepare_labelled
 from chainrule_app.readers.music import midi_file, prepare_music

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainrule.data._batches import hold_out
+from chainrule_app.readers.held_out import hold_out
 from chainrule_app.readers.pairs import prepare_pairs
 from chainrule_app.readers.tables.prepare import prepare_table
 from chainrule_app.readers.text import Source, split_by_position

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from chainrule.diagnostics._attention_maps import GRAD_CAM
+from chainrule_app.pages.attention_figures import GRAD_CAM
 from chainrule_app.pages.image_page import LabelledImage, classifier_sections
 from chainrule_app.pages.page import Page, parts_section
 

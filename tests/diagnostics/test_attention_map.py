@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from chainrule.diagnostics._attention_maps import attention_map
+from chainrule_app.pages.attention_figures import attention_map
 
 
 def test_the_image_holds_the_weights_and_the_words(tmp_path):

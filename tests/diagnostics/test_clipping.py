@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainrule.diagnostics._verdict import clipping
+from chainrule_app.pages.clipping import clipping
 
 
 def steps(*norms: float, first: int = 1) -> list[dict]:

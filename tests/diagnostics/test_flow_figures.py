@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from chainrule.diagnostics import gradient_flow
 from chainrule.diagnostics._gradient_flow import flow_figures
-from chainrule.diagnostics._panels import draw_influence, draw_jacobians, draw_last, log_ticks, new_figure
+from chainrule.figures import draw_influence, draw_jacobians, draw_last, log_ticks, new_figure
 from chainrule.layers import GRU, LSTM, RNN
 from chainrule_app.pages.plots import inline_svg
 

@@ -13,7 +13,6 @@ from inspected_texts import make, make_page, report_page
 from PIL import Image
 
 from chainrule.diagnostics import Inspection
-from chainrule.diagnostics._hidden_units import PROPERTIES
 from chainrule.diagnostics._verdict import verdict
 from chainrule_app.pages.page import visible
 from chainrule_app.pages.read_text import (
@@ -26,6 +25,7 @@ from chainrule_app.pages.read_text import (
     surprise_text,
 )
 from chainrule_app.pages.recurrence_page import LAYER_FIGURES, RULES
+from chainrule_app.pages.text_properties import PROPERTIES
 
 
 class Page(HTMLParser):

@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from chainrule.diagnostics import saliency_maps
-from chainrule.diagnostics._attention_maps import half_share, rollout, saliency_method
+from chainrule.diagnostics._attention_maps import rollout
 from chainrule.models import ConvNet, SwinTransformer, VisionTransformer
+from chainrule_app.pages.attention_figures import half_share, saliency_method
 
 SIDE, LIGHT = 16, 255
 CORNERS = [(0, 0), (0, -1), (-1, 0)]

@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from chainrule.diagnostics._hidden_units import PROPERTIES, TextProperty, choose_property, text_property
+from chainrule_app.pages.text_properties import PROPERTIES, TextProperty, choose_property, text_property
 
 
 def characters(text: str) -> list[tuple[int, int]]:

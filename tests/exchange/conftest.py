@@ -7,7 +7,8 @@ from chainrule_app.cli.main import main
 from chainrule_app.tasks.config import Duration, Fingerprint, RunConfig
 from chainrule_app.tasks.run_directory import VOCABULARY, WEIGHTS
 from chainrule_app.tasks.text.options import MODELS, TextData, TextTraining
-from chainrule_app.tasks.text.task import TextCounts, TextFacts, TextTask
+from chainrule_app.tasks.text.run import TextRun
+from chainrule_app.tasks.text.task import TextCounts, TextFacts
 
 CHARACTERS = "\n abcdefgh"
 
@@ -27,7 +28,7 @@ def command(capsys):
 def text_run(tmp_path):
     """Make the run of a small model of characters, with shaken weights."""
 
-    def make(name="transformer", vocabulary=None, **options) -> TextTask:
+    def make(name="transformer", vocabulary=None, **options) -> TextRun:
         vocabulary = CharVocabulary(CHARACTERS) if vocabulary is None else vocabulary
         counts = TextCounts(elements=90, lines=0, unknown=0, characters=90, bytes=90)
         config = RunConfig(
@@ -41,7 +42,7 @@ def text_run(tmp_path):
             ),
             facts=TextFacts(source=Fingerprint("poems.txt", 90, "0" * 64), validation=None, train=counts, valid=counts),
         )
-        task = TextTask.create(tmp_path / "run", config, overwrite=True)
+        task = TextRun.create(tmp_path / "run", config, overwrite=True)
         vocabulary.save(task.path / VOCABULARY)
         save_weights(task.path / WEIGHTS, shaken(task.new_model(0)), {})
         return task

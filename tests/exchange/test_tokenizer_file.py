@@ -6,7 +6,7 @@ import random
 import pytest
 
 import chainrule
-from chainrule.data._subwords import read_tokenizer
+from chainrule.data import read_tokenizer
 from chainrule_app.exchange.exporting import tokenizer_of
 from chainrule_app.readers.corpus import vocabulary_from_json
 

@@ -8,7 +8,6 @@ from torch import nn
 from training_toy import ToyBatch
 
 from chainrule import _executor
-from chainrule._modes import seed_torch
 from chainrule.heads import _adapter
 from chainrule.kernels._cuda_graphs import recorded_gradient, recorded_scores
 from chainrule.layers import LSTM
@@ -25,6 +24,7 @@ from chainrule.models import (
     TransformerLM,
     WaveNet,
 )
+from chainrule.modes import seed_torch
 from chainrule.training import _gradients as gradients
 from chainrule.training._evaluate import Objective
 from chainrule.training._parallel import Processes

@@ -16,7 +16,8 @@ from chainrule.metrics import (
     root_mean_squared_error,
     seasonal_naive,
 )
-from chainrule.metrics._forecasting import ForecastScores, coverage_of_samples, naive_paths
+from chainrule.metrics._forecasting import coverage_of_samples
+from chainrule_app.tasks.forecast.scores import ForecastScores, naive_paths
 
 WEIGHTS, MEANS, SCALES = np.array([0.3, 0.7]), np.array([-1.0, 2.0]), np.array([0.5, 1.5])
 

@@ -10,8 +10,9 @@ import pytest
 
 from chainrule_app.results import Column
 from chainrule_app.tasks.forecast.prediction import Forecast, forecast_figure
-from chainrule_app.tasks.likelihood_record import Basis, Tally
+from chainrule_app.tasks.likelihood_record import Basis
 from chainrule_app.tasks.output import save_figure
+from chainrule_app.tasks.tally import Tally
 
 pytest.importorskip("matplotlib")
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from chainrule import open_run
-from chainrule.training import _metrics
+from chainrule.training import _metrics, read_metrics
 from chainrule.training._checkpoint import read_sealed
 from chainrule.training._computation import most_threads
-from chainrule.training._metrics import read_elapsed, read_metrics
 from chainrule_app.cli.main import main
+from chainrule_app.recorded import read_elapsed
 from chainrule_app.tasks import model
 from chainrule_app.tasks.model import count_built
 from chainrule_app.tasks.run_directory import count_weights
@@ -149,7 +149,7 @@ def test_a_record_longer_than_any_is_damage(tmp_path, monkeypatch):
 
 
 def test_of_the_timings_the_end_is_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(_metrics, "_LAST", 40)
+    monkeypatch.setattr("chainrule_app.recorded._LAST", 40)
     (tmp_path / "timings.jsonl").write_text('{"elapsed": 1}\n' * 100 + '{"elapsed": 2.5}\n')
     assert read_elapsed(tmp_path / "timings.jsonl") == 2.5
 

@@ -10,14 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chainrule import open_run
-from chainrule._typed_json import read_value
 from chainrule.data import CharVocabulary
 from chainrule.training import TrainingOptions, save_weights
+from chainrule.typed_json import read_value
 from chainrule_app.tasks.config import FORMAT, Duration, Fingerprint, RunConfig, Settled
 from chainrule_app.tasks.run_directory import CONFIG, DATA, VOCABULARY, WEIGHTS
 from chainrule_app.tasks.task import Task
 from chainrule_app.tasks.text.options import TextData, TextTraining
-from chainrule_app.tasks.text.task import TextCounts, TextFacts, TextTask
+from chainrule_app.tasks.text.run import TextRun
+from chainrule_app.tasks.text.task import TextCounts, TextFacts
 
 FACTS = TextFacts(
     source=Fingerprint("a.txt", 7, "0" * 64),
@@ -25,7 +26,7 @@ FACTS = TextFacts(
     train=TextCounts(elements=5, lines=0, unknown=0, characters=5, bytes=5),
     valid=TextCounts(elements=2, lines=0, unknown=0, characters=5, bytes=5),
 )
-OPTIONS = TextTask.MODELS["gru"].options
+OPTIONS = TextRun.MODELS["gru"].options
 SETTLED = OPTIONS(
     hidden_size=4,
     num_layers=1,
@@ -51,8 +52,8 @@ ASKED = RunConfig(
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> TextTask:
-    run = TextTask.create(tmp_path / "run", ASKED)
+def run(tmp_path: Path) -> TextRun:
+    run = TextRun.create(tmp_path / "run", ASKED)
     CharVocabulary("abc").save(run.path / VOCABULARY)
     save_weights(run.path / WEIGHTS, run.new_model(seed=0), {})
     return run
@@ -276,10 +277,10 @@ def test_a_pickle_in_place_of_the_weights_is_not_executed(run, tmp_path):
 def test_an_existing_run_is_replaced_only_on_request_and_alone(run):
     (run.path / "notes.txt").write_text("mine")
     with pytest.raises(FileExistsError, match=r"--resume.*--overwrite"):
-        TextTask.create(run.path, ASKED)
+        TextRun.create(run.path, ASKED)
     assert (run.path / WEIGHTS).exists()
     other = replace(ASKED, model="gru", options=replace(SETTLED, hidden_size=5))
-    assert TextTask.create(run.path, other, overwrite=True).config == other
+    assert TextRun.create(run.path, other, overwrite=True).config == other
     assert sorted(path.name for path in run.path.iterdir()) == [CONFIG, "notes.txt"]
     assert open_run(run.path).config == other
 
@@ -290,8 +291,8 @@ def test_a_run_of_another_format_can_be_replaced(run, number):
     (run.path / CONFIG).write_text(json.dumps(config | {"format": number, "training": "of another kind"}))
     (run.path / "notes.txt").write_text("mine")
     with pytest.raises(FileExistsError, match=r"another format is there: replace it with --overwrite"):
-        TextTask.create(run.path, ASKED)
-    TextTask.create(run.path, ASKED, overwrite=True)
+        TextRun.create(run.path, ASKED)
+    TextRun.create(run.path, ASKED, overwrite=True)
     assert open_run(run.path).config == ASKED
     assert sorted(path.name for path in run.path.iterdir()) == [CONFIG, "notes.txt"]
 
@@ -300,14 +301,14 @@ def test_a_run_of_another_format_can_be_replaced(run, number):
 def test_a_directory_that_is_no_run_is_never_overwritten(tmp_path, name):
     (tmp_path / name).write_text('{"precious": true}')
     with pytest.raises(FileExistsError, match="not a run"):
-        TextTask.create(tmp_path, ASKED, overwrite=True)
+        TextRun.create(tmp_path, ASKED, overwrite=True)
     with pytest.raises(FileExistsError, match="file"):
-        TextTask.create(tmp_path / name, ASKED, overwrite=True)
+        TextRun.create(tmp_path / name, ASKED, overwrite=True)
     assert (tmp_path / name).read_text() == '{"precious": true}'
 
 
 def test_an_empty_directory_is_free(tmp_path):
-    TextTask.create(tmp_path, ASKED)
+    TextRun.create(tmp_path, ASKED)
     assert open_run(tmp_path).config == ASKED
 
 
@@ -316,7 +317,7 @@ def test_overwriting_follows_no_link_out_of_the_run(run, tmp_path):
     (tmp_path / "elsewhere" / "train.tokens").write_text("precious")
     (run.path / DATA).symlink_to(tmp_path / "elsewhere")
     with pytest.raises(FileExistsError, match="not a run"):
-        TextTask.create(run.path, ASKED, overwrite=True)
+        TextRun.create(run.path, ASKED, overwrite=True)
     assert (tmp_path / "elsewhere" / "train.tokens").read_text() == "precious"
 
 

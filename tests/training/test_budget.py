@@ -20,7 +20,7 @@ from chainrule.training import _duration as duration
 from chainrule.training import _loop as loop
 from chainrule.training import _report as report
 from chainrule.training import _validation as validation
-from chainrule.training._validation import Rows
+from chainrule_app.readers.row_order import Rows
 
 
 class Marginal(ToyModel):

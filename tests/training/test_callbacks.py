@@ -7,11 +7,9 @@ import sys
 import pytest
 from training_toy import ToyModel, ToyStream, held_out, options
 
-from chainrule.training import Callback, Evaluation, Interrupted, train
-from chainrule.training._callbacks import check_tracker, make_tracker
-from chainrule.training._metrics import read_samples
+from chainrule.training import Callback, Evaluation, Interrupted, Preview, read_samples, train
 from chainrule.training._report import Bar, Display, Lines, make_display
-from chainrule.training._validation import Preview
+from chainrule_app.tracking import check_tracker, make_tracker
 
 
 class Recorder(Callback):

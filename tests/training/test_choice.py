@@ -7,8 +7,9 @@ from training_toy import ToyModel, ToyStream
 from chainrule.data import Batch
 from chainrule.layers import GRU
 from chainrule.models import MADE, GatedPixelCNN, RecurrentLM
+from chainrule.training import Computation, choose_computation, computing
 from chainrule.training import _computation as choice
-from chainrule.training._computation import Computation, Work, choose, choose_computation, computing, cpu_quota
+from chainrule.training._computation import Work, choose, cpu_quota
 
 CPU = torch.device("cpu")
 BATCH = ToyStream().at(0)

@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 from training_toy import SYMBOLS, ToyBatch, ToyModel, ToyStream, held_out, options
 
 from chainrule._base import AutoregressiveModel
-from chainrule.training import Evaluation, Objective, evaluate, train
+from chainrule.training import Evaluation, Findings, Objective, evaluate, read_metrics, train
 from chainrule.training._duration import Position
 from chainrule.training._evaluate import per_element, perplexity
-from chainrule.training._metrics import Metrics, read_metrics
-from chainrule.training._validation import Findings
+from chainrule.training._metrics import Metrics
 
 
 def test_the_likelihood_of_chunks_is_that_of_the_whole_rows() -> None:

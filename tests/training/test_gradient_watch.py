@@ -14,9 +14,9 @@ from training_toy import SYMBOLS, ToyBatch, ToyLines, ToyModel, ToyStream, held_
 from chainrule.diagnostics import gradient_profile
 from chainrule.models import RecurrentLM
 from chainrule.training import evaluate, train
-from chainrule.training._callbacks import make_tracker
 from chainrule.training._gradient_monitor import GradientMonitor, Profile, record
 from chainrule_app.readers.text import builtin_text
+from chainrule_app.tracking import make_tracker
 
 
 def network(cell: str = "lstm", dropout: float = 0.3, vocab_size: int = SYMBOLS, **settings: Any) -> RecurrentLM:

@@ -4,14 +4,8 @@ import pytest
 import torch
 from training_toy import ToyModel, ToyStream, held_out, options
 
-from chainrule.training import train
-from chainrule.training._computation import (
-    autocast,
-    choose_computation,
-    emulation_note,
-    instruction_set,
-    multiply_dtype,
-)
+from chainrule.training import choose_computation, train
+from chainrule.training._computation import autocast, emulation_note, instruction_set, multiply_dtype
 
 CPU = torch.device("cpu")
 

@@ -11,9 +11,8 @@ from training_toy import SYMBOLS, ToyLines, ToyModel, ToyStream, held_out, optio
 
 from chainrule.kernels._products import _onednn_runs_lstm
 from chainrule.models import RecurrentLM, TransformerLM, WaveNet
-from chainrule.training import train
+from chainrule.training import Computation, computing, train
 from chainrule.training._checkpoint import read_sealed, write_sealed
-from chainrule.training._computation import Computation, computing
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,8 @@ from training_toy import ToyStream
 
 from chainrule.data import Batch
 from chainrule.models import RecurrentLM
+from chainrule.training import Computation
 from chainrule.training import _speed as speed
-from chainrule.training._computation import Computation
 from chainrule.training._speed import average_batch, steps_per_second
 
 CPU = torch.device("cpu")

@@ -9,8 +9,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from chainrule.data._batches import Batch, Batches, Rows, Shuffled, in_order
+from chainrule.data import Batch, Batches
+from chainrule.data._batches import Shuffled
 from chainrule_app.readers.images.source import Pixels, Reduction
+from chainrule_app.readers.row_order import Rows, in_order
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, Literal
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from chainrule._printing import listed
+from chainrule_app.printing import listed
 from chainrule_app.readers.images.source import ImageLabels, ImageSource, Pixels, spread_over
 from chainrule_app.readers.kinds import IMAGES
 from chainrule_app.readers.members import LARGEST, Member, Members, split_of, ways_of

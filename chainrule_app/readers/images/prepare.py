@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from chainrule._printing import listed
-from chainrule.data._batches import check_fraction, hold_out
+from chainrule_app.printing import listed
+from chainrule_app.readers.held_out import check_fraction, hold_out
 from chainrule_app.readers.images.folder import ImageFolder, Reading, images_in
 from chainrule_app.readers.images.held import HeldImages
 from chainrule_app.readers.images.source import ImageLabels, ImageSource, Pixels, Reduction

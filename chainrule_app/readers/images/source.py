@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from chainrule._printing import listed
+from chainrule_app.printing import listed
 
 Pixels: TypeAlias = npt.NDArray[np.uint8]
 BLOCK_BYTES = 4 << 20  # of images that are in memory together while a source is read

@@ -12,10 +12,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from chainrule.data._vocabulary import Ids
 from chainrule.files import Record, read_record
 from chainrule_app.readers.ragged import Ragged
 from chainrule_app.readers.store import Store, StoreWriter
+from chainrule_app.readers.stored_tokens import Ids
 
 TextLevel = Literal["word", "char", "byte"]
 NGRAMS = range(3, 7)  # lengths, of a word between < and >

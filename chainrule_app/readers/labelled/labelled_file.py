@@ -8,7 +8,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from chainrule._printing import listed
+from chainrule_app.printing import listed
 from chainrule_app.readers.delimited import DelimitedFile, Row
 from chainrule_app.readers.origin import HeldRows
 from chainrule_app.readers.packed import plain_name

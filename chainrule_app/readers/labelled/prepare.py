@@ -12,12 +12,15 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from chainrule.data._batches import Batch, Batches, Shuffled, by_length, check_fraction, in_order, split_rows
+from chainrule.data import Batch, Batches
+from chainrule.data._batches import Shuffled, by_length
 from chainrule.files import Record, read_record
 from chainrule.layers._ngrams import NgramScores
+from chainrule_app.readers.held_out import check_fraction, split_rows
 from chainrule_app.readers.labelled.encoded_texts import EncodedTexts, Numbers, TextLevel, TextSymbols
 from chainrule_app.readers.labelled.labelled_file import LabelledText, TextsSource, open_texts
 from chainrule_app.readers.origin import Origin, origin_of
+from chainrule_app.readers.row_order import in_order
 from chainrule_app.readers.store import Store, StoreWriter
 from chainrule_app.readers.text import fingerprint
 from chainrule_app.readers.word_vectors import save_vectors

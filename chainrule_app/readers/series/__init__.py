@@ -5,13 +5,9 @@ from typing import TYPE_CHECKING
 from chainrule.lazy import attach
 
 if TYPE_CHECKING:
-    from chainrule.data._windows import SeriesWindows as SeriesWindows
-    from chainrule.data._windows import by_past as by_past
-    from chainrule.data._windows import places_of as places_of
-    from chainrule.data._windows import rolling_origins as rolling_origins
-    from chainrule.data._windows import window_batch as window_batch
-    from chainrule.data._windows import window_context as window_context
-    from chainrule.data._windows import window_evaluation as window_evaluation
+    from chainrule.data import SeriesWindows as SeriesWindows
+    from chainrule.data import window_batch as window_batch
+    from chainrule.data import window_context as window_context
     from chainrule_app.readers.series.frequency import clock as clock
     from chainrule_app.readers.series.prepare import PreparedSeries as PreparedSeries
     from chainrule_app.readers.series.prepare import SeriesSchema as SeriesSchema
@@ -20,5 +16,9 @@ if TYPE_CHECKING:
     from chainrule_app.readers.series.prepare import prepare_series as prepare_series
     from chainrule_app.readers.series.series_file import SeriesFile as SeriesFile
     from chainrule_app.readers.series.series_file import read_series as read_series
+    from chainrule_app.readers.series.windows import by_past as by_past
+    from chainrule_app.readers.series.windows import places_of as places_of
+    from chainrule_app.readers.series.windows import rolling_origins as rolling_origins
+    from chainrule_app.readers.series.windows import window_evaluation as window_evaluation
 
 __getattr__, __dir__ = attach(__name__)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 
 from chainrule.files import Record
-from chainrule.models._series_window import SeriesScaling
+from chainrule.models import SeriesScaling
 from chainrule_app.readers.series.frequency import CYCLES, DAY, Frequency, calendar_features, calendar_names
 from chainrule_app.readers.series.series_file import SeriesFile, read_series
 from chainrule_app.readers.store import Store, StoreWriter

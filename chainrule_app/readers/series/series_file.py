@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import numpy.typing as npt
 
-from chainrule._printing import listed
+from chainrule_app.printing import listed
 from chainrule_app.readers.origin import Origin
 from chainrule_app.readers.series.frequency import Frequency, clock, complete_dates, fill_in, on_one_clock, spread_out
 from chainrule_app.readers.tables.cell import as_date, as_number, is_date_like, is_missing, is_odd_number, writes_months

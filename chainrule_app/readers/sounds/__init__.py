@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 from chainrule.lazy import attach
 
 if TYPE_CHECKING:
-    from chainrule.data._levels import LinearLevels as LinearLevels
-    from chainrule.data._levels import MuLawLevels as MuLawLevels
-    from chainrule.data._levels import SoundLevels as SoundLevels
-    from chainrule.data._levels import make_levels as make_levels
+    from chainrule.data import LinearLevels as LinearLevels
+    from chainrule.data import MuLawLevels as MuLawLevels
+    from chainrule_app.readers.sounds.levels import SoundLevels as SoundLevels
+    from chainrule_app.readers.sounds.levels import make_levels as make_levels
     from chainrule_app.readers.sounds.prepare import Labelling as Labelling
     from chainrule_app.readers.sounds.prepare import Sounds as Sounds
     from chainrule_app.readers.sounds.prepare import clip_batches as clip_batches

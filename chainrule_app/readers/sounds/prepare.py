@@ -11,15 +11,15 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from chainrule._typed_json import read_value
-from chainrule.data import Tokens
-from chainrule.data._batches import Batch, Batches, OneInEvery, Shuffled, by_length, check_fraction, keep_labels, padded
-from chainrule.data._levels import SoundLevels, make_levels
-from chainrule.data._vocabulary import Ids, token_dtype
+from chainrule.data import Batch, Batches, Tokens
+from chainrule.data._batches import Shuffled, by_length, padded
+from chainrule.typed_json import read_value
+from chainrule_app.readers.held_out import OneInEvery, check_fraction, keep_labels
 from chainrule_app.readers.members import read_each
+from chainrule_app.readers.sounds.levels import SoundLevels, make_levels
 from chainrule_app.readers.sounds.sound_file import Collection, HeldSounds, SoundFile, read_sound, sound_facts
 from chainrule_app.readers.store import Store, StoreWriter
-from chainrule_app.readers.stored_tokens import StoredTokens
+from chainrule_app.readers.stored_tokens import Ids, StoredTokens, token_dtype
 
 _BATCHES_IN_POOL = 64
 Labels = npt.NDArray[np.int64]

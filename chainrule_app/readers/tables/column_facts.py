@@ -10,7 +10,7 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.heads._table_column import Column
+from chainrule.heads import Column
 from chainrule_app.readers.delimited import types_flag
 from chainrule_app.readers.origin import Origin
 from chainrule_app.readers.tables.blocks import CellColumn, Floats, MomentColumn

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from chainrule._typed_json import field_types, read_fields
-from chainrule.heads._table_column import Column
+from chainrule.heads import Column
+from chainrule.typed_json import field_types, read_fields
 from chainrule_app.readers.tables.blocks import CellColumn, Flags, Floats, MomentColumn
 from chainrule_app.readers.tables.cell import (
     LARGEST,

@@ -13,11 +13,14 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from chainrule._printing import listed
-from chainrule.data._batches import Batch, Batches, OneInEvery, Shuffled, check_fraction, in_order
+from chainrule.data import Batch, Batches
+from chainrule.data._batches import Shuffled
 from chainrule.files import Record
-from chainrule.heads._table_column import Column
+from chainrule.heads import Column
+from chainrule_app.printing import listed
 from chainrule_app.readers.delimited import types_flag
+from chainrule_app.readers.held_out import OneInEvery, check_fraction
+from chainrule_app.readers.row_order import in_order
 from chainrule_app.readers.store import Store, StoreWriter
 from chainrule_app.readers.tables.blocks import Block, Flags
 from chainrule_app.readers.tables.column_facts import (

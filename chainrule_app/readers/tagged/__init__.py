@@ -5,9 +5,6 @@ from typing import TYPE_CHECKING
 from chainrule.lazy import attach
 
 if TYPE_CHECKING:
-    from chainrule.data._tag_schemes import find_scheme as find_scheme
-    from chainrule.data._tag_schemes import impossible as impossible
-    from chainrule.data._tag_schemes import repaired as repaired
     from chainrule_app.readers.tagged.conll_file import ConllFile as ConllFile
     from chainrule_app.readers.tagged.conll_file import Sentence as Sentence
     from chainrule_app.readers.tagged.conll_file import read_conll as read_conll
@@ -18,6 +15,9 @@ if TYPE_CHECKING:
     from chainrule_app.readers.tagged.prepare import prepare_tagged as prepare_tagged
     from chainrule_app.readers.tagged.prepare import tagged_batches as tagged_batches
     from chainrule_app.readers.tagged.prepare import tagged_evaluation as tagged_evaluation
+    from chainrule_app.readers.tagged.tag_schemes import find_scheme as find_scheme
+    from chainrule_app.readers.tagged.tag_schemes import impossible as impossible
+    from chainrule_app.readers.tagged.tag_schemes import repaired as repaired
     from chainrule_app.readers.tagged.vocabulary import TaggedVocabulary as TaggedVocabulary
 
 __getattr__, __dir__ = attach(__name__)

@@ -9,11 +9,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from chainrule.data import impossible, repaired
-from chainrule.data._batches import Batch, Batches, Rows, Shuffled, by_length, check_fraction, in_order, split_rows
-from chainrule.data._tag_schemes import Spelling, find_spelling
+from chainrule.data import Batch, Batches
+from chainrule.data._batches import Shuffled, by_length
+from chainrule_app.readers.held_out import check_fraction, split_rows
 from chainrule_app.readers.origin import Origin
 from chainrule_app.readers.ragged import row_places
+from chainrule_app.readers.row_order import Rows, in_order
 from chainrule_app.readers.store import Store, StoreWriter
 from chainrule_app.readers.tagged.conll_file import (
     ConllFile,
@@ -23,6 +24,7 @@ from chainrule_app.readers.tagged.conll_file import (
     read_conll,
     read_lines_of,
 )
+from chainrule_app.readers.tagged.tag_schemes import Spelling, find_spelling, impossible, repaired
 from chainrule_app.readers.tagged.vocabulary import UNKNOWN, Numbers, TaggedVocabulary
 from chainrule_app.readers.text import fingerprint
 from chainrule_app.readers.word_vectors import save_vectors

@@ -8,9 +8,9 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.data._tag_schemes import Scheme, Spelling, find_scheme, find_spelling
 from chainrule.files import Record
 from chainrule_app.readers.tagged.conll_file import Sentence
+from chainrule_app.readers.tagged.tag_schemes import Scheme, Spelling, find_scheme, find_spelling
 
 UNKNOWN = 0
 WORD_CHARACTERS = 32  # of a longer word, its beginning and its end are read

@@ -9,13 +9,12 @@ from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from chainrule._printing import printable
 from chainrule.files import check_header, copy_file, naming
+from chainrule.printing import printable
 from chainrule_app.heavy import caption_data, np
 from chainrule_app.readers.origin import is_path
 from chainrule_app.readers.records import holds_records
 from chainrule_app.readers.text import check_file
-from chainrule_app.tasks.caption import verbs
 from chainrule_app.tasks.config import Counts, Facts, Fingerprint, OptimisationOptions, RunConfig, SplitOptions, within
 from chainrule_app.tasks.display import counted, measured_part
 from chainrule_app.tasks.likelihood_record import Basis
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from chainrule.data import WordVocabulary
     from chainrule.models import Captioner
     from chainrule.training import Evaluation as Measurement
-    from chainrule.training import TrainingBatches, ValidationBatches, ValidationMetric
+    from chainrule.training import TrainingBatches, ValidationBatches
     from chainrule_app.readers.captions import PreparedCaptions
 
 BACKBONE = f"{DATA}/backbone.safetensors"
@@ -121,11 +120,8 @@ class CaptionTask(Task["Captioner"]):
     )
     metric_name = "bleu"
     CHECKED = (3, 8)
-    Prediction, predict = verbs.CaptionOptions, verbs.caption
     plots = True
     several = True
-    Evaluation, evaluate = verbs.CaptionEvaluation, verbs.evaluate_captioner
-    Inspection, inspect = verbs.CaptionerInspection, verbs.inspect_captioner
 
     @cached_property
     def prepared(self) -> "PreparedCaptions":
@@ -193,13 +189,12 @@ class CaptionTask(Task["Captioner"]):
         return manifest | {"backbone_weights": None if weights is None else self.fingerprint(weights)}
 
     def build(self) -> "Captioner":
-        from chainrule.layers._image_encoder import Backbone
-
         model = self._network()
-        if isinstance(model.encoder, Backbone):
+        if self.config.options.backbone is not None:
             if (self.path / BACKBONE).exists():
                 check_header(self.path / BACKBONE)
-            model.encoder.load(self.path / BACKBONE)
+            encoder: Any = model.encoder
+            encoder.load(self.path / BACKBONE)
         return model
 
     def _network(self) -> "Captioner":
@@ -217,9 +212,6 @@ class CaptionTask(Task["Captioner"]):
         how = {"crop": "cropped", "pad": "padded", "stretch": "stretched"}
         others = " or ".join(f"--fit {name}" for name in how if name != self.data.fit)
         yield f"images are {how[self.data.fit]} to {facts.size}×{facts.size} pixels ({others} for another way)"
-
-    def validation_metric(self) -> "ValidationMetric":
-        return verbs.caption_metric(self)
 
     def best(self, evaluation: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
         part, perplexity = measured_part(rows, self.facts.valid.images), evaluation.perplexity

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from chainrule._blocks import in_blocks
+from chainrule_app.blocks import in_blocks
 from chainrule_app.heavy import caption_data, modes, np, pair_data, torch
 from chainrule_app.readers.origin import origin_of
 from chainrule_app.results import Column, Report, Result
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from torch import Tensor
 
-    from chainrule._base import TrainableModel
+    from chainrule import TrainableModel
     from chainrule.data import Batch, WordVocabulary
     from chainrule.decoding import Decoded
     from chainrule.models import Captioner
     from chainrule.training import MetricValue, ValidationMetric
-    from chainrule.training._validation import Rows
     from chainrule_app.readers.captions import Caption, ImageStore
     from chainrule_app.readers.images.source import Pixels
     from chainrule_app.readers.origin import Origin
+    from chainrule_app.readers.row_order import Rows
     from chainrule_app.tasks.caption.task import CaptionData, CaptionTask
 
 _COMPARED = 300  # held-out images whose captions are compared at each validation
@@ -92,7 +92,7 @@ def read_image(path: Any, data: "CaptionData") -> "Pixels":
 
 def _looked(run: "CaptionTask", model: "Captioner", pixels: "Pixels", symbols: "Tensor") -> "Figure":
     """Draw the attention for each word of a caption."""
-    from chainrule.diagnostics._attention_maps import image_attention
+    from chainrule_app.pages.attention_figures import image_attention
 
     if run.config.options.attention is None:
         raise ValueError("--plot: expected a run with attention, got one that reads a single vector")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from chainrule_app.heavy import np, torch
 from chainrule_app.results import Report
-from chainrule_app.tasks.classify.labelling import surest_mistakes
+from chainrule_app.tasks.classify.labels import surest_mistakes
 from chainrule_app.tasks.config import CheckedOptions, within
 from chainrule_app.tasks.display import counted
 from chainrule_app.tasks.output import inspect_again, page_report
@@ -41,10 +41,11 @@ def inspect_classifier(
     if data is not None:
         raise ValueError(f"inspect reads the run's held-out images, got {data}: leave it out")
 
-    from chainrule.diagnostics._attention_maps import attention_distance, saliency_method
-    from chainrule.diagnostics._parts import parts_of, parts_table
+    from chainrule.diagnostics import attention_distance
+    from chainrule_app.pages.attention_figures import saliency_method
     from chainrule_app.pages.image_page import classifier_sections
     from chainrule_app.pages.page import Page, parts_section
+    from chainrule_app.tasks.parts import parts_of, parts_table
 
     images, model = run.images(), run.model()
     assert images.valid_labels is not None
@@ -106,7 +107,7 @@ def _images(
 
 def _sharpness(kind: str, images: "Sequence[LabelledImage]") -> str:
     """Describe the share of a map's area that holds half of its weight."""
-    from chainrule.diagnostics._attention_maps import half_share
+    from chainrule_app.pages.attention_figures import half_share
 
     share = half_share(torch.stack([image.looked for image in images])).mean()
     return f"Half of a map's weight lies on {share:.0%} of its area, averaged over the {kind} answers below."

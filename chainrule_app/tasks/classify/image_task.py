@@ -17,8 +17,7 @@ from chainrule_app.heavy import modes, np, torch
 from chainrule_app.readers.kinds import IMAGES
 from chainrule_app.readers.origin import is_path
 from chainrule_app.results import Column, Result
-from chainrule_app.tasks.classify.image_inspection import ImageClassifierInspection, inspect_classifier
-from chainrule_app.tasks.classify.labelling import (
+from chainrule_app.tasks.classify.labels import (
     figure_notes,
     label_cells,
     label_columns,
@@ -153,7 +152,6 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"]):
     metric_name = "accuracy"
     Prediction = ImageLabelling
     Evaluation = ImageLabelEvaluation
-    Inspection, inspect = ImageClassifierInspection, inspect_classifier
     Embedding = ImageClassifierEmbedding
 
     @property
@@ -167,7 +165,7 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"]):
             return config
         run = type(self)(self.path, config)
         batches, _ = run.batches((0, 1))
-        config, passes = time_passes(run, batches)
+        config, passes = time_passes(config, run.new_model, batches)
         options = replace(config.options, mixup=_MIXUP_OF_MANY[config.model] if passes >= _MANY_PASSES else 0.0)
         return replace(record_resolved(config, ["mixup"]), options=options)
 

@@ -1,61 +1,41 @@
 """Label and embed texts with a trained classifier, evaluate it in training and after it, and look inside it."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from math import exp, log
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from chainrule._blocks import in_blocks
 from chainrule_app import frames
+from chainrule_app.blocks import in_blocks
 from chainrule_app.heavy import modes, np, torch
 from chainrule_app.readers import labelled as label_reader
 from chainrule_app.readers.origin import origin_of
 from chainrule_app.results import Column, Report, Result
+from chainrule_app.tasks.classify.labels import (
+    ROWS,
+    TextColumn,
+    figure_notes,
+    label_cells,
+    label_columns,
+    label_figures,
+    label_log_probs,
+    surest_mistakes,
+)
 from chainrule_app.tasks.config import CheckedOptions, within
-from chainrule_app.tasks.display import counted, shortened
+from chainrule_app.tasks.display import counted
 from chainrule_app.tasks.run_directory import FRAME
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from chainrule._base import TrainableModel
-    from chainrule.data import Batch
-    from chainrule.metrics._tagging import ClassificationScores
     from chainrule.models import SequenceClassifier
-    from chainrule.training import MetricValue, ValidationMetric
-    from chainrule.training._validation import Rows
     from chainrule_app.readers.labelled.labelled_file import LabelledText
     from chainrule_app.tasks.classify.task import ClassifyTask
 
 
-def label_columns(top: int, labels: int, parse: Callable[[str], Any] | None = None) -> list[Column]:
-    """Return the columns that `label_cells` fills; `parse` makes labels of their names."""
-    named = [Column("label", parse=parse), Column("probability", 4)]
-    for number in range(2, min(top, labels) + 1):
-        named += [Column(f"label_{number}", parse=parse), Column(f"probability_{number}", 4)]
-    return [*named, Column("probabilities", shown=False)]
-
-
-def label_cells(names: Sequence[str], log_probs: Sequence[float], top: int) -> list[Any]:
-    """Return the `top` most probable labels with their probabilities, then the probabilities of all labels."""
-    order = sorted(range(len(names)), key=lambda label: -log_probs[label])
-    cells: list[Any] = [part for label in order[:top] for part in (names[label], exp(log_probs[label]))]
-    return [*cells, {name: exp(value) for name, value in zip(names, log_probs, strict=True)}]
-
-
 _BLOCK = 64  # texts read together
-
-
-@dataclass(frozen=True)
-class TextColumn(CheckedOptions):
-    """Option that selects the column of the texts."""
-
-    text_column: str | None = None
-    """Column of the texts (name, or number from 1); detected by default."""
 
 
 @dataclass(frozen=True)
@@ -162,9 +142,6 @@ def _contexts(
         yield block, map_state(lambda leaf: leaf.to(device), context)
 
 
-_MATRIX = 20  # labels in the confusion matrix at most
-
-
 @dataclass(frozen=True)
 class LabelEvaluation(CheckedOptions):
     """Evaluate a classifier on labelled texts.
@@ -213,29 +190,6 @@ def evaluate_labels(run: "ClassifyTask", data: str | None, options: LabelEvaluat
     return Result([], [], summary=lambda: figures, about={"measured": run.basis}, notes=lambda: figure_notes(figures))
 
 
-def label_figures(scores: "ClassificationScores", unit: str, names: Sequence[str]) -> dict[str, Any]:
-    """Return overall and per-label figures and the confusion matrix; `unit` names a row."""
-    figures = {
-        "accuracy": scores.accuracy,
-        "macro_f1": scores.macro_f1,
-        f"nats_per_{unit}": scores.nats,
-        "calibration_error": scores.calibration_error,
-        "labels": {
-            name: {"precision": precision, "recall": recall, "f1": f1, f"{unit}s": count}
-            for name, (precision, recall, f1, count) in scores.by_label.items()
-        },
-    }
-    if len(names) <= _MATRIX:
-        rows = zip(names, scores.confusion, strict=True)
-        figures["confusion"] = {true: dict(zip(names, row, strict=True)) for true, row in rows}
-    return figures
-
-
-def figure_notes(figures: dict[str, Any]) -> list[str]:
-    """Explain how to read the figures."""
-    return ["confusion: a row for each true label, a column for each predicted one"] if "confusion" in figures else []
-
-
 _SEEN = 3  # times that a word must be read, so that its mean share says something
 
 
@@ -258,7 +212,7 @@ class ClassifierInspection(TextColumn):
 
 
 def inspect_classifier(run: "ClassifyTask", data: str | None, options: ClassifierInspection, *, seed: int) -> Report:
-    from chainrule.diagnostics._parts import parts_of
+    from chainrule_app.tasks.parts import parts_of
 
     model = run.model()
     if data is None:
@@ -340,58 +294,3 @@ def _lines(figures: dict[str, Any]) -> Iterator[str]:
     if attention["words"]:
         yield f"words with the largest shares, relative to an even share (read at least {_SEEN} times):"
         yield "  " + ", ".join(f"{word['word']} {word['share']:.2f}" for word in attention["words"])
-
-
-ROWS = 128  # of a batch that is only read
-_SHOWN = 2  # wrong answers at each validation
-_WIDTH = 90  # characters of a text that is shown
-
-
-def label_log_probs(model: "SequenceClassifier", batches: "Iterable[Batch]") -> "Tensor":
-    """Return log p(label | row) of every row, (N, C) nats on the CPU; expects a model in evaluation mode."""
-    from chainrule.state import map_state
-
-    device = modes.device_of(model)
-    contexts = (map_state(lambda leaf: leaf.to(device), batch.context) for batch in batches)
-    with torch.no_grad():
-        return torch.cat([model(context).logits.float().cpu() for context in contexts])
-
-
-def label_metric(
-    names: Sequence[str],
-    true: "Tensor",
-    batches: "Callable[[Rows], Iterable[Batch]]",
-    describe: Callable[[int], tuple[str, str]],
-    *,
-    prefer_later: bool = False,
-) -> "ValidationMetric":
-    """Measure accuracy on held-out rows, and show the most confident mistakes."""
-    from chainrule.training import MetricValue, ValidationMetric
-
-    def answer(model: "TrainableModel", rows: "Rows") -> "Sequence[Tensor]":
-        return list(label_log_probs(cast("SequenceClassifier", model), batches(rows)))
-
-    def compare(rows: "Rows", answers: "Sequence[Tensor]", step: int) -> "MetricValue":
-        log_probs, right = torch.stack(list(answers)), true[rows]
-        lines = []
-        for index, predicted, share in surest_mistakes(log_probs, right, _SHOWN):
-            where, what = describe(int(rows[index]))
-            answered = f"{where}: {names[predicted]} {share:.0%}, is {names[int(right[index])]}"
-            lines.append(f"{answered}: {shortened(' '.join(what.split()), _WIDTH)}" if what else answered)
-        accuracy = float((log_probs.argmax(1) == right).cpu().double().mean())
-        error = (accuracy * (1 - accuracy) / len(right)) ** 0.5
-        return MetricValue("accuracy", accuracy, "\n".join(lines), margin=error if prefer_later else 0.0)
-
-    return ValidationMetric(len(true), answer, compare)
-
-
-def surest_mistakes(log_probs: "Tensor", true: "Tensor", most: int) -> list[tuple[int, int, float]]:
-    """List the most confident wrong predictions: row, predicted label, its probability.
-
-    >>> surest_mistakes(torch.tensor([[0.9, 0.1], [0.6, 0.4]]).log(), torch.tensor([1, 1]), most=1)
-    [(0, 0, 0.8999999761581421)]
-    """
-    shares, predicted = log_probs.exp().max(1)
-    wrong = (predicted != true).nonzero().squeeze(1)
-    order = wrong[shares[wrong].argsort(descending=True, stable=True)][:most]
-    return [(row, int(predicted[row]), float(shares[row])) for row in order.tolist()]

@@ -1,6 +1,6 @@
 """Labels: texts with a label each, and a classifier that learns p(label | text).
 
-Everything about texts is in this file and `labelling`, whose functions of labels alone serve images too.
+Everything about texts is in this file and `labelling`; `labels` serves images too.
 
 data/symbols.json                     words and their n-grams, or characters
 data/labels.json                      the labels, and how often each was seen
@@ -22,7 +22,7 @@ from chainrule_app.heavy import np, torch
 from chainrule_app.readers import labelled as label_reader
 from chainrule_app.tasks._vectors import VECTORS, describe_vectors, fill_embedding, resolve_size
 from chainrule_app.tasks.capabilities import CheckedRows
-from chainrule_app.tasks.classify import labelling
+from chainrule_app.tasks.classify.labels import ROWS, TextColumn, label_metric
 from chainrule_app.tasks.config import Counts, Facts, Fingerprint, OptimisationOptions, RunConfig, SplitOptions, within
 from chainrule_app.tasks.display import counted, measured_part
 from chainrule_app.tasks.likelihood_record import Basis
@@ -50,7 +50,7 @@ _LISTED_LABELS = 12
 
 
 @dataclass(frozen=True)
-class LabelledData(labelling.TextColumn, SplitOptions):
+class LabelledData(TextColumn, SplitOptions):
     label_column: str | None = None
     """Column of the labels (name, or number from 1); detected by default."""
     level: Literal["word", "char", "byte"] = "word"
@@ -123,10 +123,6 @@ class ClassifyTask(Task["SequenceClassifier"]):
     PREPARED = f"{DATA}/labelled.json"
     NEXT = ("echo 'a text' | chainrule classify {run} -", "chainrule evaluate {run} TEST")
     metric_name = "accuracy"
-    Prediction, predict = labelling.Labelling, labelling.label_texts
-    Evaluation, evaluate = labelling.LabelEvaluation, labelling.evaluate_labels
-    Inspection, inspect = labelling.ClassifierInspection, labelling.inspect_classifier
-    Embedding, embed = labelling.LabelledEmbedding, labelling.embed_texts
 
     @classmethod
     def resolve_reading(cls, request: RunConfig) -> RunConfig:
@@ -217,9 +213,7 @@ class ClassifyTask(Task["SequenceClassifier"]):
         batches = label_reader.labelled_batches(
             texts.train.texts, texts.train.labels, training.batch_size, limit, training.seed, shard
         )
-        return batches, lambda: label_reader.labelled_evaluation(
-            texts.valid.texts, texts.valid.labels, labelling.ROWS, limit
-        )
+        return batches, lambda: label_reader.labelled_evaluation(texts.valid.texts, texts.valid.labels, ROWS, limit)
 
     def introduce(self) -> Iterable[str]:
         facts, element = self.facts, _ELEMENT[self.data.level]
@@ -257,10 +251,10 @@ class ClassifyTask(Task["SequenceClassifier"]):
     def validation_metric(self) -> "ValidationMetric":
         texts, limit = self.texts(), self.data.max_length
         part = texts.valid
-        return labelling.label_metric(
+        return label_metric(
             texts.labels.names,
             torch.from_numpy(part.labels.copy()),
-            lambda rows: label_reader.labelled_evaluation(part.texts, part.labels, labelling.ROWS, limit, rows),
+            lambda rows: label_reader.labelled_evaluation(part.texts, part.labels, ROWS, limit, rows),
             lambda row: (f"line {part.lines[row]}", texts.valid_texts[row]),
         )
 

@@ -5,13 +5,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from chainrule._printing import one_line
+from chainrule.printing import one_line
 from chainrule_app.heavy import np
 from chainrule_app.readers import series as series_reader
 from chainrule_app.results import Report, Result
 from chainrule_app.tasks.config import MOST_SEED, CheckedOptions, within
 from chainrule_app.tasks.display import counted
-from chainrule_app.tasks.forecast.prediction import draw_paths, lags_of
+from chainrule_app.tasks.forecast.paths import draw_paths
+from chainrule_app.tasks.forecast.task import lags_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -121,8 +122,8 @@ def _scores(
     run: "ForecastTask", file: "SeriesFile", places: list[tuple[int, int]], options: ForecastEvaluation, device: str
 ) -> dict[str, Any]:
     from chainrule.metrics import seasonal_naive
-    from chainrule.metrics._forecasting import ForecastScores, naive_paths
     from chainrule.training import evaluate as likelihood
+    from chainrule_app.tasks.forecast.scores import ForecastScores, naive_paths
 
     values, horizon, unit = file.values, run.data.horizon, np.ones(1)
     paths, seed = options.paths, options.seed

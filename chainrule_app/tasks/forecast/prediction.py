@@ -9,31 +9,27 @@ from secrets import randbelow
 from typing import TYPE_CHECKING, Any
 
 from chainrule_app import frames
-from chainrule_app.heavy import modes, np, torch
+from chainrule_app.heavy import np
 from chainrule_app.readers import series as series_reader
 from chainrule_app.results import Column, Result
 from chainrule_app.tasks.config import MOST_SEED, CheckedOptions, within
-from chainrule_app.tasks.display import counted, progress_bars
-from chainrule_app.tasks.run_directory import FRAME, WEIGHTS
+from chainrule_app.tasks.display import counted
+from chainrule_app.tasks.forecast.paths import draw_paths
+from chainrule_app.tasks.run_directory import FRAME
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from chainrule._base import AutoregressiveModel
-    from chainrule_app.readers.series.prepare import SeriesSchema
     from chainrule_app.readers.series.series_file import SeriesFile
     from chainrule_app.tasks.forecast.task import ForecastTask
 
     Floats = npt.NDArray[np.float64]
 
 _OWN = "the rows of training"  # the run's copy of them has a name that no user gave
-_TOGETHER = 1 << 14  # paths drawn side by side
 _PATHS = 20  # drawn as lines
 _MOST_AXES = 40  # of a figure
 _DIGITS, _MOST_DIGITS = 6, 15  # of a number in CSV; the most that every float64 keeps
 _ACROSS = 120  # characters of a label that fit side by side below a figure
-_CALIBRATED_ON = 1 << 16  # values
-_MOST_LAGS, _ROWS_A_LAG = 100, 50  # the shape of the weights follows: other numbers are another format of runs
 _BLUE, _GREY = "#2a6fbb", "#888888"
 
 
@@ -214,34 +210,6 @@ def _forecast(
     return Forecast(file, [number for _, number in places], times, list(levels), quantiles, drawn)
 
 
-def draw_paths(
-    model: "AutoregressiveModel",
-    values: "Floats",
-    features: "Floats",
-    places: Sequence[tuple[int, int]],
-    spans: "npt.NDArray[np.int64]",
-    past: int,
-    horizon: int,
-    paths: int,
-    seed: int,
-) -> "Floats":
-    """Draw n paths of P forecasts, (n, P, H), from `past` rows before each place: a row and the number of a series."""
-    from chainrule.decoding import sample_paths
-
-    generator = torch.Generator(modes.device_of(model)).manual_seed(seed)
-    block = max(_TOGETHER // paths, 1)
-    result: Floats = np.empty((paths, len(places), horizon))
-    for known, numbers in series_reader.by_past(places, spans, past):
-        for start in range(0, len(numbers), block):
-            chosen = numbers[start : start + block]
-            context = series_reader.window_context(
-                values, features, [places[number] for number in chosen], known, horizon
-            )
-            drawn = sample_paths(model, context, paths=paths, length=horizon, generator=generator)
-            result[:, chosen] = drawn.cpu().view(len(chosen), paths, horizon).movedim(1, 0).double().numpy()
-    return result
-
-
 def forecast_figure(forecast: Forecast) -> Any:
     """Plot the last rows, some paths and the quantiles of each series."""
     try:
@@ -292,31 +260,3 @@ def _time(forecast: Forecast, number: int, step: int) -> str:
     file = forecast.file
     start, stop = file.spans[forecast.series[number]].tolist()
     return file.date_text(file.dates[stop + step]) if file.dates else str(stop - start + step + 1)
-
-
-def with_linear(run: "ForecastTask", network: "AutoregressiveModel") -> "AutoregressiveModel":
-    """Average a network with a linear autoregression of its training rows."""
-    from chainrule.models import CalibratedMixture, LinearForecaster
-
-    schema, options, rows = run.schema, run.config.options, run.facts.rows.train
-    linear = LinearForecaster(
-        schema.scalings,
-        head=options.head,
-        lags=lags_of(schema),
-        anchor=schema.anchor,
-        num_covariates=schema.num_covariates,
-    )
-    if run.config.init is None and not (run.path / WEIGHTS).is_file():  # else its coefficients are among the weights
-        series = run.series()
-        spans = [(start, min(stop, rows)) for start, stop in series.spans.tolist()]
-        with progress_bars() as begin:
-            begin(None, "fitting the linear autoregression")
-            linear.fit(torch.tensor(series.values[:rows]), torch.tensor(series.features[:rows]), spans)
-    return CalibratedMixture(network, linear, calibrated_on=_CALIBRATED_ON)
-
-
-def lags_of(schema: "SeriesSchema") -> list[int]:
-    """Choose the lags of the linear model: the network's, and each of the last season, or two for many rows."""
-    enough = schema.fitted_rows >= _ROWS_A_LAG * 2 * schema.season
-    near = min((2 if enough else 1) * schema.season + 1, _MOST_LAGS, max(schema.lags))
-    return sorted({*schema.lags, *range(1, near + 1)})

@@ -15,28 +15,29 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from chainrule._printing import listed, one_line
 from chainrule.files import copy_file
+from chainrule.printing import one_line
+from chainrule_app.heavy import torch
+from chainrule_app.printing import listed
 from chainrule_app.readers import series as series_reader
 from chainrule_app.readers import tables as table_reader
 from chainrule_app.readers.origin import is_path
 from chainrule_app.tasks.capabilities import CheckedRows
 from chainrule_app.tasks.config import Facts, HeaderOptions, OptimisationOptions, Parts, RunConfig, within
-from chainrule_app.tasks.display import counted, quoted, sparkline
-from chainrule_app.tasks.forecast import evaluation
-from chainrule_app.tasks.forecast.prediction import ForecastPrediction, draw_paths, predict_series, with_linear
+from chainrule_app.tasks.display import counted, progress_bars, quoted, sparkline
+from chainrule_app.tasks.forecast.paths import draw_paths
 from chainrule_app.tasks.likelihood_record import Basis
 from chainrule_app.tasks.model import Model, share_of
-from chainrule_app.tasks.run_directory import DATA
+from chainrule_app.tasks.run_directory import DATA, WEIGHTS
 from chainrule_app.tasks.size_schedule import describe_passes, limit_passes, record_resolved, resolve_decay
 from chainrule_app.tasks.task import Shard, Source, Task
 
 if TYPE_CHECKING:
-    from chainrule._base import AutoregressiveModel
+    from chainrule import AutoregressiveModel
     from chainrule.training import Evaluation as Measurement
     from chainrule.training import TrainingBatches, ValidationBatches
-    from chainrule.training._validation import Observe, OnValidation
     from chainrule_app.readers.series.prepare import PreparedSeries, SeriesSchema
+    from chainrule_app.tasks.preview import Observe, OnValidation
 
 _WARM_UP = 48  # rows read before a forecast in addition to those that lags reach, at least
 _ROWS = 256  # of a validation batch
@@ -47,6 +48,9 @@ _PATIENCE = 0.25  # share of the validations of a short series without improveme
 _CHECKED_ROWS, _CHECKED_STEPS = 4, 8
 _FROM_DATA = ("anchor", "num_covariates")  # arguments of the model
 _forecaster = partial(Model, "Forecaster", planned=("num_members",), hidden=_FROM_DATA, members=True)
+
+_CALIBRATED_ON = 1 << 16  # values
+_MOST_LAGS, _ROWS_A_LAG = 100, 50  # the shape of the weights follows: other numbers are another format of runs
 
 
 @dataclass(frozen=True)
@@ -118,10 +122,7 @@ class ForecastTask(Task["AutoregressiveModel"]):
     PLAIN: ClassVar[dict[str, Any]] = {"num_members": 1, "linear": False}
     WORDS: ClassVar[dict[str, str]] = dict.fromkeys(MODELS, "forecast")
     PREPARED = f"{DATA}/series.json"
-    Prediction, predict = ForecastPrediction, predict_series
     plots = continues = True
-    Evaluation, evaluate = evaluation.ForecastEvaluation, evaluation.evaluate_series
-    Inspection, inspect = evaluation.ForecastInspection, evaluation.inspect_series
     writes_page = False
 
     @cached_property
@@ -194,7 +195,29 @@ class ForecastTask(Task["AutoregressiveModel"]):
         return ["linear autoregression"] if self.training.linear else []
 
     def build(self) -> "AutoregressiveModel":
-        return with_linear(self, self._network()) if self.training.linear else self._network()
+        return self._with_linear(self._network()) if self.training.linear else self._network()
+
+    def _with_linear(self, network: "AutoregressiveModel") -> "AutoregressiveModel":
+        """Average a network with a linear autoregression of its training rows."""
+        from chainrule.models import CalibratedMixture, LinearForecaster
+
+        schema, options, rows = self.schema, self.config.options, self.facts.rows.train
+        linear = LinearForecaster(
+            schema.scalings,
+            head=options.head,
+            lags=lags_of(schema),
+            anchor=schema.anchor,
+            num_covariates=schema.num_covariates,
+        )
+        if (
+            self.config.init is None and not (self.path / WEIGHTS).is_file()
+        ):  # else its coefficients are among the weights
+            series = self.series()
+            spans = [(start, min(stop, rows)) for start, stop in series.spans.tolist()]
+            with progress_bars() as begin:
+                begin(None, "fitting the linear autoregression")
+                linear.fit(torch.tensor(series.values[:rows]), torch.tensor(series.features[:rows]), spans)
+        return CalibratedMixture(network, linear, calibrated_on=_CALIBRATED_ON)
 
     def _network(self) -> "AutoregressiveModel":
         schema = self.schema
@@ -316,3 +339,10 @@ class ForecastTask(Task["AutoregressiveModel"]):
 
     def _known(self) -> str:
         return ", ".join([*self.schema.covariates, *self.schema.calendar]) or "nothing"
+
+
+def lags_of(schema: "SeriesSchema") -> list[int]:
+    """Choose the lags of the linear model: the network's, and each of the last season, or two for many rows."""
+    enough = schema.fitted_rows >= _ROWS_A_LAG * 2 * schema.season
+    near = min((2 if enough else 1) * schema.season + 1, _MOST_LAGS, max(schema.lags))
+    return sorted({*schema.lags, *range(1, near + 1)})

@@ -16,7 +16,7 @@ from chainrule_app.tasks.output import channels_last, inspect_again, page_report
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from chainrule._latent import CodeModel
+    from chainrule import CodeModel
     from chainrule.diagnostics import LatentUse, ReceptiveField
     from chainrule.models import ImageModel
     from chainrule_app.pages.code_page import Labels
@@ -139,7 +139,7 @@ def interpolate_images(
 
 def draw_codes(run: "ImageTask", model: "CodeModel", n: int, generator: "torch.Generator", *, mean: bool) -> "Pixels":
     """Draw images from the prior, (n, C, H, W) of 8 bits; `mean` shows the expected image of each code."""
-    from chainrule._latent import LatentModel
+    from chainrule import LatentModel
 
     if not isinstance(model, LatentModel):
         raise ValueError(
@@ -161,7 +161,7 @@ def shown(run: "ImageTask", x: "Tensor") -> "Pixels":
 
 def preview_images(run: "ImageTask", model: "CodeModel", step: int) -> "Pixels":
     """Draw preview images: samples of a variational model, reconstructions of another."""
-    from chainrule._latent import LatentModel
+    from chainrule import LatentModel
 
     device = modes.device_of(model)
     if isinstance(model, LatentModel):

@@ -12,13 +12,11 @@ from math import prod
 from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from chainrule.files import write_bytes
 from chainrule_app.readers import images as image_reader
 from chainrule_app.tasks.capabilities import CheckedRows, FileCodec
 from chainrule_app.tasks.codes import CodedTask
 from chainrule_app.tasks.config import OptimisationOptions, RunConfig, Settled, within
 from chainrule_app.tasks.display import quoted
-from chainrule_app.tasks.image import codes, verbs
 from chainrule_app.tasks.image.image_data import ImageData, ImageDataTask
 from chainrule_app.tasks.likelihood_record import Basis, LikelihoodRecord
 from chainrule_app.tasks.model import Model
@@ -32,14 +30,10 @@ if TYPE_CHECKING:
     from chainrule.models import ImageModel
     from chainrule.training import Evaluation as Measurement
     from chainrule.training import TrainingBatches, ValidationBatches
-    from chainrule.training._validation import OnValidation
 
-SAMPLES = "samples.png"
 # Elements of the images that are scored together: the features of more no longer stay in a processor's cache, where
 # each element has some; a model with a code has few.
 _ELEMENTS, _ELEMENTS_OF_A_CODE = 1 << 13, 1 << 16
-_PREVIEWED = 16
-_LINE = 90  # characters in which the preview on the terminal has to fit
 _CHECKED_ROWS, _CHECKED_SIDE = 4, 5
 _OF_A_CODE = {"batch_size": 128, "learning_rate": {"muon": 1e-2, "adamw": 3e-3}}
 _FROM_DATA = ("levels", "num_classes")  # arguments of the models
@@ -111,14 +105,8 @@ class ImageTask(CodedTask["ImageModel"], ImageDataTask["ImageModel"]):
         "hierarchical-vae": _OF_A_CODE,
         "autoencoder": _OF_A_CODE | {"optimiser": "adamw"},
     }
-    Scoring, score = verbs.ImageScoring, verbs.score_images
-    Sampling, sample = verbs.ImageSampling, verbs.sample_images
     FILES = (".png",)
     DEFAULT_NUMBER = 16
-    Inspection, inspect = codes.ImageInspection, codes.inspect_images
-    Embedding, embed = codes.ImageEmbedding, codes.embed_images
-    Reconstruction, reconstruct = codes.ImageReconstruction, codes.reconstruct_images
-    Interpolation, interpolate = codes.ImageInterpolation, codes.interpolate_images
 
     def plan(self, explicit_flags: frozenset[str]) -> RunConfig:
         """Lower the rate of a PixelCNN++ that trains for long: at a high one its gates close, and stay closed."""
@@ -128,7 +116,7 @@ class ImageTask(CodedTask["ImageModel"], ImageDataTask["ImageModel"]):
             return config
         run = type(self)(self.path, config)
         batches, _ = run.batches((0, 1))
-        config, passes = time_passes(run, batches)
+        config, passes = time_passes(config, run.new_model, batches)
         share = min(1.0, _STEPS_AT_FULL_RATE / (passes * batches.steps_per_epoch)) ** 0.5
         rate = max(_LOWEST_RATE, float(f"{training.learning_rate * share:.2g}"))
         config = replace(config, settled=config.settled or Settled([]), training=replace(training, learning_rate=rate))
@@ -180,23 +168,6 @@ class ImageTask(CodedTask["ImageModel"], ImageDataTask["ImageModel"]):
         drawn = images.reduction if images.reduction.binarise == "per-epoch" else None
         batches = image_reader.image_batches(images.train, labels[0], training.batch_size, training.seed, shard, drawn)
         return batches, lambda: image_reader.image_evaluation(images.valid, labels[1], self.rows_at_once)
-
-    def on_validation(self) -> "OnValidation":
-        from chainrule.training._validation import Preview
-        from chainrule_app.readers.images.source import grid, png
-
-        def preview(trained: Any, step: int, seconds: float) -> Preview:
-            if self.has_code:
-                images = codes.preview_images(self, trained, step)
-            else:
-                sampler = verbs.Sampler(self, trained)
-                images = sampler.sketches(_PREVIEWED, sampler.labels(_PREVIEWED), step, seconds)
-            drawn = png(grid(images))
-            write_bytes(self.path / SAMPLES, drawn)
-            count = max(1, _LINE // (min(self.shape[2], 32) + 2))
-            return Preview(image_reader.block_image(images[:count]), drawn)
-
-        return preview
 
     def coded_rows(self) -> "tuple[Tensor, None]":
         return self.held_out_batch(_MEASURED).x, None

@@ -5,16 +5,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chainrule._printing import listed
 from chainrule_app.heavy import modes, np, torch
+from chainrule_app.printing import listed
 from chainrule_app.readers import images as image_reader
 from chainrule_app.results import Column, Result
 from chainrule_app.tasks.codes import MOST_SAMPLES, BoundMeter, refuse_samples
 from chainrule_app.tasks.config import CheckedOptions, within
 from chainrule_app.tasks.display import Switch
 from chainrule_app.tasks.image.image_data import ImageFiles
-from chainrule_app.tasks.likelihood_record import Tally
 from chainrule_app.tasks.output import channels_last
+from chainrule_app.tasks.tally import Tally
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -87,7 +87,7 @@ class ImageScoring(CheckedOptions, ImageFiles):
 
 def score_images(run: "ImageTask", data: str, options: ImageScoring, *, device: str) -> Result:
     """Score images by their likelihood, by a bound, or by the reconstruction error."""
-    from chainrule._latent import LatentModel
+    from chainrule import LatentModel
 
     if not run.has_code:
         refuse_samples(options.samples, run.config.model)
@@ -175,7 +175,7 @@ class ImageSampling(CheckedOptions):
 
 def sample_images(run: "ImageTask", n: int, options: ImageSampling, *, seed: int, device: str) -> Result:
     """Draw n images: an array (H, W) or (H, W, 3) of 8 bits each."""
-    from chainrule.heads._categorical import check_filters
+    from chainrule.heads import Categorical
 
     if n > _MOST:
         raise ValueError(f"-n: expected a whole number from 1 to {_MOST}, got {n}")
@@ -185,7 +185,7 @@ def sample_images(run: "ImageTask", n: int, options: ImageSampling, *, seed: int
         raise ValueError(f"--mean: a {run.config.model} has no code: leave it out")
     if options.keep_rows is not None and options.complete is None:
         raise ValueError("--keep-rows requires --complete IMAGE")
-    check_filters(options.temperature, None, None)
+    Categorical.check_filters(options.temperature, None, None)
     first_rows = None if options.complete is None else _first_rows(run, options.complete, options.keep_rows)
     sampler = Sampler(run, run.model(device), options.temperature)
     labels = sampler.labels(n, options.label)
@@ -245,7 +245,7 @@ class Sampler:
 
     def sketches(self, n: int, labels: "Tensor | None", seed: int, seconds: float) -> "Pixels":
         """Draw images in about `seconds`; they are black where the time ran out."""
-        from chainrule.decoding._completion import draw_for
+        from chainrule_app.tasks.preview import draw_for
 
         generator = torch.Generator(modes.device_of(self.model)).manual_seed(seed)
         stream = self.model.stream(n, labels, temperature=self.temperature, generator=generator)

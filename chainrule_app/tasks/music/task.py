@@ -28,11 +28,12 @@ from chainrule_app.tasks.config import (
     within,
 )
 from chainrule_app.tasks.display import Switch, counted
-from chainrule_app.tasks.likelihood_record import Basis, Tally
+from chainrule_app.tasks.likelihood_record import Basis
 from chainrule_app.tasks.model import Model
 from chainrule_app.tasks.output import write_piece
 from chainrule_app.tasks.run_directory import DATA
 from chainrule_app.tasks.size_schedule import SizeSchedule, describe_passes, limit_passes
+from chainrule_app.tasks.tally import Tally
 from chainrule_app.tasks.task import Shard, Source, Task
 
 if TYPE_CHECKING:
@@ -41,10 +42,10 @@ if TYPE_CHECKING:
     from chainrule.models import RNNMADE
     from chainrule.training import Evaluation as Measurement
     from chainrule.training import TrainingBatches, ValidationBatches
-    from chainrule.training._validation import OnValidation
     from chainrule_app.readers.members import Member
     from chainrule_app.readers.music import Roll, Rolls
     from chainrule_app.readers.piano_rolls import HeldRoll
+    from chainrule_app.tasks.preview import OnValidation
 
 _PREVIEW, _PREVIEW_FRAMES = "preview.mid", 64
 _VALIDATION_ROWS = 8
@@ -140,9 +141,9 @@ def _rolls(run: "MusicTask", files: "Iterable[Member | HeldRoll]") -> "Iterator[
 
 def sample_music(run: "MusicTask", n: int, options: MusicSampling, *, seed: int, device: str) -> Result:
     """Draw n pieces: a piano roll (T, 88) of 0 and 1 each."""
-    from chainrule.heads._categorical import check_filters
+    from chainrule.heads import Categorical
 
-    check_filters(options.temperature, None, options.top_p)
+    Categorical.check_filters(options.temperature, None, options.top_p)
     prompt = None if options.prompt is None else _prompt(run, options.prompt)
     length, model = _length(run, options, 0 if prompt is None else prompt.shape[1]), run.model(device)
 
@@ -349,9 +350,9 @@ class MusicTask(Task["RNNMADE"]):
             yield f"skipped: {bad.reason}"
 
     def on_validation(self) -> "OnValidation":
-        from chainrule.decoding._completion import draw_for
-        from chainrule.training._validation import Preview
+        from chainrule.training import Preview
         from chainrule_app.readers.images.source import png
+        from chainrule_app.tasks.preview import draw_for
 
         def preview(trained: Any, step: int, seconds: float) -> Preview:
             generator = torch.Generator(modes.device_of(trained)).manual_seed(step)

@@ -28,16 +28,15 @@ from chainrule_app.tasks.likelihood_record import Basis
 from chainrule_app.tasks.model import Model
 from chainrule_app.tasks.run_directory import DATA
 from chainrule_app.tasks.size_schedule import SizeSchedule
-from chainrule_app.tasks.sound import verbs
 from chainrule_app.tasks.task import Shard, Source, Task
 
 if TYPE_CHECKING:
-    from chainrule.data._levels import SoundLevels
     from chainrule.models import WaveNet
     from chainrule.training import Evaluation as Measurement
     from chainrule.training import TrainingBatches, ValidationBatches
-    from chainrule.training._validation import OnValidation
+    from chainrule_app.readers.sounds.levels import SoundLevels
     from chainrule_app.readers.sounds.prepare import Labelling, Sounds
+    from chainrule_app.tasks.preview import OnValidation
 
 _DEFAULT_LEVELS = {"mu": 256, "linear": 65536}
 _MOST_CATEGORIES, _DEFAULT_COMPONENTS = 1024, 10
@@ -126,10 +125,7 @@ class SoundTask(Task["WaveNet"]):
         )
     }
     PREPARED = f"{DATA}/sounds.json"
-    Scoring, score = verbs.SoundScoring, verbs.score_sounds
-    Sampling, sample = verbs.SoundSampling, verbs.sample_sounds
     FILES = (".wav",)
-    Inspection, inspect = verbs.SoundInspection, verbs.inspect_sounds
     writes_page = False
     CHECKED = (3, 24)
 
@@ -217,8 +213,8 @@ class SoundTask(Task["WaveNet"]):
 
     def on_validation(self) -> "OnValidation":
         def preview(trained: Any, step: int, seconds: float) -> str:
-            from chainrule.decoding._completion import draw_for
             from chainrule_app.readers.sounds.sound_file import write_wav
+            from chainrule_app.tasks.preview import draw_for
 
             device = modes.device_of(trained)
             label = None if not self.labels else torch.tensor([step % len(self.labels)], device=device)

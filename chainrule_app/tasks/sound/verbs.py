@@ -13,7 +13,7 @@ from chainrule_app.readers.members import read_each
 from chainrule_app.results import Column, Report, Result
 from chainrule_app.tasks.config import CheckedOptions, within
 from chainrule_app.tasks.display import Switch, counted
-from chainrule_app.tasks.likelihood_record import Tally
+from chainrule_app.tasks.tally import Tally
 
 if TYPE_CHECKING:
     from torch import Tensor

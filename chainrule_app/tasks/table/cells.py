@@ -4,11 +4,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from chainrule._blocks import in_blocks
+from chainrule_app.blocks import in_blocks
 from chainrule_app.heavy import modes, torch
 from chainrule_app.results import Column, Result
-from chainrule_app.tasks.likelihood_record import Tally
 from chainrule_app.tasks.table.prediction import TOLERANCE, category_shares, number_cell, row_count
+from chainrule_app.tasks.tally import Tally
 
 if TYPE_CHECKING:
     from torch import Tensor

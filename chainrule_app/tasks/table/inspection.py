@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from chainrule._printing import one_line
+from chainrule.printing import one_line
 from chainrule_app.heavy import torch
 from chainrule_app.results import Report
 from chainrule_app.tasks.codes import code_report, error_words, errors, traversals_of

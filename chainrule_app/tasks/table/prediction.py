@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from chainrule._blocks import in_blocks
-from chainrule._printing import listed, one_line
+from chainrule.printing import one_line
+from chainrule_app.blocks import in_blocks
 from chainrule_app.heavy import modes, torch
+from chainrule_app.printing import listed
 from chainrule_app.readers.origin import InMemory
 from chainrule_app.results import Column, Result
 from chainrule_app.tasks.config import MOST_SEED, CheckedOptions, within

@@ -34,8 +34,6 @@ from chainrule_app.tasks.likelihood_record import Basis
 from chainrule_app.tasks.model import Model, check_memory
 from chainrule_app.tasks.run_directory import DATA
 from chainrule_app.tasks.size_schedule import describe_passes, limit_passes
-from chainrule_app.tasks.table import filling, prediction, verbs
-from chainrule_app.tasks.table.inspection import TableInspection, inspect_table
 from chainrule_app.tasks.task import Shard, Source
 
 if TYPE_CHECKING:
@@ -44,8 +42,8 @@ if TYPE_CHECKING:
     from chainrule.models import TableMADE
     from chainrule.training import Evaluation as Measurement
     from chainrule.training import TrainingBatches, ValidationBatches
-    from chainrule.training._validation import OnValidation
     from chainrule_app.readers.tables.prepare import Table, TableSchema
+    from chainrule_app.tasks.preview import OnValidation
 
 _ROWS = 1024  # of a validation batch
 _SHOWN_ROWS = 3
@@ -113,12 +111,6 @@ class TableTask(CodedTask["TableMADE"]):
         "chainrule score {run} FILE --sort",
         "chainrule fill {run} FILE --out filled.csv",
     )
-    Scoring, score = verbs.TableScoring, verbs.score_table
-    Sampling, sample = verbs.TableSampling, verbs.sample_rows
-    Inspection, inspect = TableInspection, inspect_table
-    Prediction, predict = prediction.TablePrediction, prediction.predict_cells
-    Filling, fill = filling.TableFilling, filling.fill_table
-    Embedding, embed = verbs.TableEmbedding, verbs.embed_rows
 
     @classmethod
     def check_asked(cls, request: RunConfig, explicit_flags: frozenset[str]) -> None:

@@ -9,17 +9,17 @@ from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Literal
 
-from chainrule._blocks import in_blocks
-from chainrule._printing import listed
+from chainrule_app.blocks import in_blocks
 from chainrule_app.heavy import modes, np, torch
+from chainrule_app.printing import listed
 from chainrule_app.readers import tables as table_reader
 from chainrule_app.results import Column, Result
 from chainrule_app.tasks.codes import MOST_SAMPLES, BoundMeter, refuse_samples
 from chainrule_app.tasks.config import CheckedOptions, within
 from chainrule_app.tasks.copies import Copies
-from chainrule_app.tasks.likelihood_record import Tally
 from chainrule_app.tasks.table.cells import score_cells
 from chainrule_app.tasks.table.gaps import complete_block, is_seen
+from chainrule_app.tasks.tally import Tally
 
 if TYPE_CHECKING:
     import numpy.typing as npt

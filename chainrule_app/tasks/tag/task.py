@@ -24,19 +24,18 @@ from chainrule_app.tasks.likelihood_record import Basis
 from chainrule_app.tasks.model import Model
 from chainrule_app.tasks.run_directory import DATA, WEIGHTS
 from chainrule_app.tasks.size_schedule import describe_passes, record_resolved, resolve_decay, time_passes
-from chainrule_app.tasks.tag import verbs
 from chainrule_app.tasks.task import Shard, Source, Task
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from chainrule._base import TrainableModel
+    from chainrule import TrainableModel
     from chainrule.data import Batch
     from chainrule.layers._word_forms import TemplateScores
     from chainrule.models import SequenceTagger
     from chainrule.training import Evaluation as Measurement
     from chainrule.training import MetricValue, TrainingBatches, ValidationBatches, ValidationMetric
-    from chainrule.training._validation import Rows
+    from chainrule_app.readers.row_order import Rows
     from chainrule_app.readers.tagged.prepare import TaggedCorpus
     from chainrule_app.readers.tagged.vocabulary import TaggedVocabulary
 
@@ -111,9 +110,6 @@ class TagTask(Task["SequenceTagger"]):
     PLANNED = ("template_passes",)
     PREPARED = f"{DATA}/corpus.json"
     NEXT = ("echo 'Time flies .' | chainrule tag {run} - --text", "chainrule evaluate {run} TEST")
-    Prediction, predict = verbs.Tagging, verbs.tag_file
-    Evaluation, evaluate = verbs.TagEvaluation, verbs.evaluate_tags
-    Inspection, inspect = verbs.TagInspection, verbs.inspect_tagger
     writes_page = False
 
     @classmethod
@@ -160,7 +156,7 @@ class TagTask(Task["SequenceTagger"]):
         }
         if not any(is_open.values()):
             return config
-        config, passes = time_passes(type(self)(self.path, config), batches)
+        config, passes = time_passes(config, type(self)(self.path, config).new_model, batches)
         config = record_resolved(config, [name for name, left in is_open.items() if left])
         training, options = config.training, config.options
         if is_open["template_passes"]:

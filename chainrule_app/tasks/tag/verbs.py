@@ -20,13 +20,14 @@ from chainrule_app.readers.text import name_of
 from chainrule_app.results import Column, Report, Result
 from chainrule_app.tasks.config import CheckedOptions, within
 from chainrule_app.tasks.display import Switch, aligned, counted
+from chainrule_app.tasks.tag.task import predicted_tags
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from chainrule._base import Context
     from chainrule.models import SequenceTagger
-    from chainrule_app.readers.tagged.conll_file import Sentence
+    from chainrule.state import State
+    from chainrule_app.readers.tagged.conll_file import ConllFile, Sentence
     from chainrule_app.readers.tagged.prepare import TaggedSentences
     from chainrule_app.readers.tagged.vocabulary import TaggedVocabulary
     from chainrule_app.tasks.tag.task import TagTask
@@ -112,7 +113,7 @@ def tagged_sentences(
 
 def _batches(
     run: "TagTask", model: "SequenceTagger", file: "ConllFile | HeldSentences"
-) -> "Iterator[tuple[Context, Tensor]]":
+) -> "Iterator[tuple[State, Tensor]]":
     """Yield batches of a file's sentences as the model reads them, with lengths, in order."""
     from chainrule.state import map_state
 
@@ -188,7 +189,6 @@ class TagEvaluation(CheckedOptions):
 def evaluate_tags(run: "TagTask", data: str | None, options: TagEvaluation, *, device: str) -> Result:
     from chainrule.metrics import tag_accuracy
     from chainrule_app.readers.tagged.prepare import check_tags_known, possible
-    from chainrule_app.tasks.tag.task import predicted_tags
 
     if data is None:
         raise ValueError("DATA: expected a file of tagged sentences, got none")
@@ -263,7 +263,7 @@ class TagInspection(CheckedOptions):
 
 
 def inspect_tagger(run: "TagTask", data: str | None, options: TagInspection, *, seed: int) -> Report:
-    from chainrule.diagnostics._parts import parts_of
+    from chainrule_app.tasks.parts import parts_of
 
     model = run.model()
     sentences, words, source = _read(run, data, options.rows)

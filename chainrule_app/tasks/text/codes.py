@@ -12,12 +12,12 @@ from chainrule.decoding import greedy
 from chainrule.diagnostics import active_units
 from chainrule.models import SentenceVAE
 from chainrule.training import bits
-from chainrule.training._validation import OnValidation
 from chainrule_app.pages.page import Table
 from chainrule_app.results import Column, Form, Report, Result
 from chainrule_app.tasks.codes import BoundMeter, code_report, error_words, errors, traversals_of
 from chainrule_app.tasks.display import flag
 from chainrule_app.tasks.output import inspect_again
+from chainrule_app.tasks.preview import OnValidation
 from chainrule_app.tasks.text.inspection import TextInspection
 from chainrule_app.tasks.text.preparing import own_window
 from chainrule_app.tasks.text.rows import Per, Row, TextScoring, expected_nats, scored_per, size_of_text, surprise

@@ -11,9 +11,9 @@ import torch
 from markupsafe import Markup, escape
 from torch import Tensor
 
-from chainrule._printing import one_line
 from chainrule.diagnostics._mixer_views import RULES, CacheSize, HeadFigures, MixerView, cache_size, mixer_views
 from chainrule.models import TransformerLM
+from chainrule.printing import one_line
 from chainrule_app.pages.page import (
     Content,
     Figure,

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from chainrule._printing import one_line
-from chainrule.diagnostics._verdict import clipping
+from chainrule.printing import one_line
 from chainrule_app.heavy import torch
+from chainrule_app.pages.clipping import clipping
 from chainrule_app.readers.text import name_of
 from chainrule_app.results import Report
 from chainrule_app.tasks.config import CheckedOptions, within
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from chainrule.data import Vocabulary
     from chainrule.diagnostics import Inspection
-    from chainrule.diagnostics._verdict import Clipping
+    from chainrule_app.pages.clipping import Clipping
     from chainrule_app.pages.read_text import ReadRow, ReadText
     from chainrule_app.tasks.text.task import TextTask
 
@@ -76,10 +76,10 @@ def inspect_text(run: "TextTask", file: str | None, options: TextInspection, *, 
 
         return inspect_heads(run, trained_model, file, options, command=command)
     from chainrule.diagnostics import inspect_recurrence
-    from chainrule.diagnostics._hidden_units import text_property
-    from chainrule.diagnostics._panels import new_figure
+    from chainrule.figures import new_figure
     from chainrule_app.pages.page import Page
     from chainrule_app.pages.recurrence_page import mean_surprise, reading_line, recurrence_sections
+    from chainrule_app.pages.text_properties import text_property
 
     wanted = None if options.property is None else text_property(options.property)
     if not isinstance(trained_model, RecurrentLM):
@@ -117,8 +117,8 @@ def _read(
     run: "TextTask", name: str, x: "Tensor", lengths: "Tensor | None", wanted: Any, property_name: str | None
 ) -> "tuple[ReadText, Tensor | None]":
     """Return the text of the rows, and the elements that have the property sought for units."""
-    from chainrule.diagnostics._hidden_units import PROPERTIES, choose_property
     from chainrule_app.pages.read_text import ReadText
+    from chainrule_app.pages.text_properties import PROPERTIES, choose_property
 
     rows, unknown = read_rows(run, x, lengths)
     parts = [(row.text, row.spans) for row in rows]
@@ -146,8 +146,8 @@ def _read(
 
 def read_rows(run: "TextTask", x: "Tensor", lengths: "Tensor | None") -> "tuple[list[ReadRow], int]":
     """Return the text of each row, and the number of elements that training never saw."""
-    from chainrule.data._vocabulary import symbol_spans
     from chainrule_app.pages.read_text import ReadRow
+    from chainrule_app.tasks.text.spans import symbol_spans
 
     counts = [x.shape[1]] * len(x) if lengths is None else lengths.tolist()
     rows = [row[:count].numpy() for row, count in zip(x, counts, strict=True)]

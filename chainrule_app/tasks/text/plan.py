@@ -20,16 +20,16 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from chainrule.training import Batch
 from chainrule.training._batch import count_elements
-from chainrule.training._optimiser import forgetting_decay
 from chainrule_app.heavy import torch
 from chainrule_app.tasks.config import Duration, RunConfig, Settled
 from chainrule_app.tasks.display import flag
 from chainrule_app.tasks.size_schedule import (
     TRAINING_SHARE,
+    forgetting_decay,
     record_resolved,
     seconds_to_measure,
     step_rate,
@@ -41,8 +41,10 @@ from chainrule_app.tasks.text.preparing import ORDERS, batches_of, corpus_of
 from chainrule_app.tasks.text.task import TextTask
 
 if TYPE_CHECKING:
-    from chainrule.training._optimiser import Kind
     from chainrule_app.readers.corpus import Corpus
+
+Kind = Literal["adamw", "muon"]
+
 
 SIZES = (64, 96, 128, 192, 256, 320, 384, 512, 640, 768, 1024, 1536)
 PROBES = (128, 384)  # units of the models that are timed, where the text allows such sizes
@@ -296,7 +298,7 @@ def measure_speed(config: RunConfig, shapes: Sequence[Shape], batch: Batch) -> S
     return Speed(max(cost[0] - slope * first, 0.0), slope)
 
 
-_LEARNING_RATE: dict["Kind", float] = {"adamw": 2e-3, "muon": 8e-3}
+_LEARNING_RATE: dict[Kind, float] = {"adamw": 2e-3, "muon": 8e-3}
 _WEIGHT_DECAY = 0.1  # of words, and by AdamW
 
 
@@ -329,7 +331,7 @@ def with_dropout(run: TextTask, explicit_flags: frozenset[str]) -> RunConfig:
     if not left_open:
         return config
     batches, _ = batches_of(run, corpus_of(run), (0, 1))
-    config, passes = time_passes(run, batches)
+    config, passes = time_passes(config, run.new_model, batches)
     config, dropouts = record_resolved(config, left_open), block_dropouts(passes)
     return replace(config, options=replace(config.options, **{name: dropouts[name] for name in left_open}))
 

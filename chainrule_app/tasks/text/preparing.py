@@ -14,9 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chainrule.data import Batch, LineBatches, StreamBatches, stream_evaluation
+from chainrule.data import Batch, LineBatches, StreamBatches, line_evaluation, stream_evaluation
 from chainrule.data._batches import padded
-from chainrule.data._corpus_batches import line_evaluation
 from chainrule.layers import KneserNey
 from chainrule.models import CalibratedMixture, NgramLM
 from chainrule.training._checkpoint import read_sealed, write_sealed
@@ -26,9 +25,9 @@ from chainrule_app.tasks.display import progress_bars
 from chainrule_app.tasks.run_directory import DATA, NGRAMS, VOCABULARY
 
 if TYPE_CHECKING:
-    from chainrule._base import AutoregressiveModel
+    from chainrule import AutoregressiveModel
     from chainrule.data import Tokens, Vocabulary
-    from chainrule.data._vocabulary import Ids
+    from chainrule_app.readers.stored_tokens import Ids
     from chainrule_app.tasks.text.task import TextTask
 
 # N-grams of an order as a share of the symbols. With 0.6 tiny Shakespeare has order 8, a third of the tables of order

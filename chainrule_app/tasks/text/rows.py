@@ -14,10 +14,11 @@ from chainrule_app.results import Column, Form, Result
 from chainrule_app.tasks.codes import MOST_SAMPLES, refuse_samples
 from chainrule_app.tasks.config import CheckedOptions, within
 from chainrule_app.tasks.display import Switch
-from chainrule_app.tasks.likelihood_record import Basis, Tally
+from chainrule_app.tasks.likelihood_record import Basis
+from chainrule_app.tasks.tally import Tally
 
 if TYPE_CHECKING:
-    from chainrule._base import AutoregressiveModel
+    from chainrule import AutoregressiveModel
     from chainrule.data import Vocabulary
     from chainrule_app.tasks.text.scoring import Scored
     from chainrule_app.tasks.text.task import TextTask
@@ -130,11 +131,11 @@ class _Scorer:
 
     def _scored(self) -> "Iterator[Scored]":
         from chainrule.training import DynamicEvaluator
-        from chainrule.training._dynamic_evaluation import RATE
         from chainrule_app.tasks.text import scoring
 
-        run, rate = self.run, RATE if self.options.adapt_rate is None else self.options.adapt_rate
-        evaluator = DynamicEvaluator(self.model, rate=rate) if self.options.adapt else None
+        run, rate = self.run, self.options.adapt_rate
+        rates: dict[str, Any] = {} if rate is None else {"rate": rate}
+        evaluator = DynamicEvaluator(self.model, **rates) if self.options.adapt else None
         vocabulary, strict, in_lines = run.vocabulary, run.data.level != "byte", run.data.reading == "lines"
         if not isinstance(self.data, str):
             texts = enumerate(self.data, 1)
@@ -179,7 +180,7 @@ class Row(Tally):
     def text_figures(self) -> dict[str, Any]:
         """Return figures that compare between levels, if the text is known."""
         counts = {"elements": self.elements, "unknown": self.unknown}
-        from chainrule.training._evaluate import text_figures
+        from chainrule_app.tasks.text.figures import text_figures
 
         return text_figures(self.nats, counts | {"characters": self.characters, "bytes": self.bytes})
 

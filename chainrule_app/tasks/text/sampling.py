@@ -17,10 +17,11 @@ from chainrule_app.tasks.text.copies import LineCopies
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from chainrule._base import AutoregressiveModel
+    from chainrule import AutoregressiveModel
     from chainrule.data import Vocabulary
-    from chainrule.data._vocabulary import Beginning, Ids
+    from chainrule.data._vocabulary import Beginning
     from chainrule.state import State
+    from chainrule_app.readers.stored_tokens import Ids
     from chainrule_app.tasks.text.task import TextTask
 
     Line = tuple[int, str, Ids]
@@ -112,10 +113,10 @@ class _Prompted:
 
 
 def _prompted(run: "TextTask", options: TextSampling, device: str) -> _Prompted:
-    from chainrule.heads._categorical import check_filters
+    from chainrule.heads import Categorical
 
     filters: dict[str, Any] = {"temperature": options.temperature, "top_k": options.top_k, "top_p": options.top_p}
-    check_filters(**filters)
+    Categorical.check_filters(**filters)
     vocabulary, model = run.vocabulary, run.model(device)
     beginning, prompt = begin_prompt(vocabulary, options.prompt)
     beginning, notice = fitting_prompt(model, beginning, options.length)
@@ -358,7 +359,8 @@ def batched_lines(
     run: "TextTask", data: str | Sequence[str], *, ends: bool
 ) -> "Iterator[tuple[list[Line], Tensor, Tensor]]":
     """Yield lines with numbers and symbols, as padded batches (B, T) with lengths (B,)."""
-    from chainrule.data._batches import SMALL_BATCH, padded
+    from chainrule.data._batches import padded
+    from chainrule_app.readers.row_order import SMALL_BATCH
     from chainrule_app.tasks.text.scoring import read_pieces, whole_lines
 
     def batch(rows: "list[Line]") -> "tuple[list[Line], Tensor, Tensor]":

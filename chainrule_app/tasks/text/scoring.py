@@ -21,13 +21,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from chainrule._base import AutoregressiveModel
-from chainrule._modes import device_of
+from chainrule import AutoregressiveModel
 from chainrule.data import Vocabulary
-from chainrule.data._vocabulary import Ids, cut_before_space
 from chainrule.models import TransformerLM
+from chainrule.modes import device_of
 from chainrule.state import State
 from chainrule.training import DynamicEvaluator
+from chainrule_app.readers.stored_tokens import Ids
 from chainrule_app.readers.text import decode_chunks, name_of, open_bytes, read_chunks, with_line_feeds
 
 _PIECE_BYTES = 1 << 18  # read at a time; a longer line comes in pieces
@@ -189,7 +189,7 @@ def _split(pool: list[tuple[int, str, Ids]], nats: npt.NDArray[np.float64]) -> I
 def _line_parts(vocabulary: Vocabulary, chunks: Iterable[str]) -> Iterator[tuple[int, str, Ids]]:
     """Yield the parts of each line by chunk: the text, and the symbols that begin in it."""
     first = 1
-    for text in cut_before_space(chunks) if vocabulary.cuts_at_spaces else chunks:
+    for text in vocabulary.cut(chunks):
         ids, lines = vocabulary.encode_with_lines(text)
         parts = _LINE.findall(text)
         bounds = np.searchsorted(lines, np.arange(len(parts) + 1))

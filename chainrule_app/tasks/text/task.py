@@ -16,29 +16,18 @@ from chainrule_app.tasks.likelihood_record import Basis, LikelihoodRecord
 from chainrule_app.tasks.model import share_of
 from chainrule_app.tasks.run_directory import CONFIG, DATA, VOCABULARY
 from chainrule_app.tasks.task import Shard, Source, Task
-from chainrule_app.tasks.text.inspection import TextInspection, inspect_text
 from chainrule_app.tasks.text.options import CODED, DROPOUTS, MODELS, PLANNED, SIZE_SCHEDULES, TextData, TextTraining
-from chainrule_app.tasks.text.rows import TextScoring, score_text
-from chainrule_app.tasks.text.sampling import (
-    Sampler,
-    TextEmbedding,
-    TextSampling,
-    embed_lines,
-    sample_text,
-    text_pieces,
-)
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from chainrule._base import AutoregressiveModel
+    from chainrule import AutoregressiveModel
     from chainrule.data import Vocabulary
     from chainrule.training import Evaluation as Measurement
     from chainrule.training import GradientProbe, TrainingBatches, ValidationBatches
-    from chainrule.training._validation import Observe, OnValidation
+    from chainrule_app.tasks.preview import Observe
 
 _ELEMENT = {"char": "character", "byte": "byte", "word": "word", "bpe": "token"}
-_SAMPLE_LENGTH = {"char": 200, "byte": 200, "word": 40, "bpe": 60}
 _CHECKED_ROWS, _CHECKED_ELEMENTS = 4, 32
 
 
@@ -92,10 +81,6 @@ class TextTask(CodedTask["AutoregressiveModel"]):
     FREE: ClassVar[frozenset[str]] = Task.FREE | {"watch_gradients", "watch_every"}
     PREPARED = f"{DATA}/corpus.json"
     NEXT = ("chainrule sample {run}", "chainrule score {run} FILE --per line --sort")
-    Scoring, score = TextScoring, score_text
-    Sampling, sample, pieces = TextSampling, sample_text, text_pieces
-    Inspection, inspect = TextInspection, inspect_text
-    Embedding, embed = TextEmbedding, embed_lines
 
     @cached_property
     def vocabulary(self) -> "Vocabulary":
@@ -249,20 +234,6 @@ class TextTask(CodedTask["AutoregressiveModel"]):
             unknown = facts.train.unknown / facts.train.elements
             yield f"starting from {self.config.init.run}; {unknown:.2%} of the symbols to train on are unknown to it"
 
-    def on_validation(self) -> "OnValidation":
-        if self.has_code:
-            from chainrule_app.tasks.text.codes import sentence_preview
-
-            return sentence_preview(self)
-        vocabulary = self.vocabulary
-        ends = vocabulary.eos if self.data.reading == "lines" else None
-
-        def sample(trained: Any, step: int, seconds: float) -> str:
-            sampler = Sampler(trained, vocabulary, eos=ends)
-            return sampler.texts(1, vocabulary.begin(""), _SAMPLE_LENGTH[self.data.level], step)[0][0]
-
-        return sample
-
     def coded_rows(self) -> "tuple[Tensor, Tensor | None]":
         from chainrule_app.tasks.text.codes import held_out
 
@@ -282,7 +253,7 @@ class TextTask(CodedTask["AutoregressiveModel"]):
         return gradient_profile
 
     def best(self, evaluation: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
-        from chainrule.training._evaluate import describe_figures, text_figures
+        from chainrule_app.tasks.text.figures import describe_figures, text_figures
 
         counts, bound = self.facts.valid, "at most " if self.has_code else ""
         figures = text_figures(evaluation.nats_per_element * counts.elements, asdict(counts))

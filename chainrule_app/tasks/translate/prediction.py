@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from chainrule_app.heavy import modes, np, pair_data, torch
 from chainrule_app.readers.origin import Origin, is_path, origin_of
@@ -18,17 +18,15 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from torch import Tensor
 
-    from chainrule._base import TrainableModel
+    from chainrule import TrainableModel
     from chainrule.data import Vocabulary
     from chainrule.decoding import Decoded
-    from chainrule.models import Seq2Seq, TransformerSeq2Seq
     from chainrule.training import MetricValue, ValidationMetric
-    from chainrule.training._validation import Rows
     from chainrule_app.readers.pairs import Pair, PairedSentences
     from chainrule_app.readers.ragged import Ragged
-    from chainrule_app.tasks.translate.task import TranslateTask
+    from chainrule_app.readers.row_order import Rows
+    from chainrule_app.tasks.translate.task import TranslateTask, TranslationModel
 
-    TranslationModel: TypeAlias = Seq2Seq | TransformerSeq2Seq
 
 _TOGETHER = 4096  # sentences read before they are sorted by length and translated
 _COMPARED = 2000  # held-out pairs, the first: enough to distinguish epochs
@@ -74,7 +72,7 @@ def translate(run: "TranslateTask", data: list[str], options: TranslationOptions
                     yield line, source, rank, answer.text, nats, answer.score, answer.ended, answer.proven
 
     def figure() -> "Figure":
-        from chainrule.diagnostics._attention_maps import attention_map
+        from chainrule_app.pages.attention_figures import attention_map
 
         if not translator.model.has_attention:
             raise ValueError("--plot: expected a run with attention, got one that reads a fixed vector")
@@ -291,13 +289,13 @@ class Translator:
         return self._attended(source, self.target_vocabulary.encode(f"{target}\n").tolist())
 
     def _text(self, source: str, symbols: list[int]) -> str:
-        from chainrule.data._characters import split_words
+        from chainrule.data import WordVocabulary
 
         unknown = self.target_vocabulary.unknown
         text = self.target_vocabulary.decode(symbols)
         if unknown is None or unknown not in symbols or not self.model.has_attention:
             return text
-        source_words, words = split_words(source), split_words(text)
+        source_words, words = WordVocabulary.split_words(source), WordVocabulary.split_words(text)
         attended = self._attended(source, symbols)[:, : len(source_words)].argmax(1).tolist()
         return " ".join(
             source_words[index] if symbol == unknown else word

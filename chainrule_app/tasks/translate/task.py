@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from math import log2
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from chainrule_app.heavy import pair_data
 from chainrule_app.readers.record_keys import keys_of
@@ -20,14 +20,15 @@ from chainrule_app.tasks.model import Model
 from chainrule_app.tasks.run_directory import DATA
 from chainrule_app.tasks.size_schedule import SizeSchedule, expected_passes, record_resolved
 from chainrule_app.tasks.task import Shard, Source, Task
-from chainrule_app.tasks.translate import prediction
 
 if TYPE_CHECKING:
     from chainrule.data import Vocabulary
+    from chainrule.models import Seq2Seq, TransformerSeq2Seq
     from chainrule.training import Evaluation as Measurement
-    from chainrule.training import TrainingBatches, ValidationBatches, ValidationMetric
+    from chainrule.training import TrainingBatches, ValidationBatches
     from chainrule_app.readers.pairs import Pairs
-    from chainrule_app.tasks.translate.prediction import TranslationModel
+
+    TranslationModel: TypeAlias = Seq2Seq | TransformerSeq2Seq
 
 # A Transformer for little data is small, with narrow feed-forward networks (Wu et al. 2021).
 TRANSFORMER_SIZES = SizeSchedule(
@@ -193,10 +194,7 @@ class TranslateTask(Task["TranslationModel"]):
     NEXT = ("chainrule translate {run} FILE", "chainrule evaluate {run} --source FILE --target FILE")
     metric_name = "bleu"
     CHECKED = (4, 12)
-    Prediction, predict = prediction.TranslationOptions, prediction.translate
     plots = True
-    Evaluation, evaluate = prediction.TranslationEvaluation, prediction.evaluate_translator
-    Inspection, inspect = prediction.TranslatorInspection, prediction.inspect_translator
 
     @property
     def tokenize(self) -> str:
@@ -266,9 +264,6 @@ class TranslateTask(Task["TranslationModel"]):
         ):
             rare = f", {unknown / symbols:.1%} of its words are <unk>" if self.data.level == "word" else ""
             yield f"{side}: {counted(different, 'symbol')} at level {self.data.level}{rare}"
-
-    def validation_metric(self) -> "ValidationMetric":
-        return prediction.translation_metric(self)
 
     def best(self, evaluation: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
         part = measured_part(rows, self.facts.valid.pairs)

@@ -17,7 +17,7 @@ from small_data import WRITERS
 
 from chainrule.layers._image_encoder import ResNet
 from chainrule_app.cli.main import main
-from chainrule_app.tasks.caption.task import CaptionTask
+from chainrule_app.tasks.caption.run import CaptionRun
 
 COLOURS = {"red": (200, 20, 20), "green": (20, 200, 20), "blue": (20, 20, 200)}
 TINY = [
@@ -128,7 +128,7 @@ def test_info_and_the_held_out_part(command, run):
 
 
 def test_words_and_pixels_come_back(run):
-    prepared = CaptionTask.open(run).prepared
+    prepared = CaptionRun.open(run).prepared
     assert sorted(prepared.vocabulary.words) == ["a", "blue", "green", "red", "square", "the"]
     train = prepared.train
     for place, colour in enumerate(np.array(train.images).mean((2, 3)).argmax(1).tolist()):
@@ -180,7 +180,7 @@ def test_a_folder_and_a_table_with_commas_are_read_too(ok, tmp_path):
     )
     asked = ["--captions", tmp_path / "captions.csv", "--task", "caption", *TINY, "--steps", 1, "--batch-size", 2]
     ok("train", tmp_path / "images", *asked, "--out", tmp_path / "run")
-    assert CaptionTask.open(tmp_path / "run").prepared.vocabulary.words == ["and", "red,", "square"]
+    assert CaptionRun.open(tmp_path / "run").prepared.vocabulary.words == ["and", "red,", "square"]
 
 
 def test_a_published_network_takes_its_weights_from_a_file(data, tmp_path):
@@ -191,7 +191,7 @@ def test_a_published_network_takes_its_weights_from_a_file(data, tmp_path):
     named = [*arguments, "--backbone", "resnet18", "--steps", 1, "--batch-size", 4, "--out", tmp_path / "run"]
     assert main([*map(str, named), "--backbone-weights", str(tmp_path / "weights.safetensors")]) == 0
     (tmp_path / "weights.safetensors").unlink()  # the run has its own copy
-    kept = CaptionTask.open(tmp_path / "run").model().encoder.network.state_dict()
+    kept = CaptionRun.open(tmp_path / "run").model().encoder.network.state_dict()
     assert all(torch.equal(kept[name], weight) for name, weight in weights.items())
 
 
@@ -215,7 +215,7 @@ def test_a_config_that_names_another_backbone_is_refused(run, tmp_path):
     content["model"]["options"]["backbone"] = "convnext_base"
     (tmp_path / "config.json").write_text(json.dumps(content))
     with pytest.raises(ValueError, match="backbone: expected one of resnet18"):
-        CaptionTask.open(tmp_path)
+        CaptionRun.open(tmp_path)
 
 
 def test_it_says_how_images_are_made_to_fit(command, run, data, tmp_path):
@@ -224,7 +224,7 @@ def test_it_says_how_images_are_made_to_fit(command, run, data, tmp_path):
         asked = ("--captions", data / "captions.txt", "--task", "caption", "--out", out, "--steps", 1, *TINY)
         outcome = command("train", data / "images.zip", *asked, *arguments)
         assert said in outcome.err, outcome.err
-    assert CaptionTask.open(out).data.fit == "pad"
+    assert CaptionRun.open(out).data.fit == "pad"
 
 
 def test_folders_in_names_of_captions_do_not_matter_unless_they_differ(data, tmp_path):

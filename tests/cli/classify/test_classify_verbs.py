@@ -16,7 +16,8 @@ from chainrule.layers._ngrams import NgramScores
 from chainrule.training import save_weights
 from chainrule_app.tasks import size_schedule
 from chainrule_app.tasks.classify import task as classify_task
-from chainrule_app.tasks.classify.task import ClassifierTraining, ClassifyTask, LabelledData
+from chainrule_app.tasks.classify.run import ClassifyRun
+from chainrule_app.tasks.classify.task import ClassifierTraining, LabelledData
 from chainrule_app.tasks.config import Duration, RunConfig
 from chainrule_app.tasks.run_directory import WEIGHTS
 from chainrule_app.training_run import create_run
@@ -46,12 +47,12 @@ def run(files: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         sources={"source": str(files / "train.tsv"), "validation": None, "vectors": None},
         data=LabelledData(max_length=9),
         model="classifier",
-        options=ClassifyTask.MODELS["classifier"].options(hidden_size=4, embedding_size=6),
+        options=ClassifyRun.MODELS["classifier"].options(hidden_size=4, embedding_size=6),
         duration=Duration(steps=2),
         training=ClassifierTraining(batch_size=8),
     )
-    create_run(ClassifyTask, asked, out, overwrite=False)
-    opened = ClassifyTask.open(out)
+    create_run(ClassifyRun, asked, out, overwrite=False)
+    opened = ClassifyRun.open(out)
     save_weights(out / WEIGHTS, opened.new_model(0), {})
     return out
 
@@ -76,7 +77,7 @@ def test_a_run_learns_to_tell_texts_apart_and_shows_what_it_got_wrong(command, o
     figures = json.loads(command("evaluate", out, files / "test.tsv", "--json").out)
     assert (figures["accuracy"], figures["texts"], figures["errors"]) == (1.0, 12, [])
     assert figures["confusion"] == {"0": {"0": 6, "1": 0}, "1": {"0": 0, "1": 6}}
-    opened = ClassifyTask.open(out)
+    opened = ClassifyRun.open(out)
     network, valid = opened.model(), opened.texts().valid
     network.ngrams = None  # it learned so by itself, too
     assert (network(valid.texts.context(np.arange(12))).probs.argmax(1).numpy() == valid.labels).all()
@@ -102,7 +103,7 @@ def test_a_first_row_with_a_label_of_its_own_is_pointed_out(command, tmp_path, h
 
 
 def test_mistakes_are_shown_at_each_validation(run: Path) -> None:
-    opened = ClassifyTask.open(run)
+    opened = ClassifyRun.open(run)
     metric = opened.validation_metric()
     model = opened.model()
     model.ngrams = None
@@ -155,7 +156,7 @@ def test_empty_texts_are_kept_and_answered_with_the_prior(command: Callable, run
     texts.write_text("a good one\n\n   \n", encoding="utf-8")
     answered = command("classify", run, texts, "--json")
     records = [json.loads(line) for line in answered.out.splitlines()]
-    prior = ClassifyTask.open(run).labels.prior
+    prior = ClassifyRun.open(run).labels.prior
     assert [not record["tokens"] for record in records] == [False, True, True]
     assert list(records[1]["probabilities"].values()) == pytest.approx(prior)
     assert list(records[0]["probabilities"].values()) != pytest.approx(prior, abs=1e-5)
@@ -196,7 +197,7 @@ def test_evaluation_is_a_table_for_people(command: Callable, run: Path, files: P
 
 def test_info_tells_of_texts_and_labels(command: Callable, run: Path) -> None:
     shown = command("info", run).out
-    counts = ClassifyTask.open(run).labels.counts
+    counts = ClassifyRun.open(run).labels.counts
     assert f"2 labels: 0 {counts['0'] / 72:.0%}, 1 {counts['1'] / 72:.0%}" in shown
     assert "72 texts (" in shown
     facts = json.loads(command("info", run, "--json").out)
@@ -214,7 +215,7 @@ def test_inspection_shows_parts_certainty_and_attention(command, run, files, tmp
     page = tmp_path / "page.html"
     figures = json.loads(command("inspect", run, files / "test.tsv", "--out", page, "--top", 2, "--json").out)
     assert figures["read"]["texts"] == sum(row["texts"] for row in figures["labels"].values()) == 12
-    assert sum(figures["parameters"].values()) == sum(w.numel() for w in ClassifyTask.open(run).model().parameters())
+    assert sum(figures["parameters"].values()) == sum(w.numel() for w in ClassifyRun.open(run).model().parameters())
     assert 0 < figures["attention"]["spread"] <= 1
     assert len(figures["attention"]["words"]) == 2
     assert page.read_text(encoding="utf-8").count("<b>") == 12
@@ -228,12 +229,12 @@ def test_ngrams_are_counted_of_pairs_of_words_or_of_six_characters(planned, file
     sizes = ["--hidden-size", 4, "--embedding-size", 6, "--steps", 1, "--level", level]
     for name, asked, expected in (("run", (), order), ("none", ("--ngram-order", 0), None)):
         planned(files / "train.tsv", "--task", "classify", "--out", tmp_path / name, *sizes, *asked)
-        ngrams = ClassifyTask.open(tmp_path / name).new_model(0).ngrams
+        ngrams = ClassifyRun.open(tmp_path / name).new_model(0).ngrams
         assert (ngrams and ngrams.order) == expected
 
 
 def test_the_ngrams_of_a_new_run_begin_as_naive_bayes(run: Path, files: Path) -> None:
-    opened = ClassifyTask.open(run)
+    opened = ClassifyRun.open(run)
     ngrams, texts = opened.model().ngrams, opened.texts()
     assert ngrams is not None
     context = texts.train.texts.without_parts().context(np.arange(len(texts.train.labels)), 9)
@@ -260,13 +261,13 @@ def test_a_long_budget_reads_words_five_times_or_for_a_thousand_steps(planned, f
     outcome = planned(*train, "--batch-size", 8, "--out", tmp_path / "run", "--budget", "20s")
     assert "5 passes over the texts are enough\n" in outcome.err
     assert "reproduce with: --epochs 5 " in outcome.err
-    config = ClassifyTask.open(tmp_path / "run").config
+    config = ClassifyRun.open(tmp_path / "run").config
     assert (config.duration.epochs, config.duration.budget) == (5.0, None)
     monkeypatch.setattr(classify_task, "_FEWEST_STEPS", 63)
     outcome = planned(*train, "--batch-size", 8, "--out", tmp_path / "few", "--budget", "20s")
     assert "7 passes over the texts are enough\n" in outcome.err
     planned(*train, "--out", tmp_path / "chars", "--budget", "2s", "--level", "char")
-    assert ClassifyTask.open(tmp_path / "chars").config.duration.budget == 2.0
+    assert ClassifyRun.open(tmp_path / "chars").config.duration.budget == 2.0
 
 
 def test_what_cannot_be_is_refused_in_one_line(refused: Callable, run: Path, files: Path, tmp_path: Path) -> None:

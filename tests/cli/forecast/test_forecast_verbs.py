@@ -15,7 +15,7 @@ from chainrule_app.cli.main import main
 from chainrule_app.tasks import size_schedule
 from chainrule_app.tasks.forecast import task as forecast_task
 from chainrule_app.tasks.forecast.prediction import parse_quantiles
-from chainrule_app.tasks.forecast.task import ForecastTask
+from chainrule_app.tasks.forecast.run import ForecastRun
 
 
 def lines(rows=240, future=6):
@@ -129,7 +129,7 @@ def test_a_long_budget_ends_after_the_passes_that_are_enough(command, ok, planne
     asked = ("train", series, *ASKED, "--hidden-size", 8, "--overwrite", "--out", tmp_path / "run")
     outcome = ok(*asked, "--budget", "1h")
     assert "passes over the windows are enough, for each of 4 models that are averaged\n" in outcome.err
-    config = ForecastTask.open(tmp_path / "run").config
+    config = ForecastRun.open(tmp_path / "run").config
     assert (config.duration.budget, config.training.validate_every) == (None, 1)
     repeat = f"--epochs {config.duration.epochs:g} --validate-every 1 --num-members 4 --patience 3"
     assert f"reproduce with: {repeat} --threads " in outcome.err
@@ -145,7 +145,7 @@ def test_a_long_budget_ends_after_the_passes_that_are_enough(command, ok, planne
 
     monkeypatch.setattr(size_schedule, "step_rate", lambda *_: 10.0)
     planned(*asked[1:], "--budget", "1s")
-    config = ForecastTask.open(tmp_path / "run").config
+    config = ForecastRun.open(tmp_path / "run").config
     assert (config.duration.budget, config.options.num_members) == (1, 1)
 
 
@@ -153,7 +153,7 @@ def test_averaged_forecasters_forecast(command, ok, refused, series, tmp_path):
     run = tmp_path / "run"
     asked = ("train", series, *ASKED, "--hidden-size", 8, "--steps", 20, "--num-members", 2, "--out", run)
     ok(*asked)
-    model = ForecastTask.open(run).model()
+    model = ForecastRun.open(run).model()
     assert isinstance(model, CalibratedMixture)
     assert isinstance(model.network, Ensemble)
     first, second = (command("forecast", run, series, "--seed", 1).out for _ in range(2))

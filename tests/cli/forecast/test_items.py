@@ -9,9 +9,9 @@ from datetime import date, timedelta
 import pytest
 
 import chainrule
-from chainrule.data._windows import window_context
+from chainrule.data import window_context
 from chainrule.training import evaluate
-from chainrule_app.tasks.forecast.task import ForecastTask
+from chainrule_app.tasks.forecast.run import ForecastRun
 
 FLAGS = ("--horizon", 4, "--steps", 3, "--season", 7, "--history", 20)
 LENGTHS = {"north": 120, "south": 90, "west": 60}
@@ -55,7 +55,7 @@ def test_what_a_forecast_is_made_from_does_not_depend_on_other_items(sales, run,
     lines = sales.read_text().splitlines()
     alone = tmp_path / "south.csv"
     alone.write_text("\n".join([lines[0], *(line for line in lines if line.startswith("south"))]) + "\n")
-    schema = ForecastTask.open(run).schema
+    schema = ForecastRun.open(run).schema
     found = []
     for path in (sales, alone):
         file = schema.open(path)
@@ -68,7 +68,7 @@ def test_what_a_forecast_is_made_from_does_not_depend_on_other_items(sales, run,
 
 
 def test_held_out_figures_are_those_of_every_value_after_one_date(run):
-    task = ForecastTask.open(run)
+    task = ForecastRun.open(run)
     series, (_, held_out) = task.series(), task.batches((0, 1))
     batches = list(held_out())
     found = sorted(value for batch in batches for value in batch.x.flatten().tolist())

@@ -9,7 +9,7 @@ import pytest
 from chainrule_app.cli.main import main
 from chainrule_app.tasks import open_run, size_schedule
 from chainrule_app.tasks.config import Duration, RunConfig
-from chainrule_app.tasks.forecast.task import ForecastTask
+from chainrule_app.tasks.forecast.run import ForecastRun
 from chainrule_app.training_run import create_run
 
 ROWS, TRAINED = 120, 108
@@ -71,16 +71,16 @@ def test_some_rows_of_training_at_the_beginning_are_left_out_by_their_dates(comm
 
 
 def planned(path, out, given=frozenset(), **training):
-    model = next(iter(ForecastTask.MODELS))
+    model = next(iter(ForecastRun.MODELS))
     asked = RunConfig(
         sources={"source": str(path)},
-        data=ForecastTask.Data(target="v", horizon=4),
+        data=ForecastRun.Data(target="v", horizon=4),
         model=model,
-        options=ForecastTask.MODELS[model].options(hidden_size=8),
+        options=ForecastRun.MODELS[model].options(hidden_size=8),
         duration=Duration(budget=20.0),
-        training=ForecastTask.Training(batch_size=8, **training),
+        training=ForecastRun.Training(batch_size=8, **training),
     )
-    create_run(ForecastTask, asked, out, overwrite=False, explicit_flags=given)
+    create_run(ForecastRun, asked, out, overwrite=False, explicit_flags=given)
     return open_run(out).config
 
 

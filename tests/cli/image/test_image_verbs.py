@@ -12,7 +12,7 @@ from PIL import Image
 from chainrule_app.cli.main import main
 from chainrule_app.readers.images.source import Reduction
 from chainrule_app.tasks import open_run, size_schedule
-from chainrule_app.tasks.image.task import ImageTask
+from chainrule_app.tasks.image.run import ImageRun
 
 SMALL = ("--channels", 6, "--layers", 1, "--first-kernel-size", 3, "--batch-size", 4)
 SIZE = 6 * 7
@@ -88,13 +88,13 @@ def test_images_are_recognised_shown_and_learnt(ok, archive, tmp_path):
         assert shown in outcome.err
     assert opened(out / "samples.png").shape == (4 * (6 * 8 + 2) + 2, 4 * (7 * 8 + 2) + 2)
     assert "█" in outcome.err
-    assert isinstance(open_run(out), ImageTask)
+    assert isinstance(open_run(out), ImageRun)
 
 
 def test_per_epoch_draws_train_and_validate_on_two_levels(command, ok, archive, tmp_path):
     out = tmp_path / "run"
     ok("train", archive, "--out", out, "--binarise", "per-epoch", "--steps", 3, *SMALL)
-    run = ImageTask.open(out)
+    run = ImageRun.open(out)
     assert run.images().train.max() > 1
     assert run.images().valid.max() == 1
     assert run.model().levels == 2
@@ -114,7 +114,7 @@ def test_samples_are_the_models_own_and_repeatable(command, run, tmp_path):
     assert "first.png: 5 images (seed 3)" in command("sample", run, "-n", 5, "--seed", 3, "--out", first).err
     command("sample", run, "-n", 5, "--seed", 3, "--out", second)
     assert first.read_bytes() == second.read_bytes()
-    model = ImageTask.open(run).model()
+    model = ImageRun.open(run).model()
     drawn = model.sample(5, torch.arange(5) % 3, generator=torch.Generator().manual_seed(3))
     assert opened(first)[2 + 4, 2 + 4] == int(drawn[0, 0, 0, 0]) * 85
     outcome = command("sample", run, "-n", 3, "--label", 2, "--out", first, "--json", "--seed", 1)
@@ -146,7 +146,7 @@ def test_scores_are_those_of_the_model_most_surprising_first(command, run, archi
     assert len(records) == 40
     images, labels = line_images()
     x = torch.from_numpy(Reduction(256, 2).apply(images, None)).unsqueeze(1).long()
-    expected = -ImageTask.open(run).model().log_prob(x, torch.from_numpy(labels)).detach()
+    expected = -ImageRun.open(run).model().log_prob(x, torch.from_numpy(labels)).detach()
     assert [record["nats"] for record in records] == pytest.approx(expected.tolist(), rel=1e-5)
     assert records[7]["image"] == "lines.npz:images[7]"
     assert records[7]["label"] == str(labels[7])

@@ -10,7 +10,7 @@ import torch
 from small_data import TABLE_COLUMNS
 
 import chainrule
-from chainrule_app.tasks.table.task import TableTask
+from chainrule_app.tasks.table.run import TableRun
 
 
 def test_an_integer_beyond_those_of_float64_is_said_to_be_too_large(refused, named_run, tmp_path):
@@ -54,7 +54,7 @@ def test_numbers_outside_the_range_are_drawn_again(command, ok, tmp_path):
     ok("train", rows, "--steps", 20, "--out", run)
     table = csv.DictReader(io.StringIO(command("sample", run, "-n", 500, "--seed", 0).out))
     drawn = [float(row["x"]) for row in table]
-    low, high = TableTask.open(run).schema.columns[0].bounds
+    low, high = TableRun.open(run).schema.columns[0].bounds
     assert low <= min(drawn)
     assert max(drawn) <= high
     assert sum(number in (low, high) for number in drawn) < 5
@@ -74,7 +74,7 @@ def test_a_cell_that_training_had_none_of_is_marked(command, ok, tmp_path):
 def test_scores_are_those_of_the_model_most_surprising_first(command, run, rows):
     records = [json.loads(line) for line in command("score", run, rows, "--json").out.splitlines()]
     assert len(records) == 200
-    model, schema = TableTask.open(run).model(), TableTask.open(run).schema
+    model, schema = TableRun.open(run).model(), TableRun.open(run).schema
     x = torch.tensor([numbers for _, _, numbers in schema.encoded(rows)], dtype=torch.float64)
     assert [record["nats"] for record in records] == pytest.approx((-model.log_prob(x)).tolist(), rel=1e-6)
     assert all(sum(record["columns"].values()) == pytest.approx(record["nats"]) for record in records)

@@ -12,7 +12,7 @@ import torch
 from small_data import TABLE_COLUMNS
 
 from chainrule_app.readers.delimited import parse_types
-from chainrule_app.tasks.table.task import TableTask
+from chainrule_app.tasks.table.run import TableRun
 
 
 def test_a_table_is_recognised_and_shown(ok, rows, tmp_path):
@@ -29,7 +29,7 @@ def test_a_table_is_recognised_and_shown(ok, rows, tmp_path):
 
 
 def test_a_table_is_learnt(learnt):
-    trained = TableTask.open(learnt)
+    trained = TableRun.open(learnt)
     x = torch.from_numpy(trained.table().valid.copy())
     assert float(-trained.model()(x).log_prob(x)[:, 3].mean().detach()) < 0.1  # the class follows from the colour
 
@@ -41,7 +41,7 @@ def test_sampled_rows_are_rows_of_the_schema(command, ok, run, tmp_path):
     header, *drawn = csv.reader(io.StringIO(printed))
     assert header == TABLE_COLUMNS
     assert len(drawn) == 5
-    schema = TableTask.open(run).schema
+    schema = TableRun.open(run).schema
     assert all(len(schema.encode(row)) == 4 for row in drawn)
     objects = [json.loads(line) for line in command("sample", run, "-n", 5, "--seed", 1, "--json").out.splitlines()]
     assert [schema.encode(["" if value is None else str(value) for value in row.values()]) for row in objects] == [
@@ -123,7 +123,7 @@ def test_a_parquet_file_is_learnt_scored_and_its_columns_shown(ok, tmp_path):
     outcome = ok("train", tmp_path / "rows.parquet", "--out", tmp_path / "run", "--steps", 5, "--hidden-size", 8)
     assert "rows.parquet, read as a table" in outcome.err
     ok("score", tmp_path / "run", tmp_path / "rows.parquet", "--json")
-    assert {"colour", "count"} <= {column.name for column in TableTask.open(tmp_path / "run").table().schema.columns}
+    assert {"colour", "count"} <= {column.name for column in TableRun.open(tmp_path / "run").table().schema.columns}
 
 
 def test_what_training_had_none_of_is_not_sampled(command, run):
@@ -133,7 +133,7 @@ def test_what_training_had_none_of_is_not_sampled(command, run):
     assert any(row["height"] is None for row in rows)  # some of it is missing in training
     assert all(0 <= int(row["count"]) <= 100 for row in rows)
     with torch.no_grad():  # though it has a probability where it comes
-        opened = TableTask.open(run)
+        opened = TableRun.open(run)
         x = torch.tensor([opened.schema.encode(["mauve", "", "1", "no"])], dtype=torch.float64)
         assert opened.model().log_prob(x).isfinite().all()
 
@@ -171,11 +171,11 @@ def test_a_few_rows_are_not_learnt_by_heart(planned, rows, tmp_path):
     small = ("--hidden-size", 8, "--components", 1, "--batch-size", 90)
     outcome = planned(rows, "--out", tmp_path / "run", *small, "--budget", "300s")
     assert "passes over the rows are enough: dropout 0.5" in outcome.err
-    config = TableTask.open(tmp_path / "run").config
+    config = TableRun.open(tmp_path / "run").config
     assert config.duration.epochs == 100
     assert config.training.validate_every == 8  # four passes of two batches
     planned(rows, "--out", tmp_path / "named", *small, "--budget", "2s", "--dropout", 0.2)
-    assert TableTask.open(tmp_path / "named").config.options.dropout == 0.2
+    assert TableRun.open(tmp_path / "named").config.options.dropout == 0.2
 
 
 def test_rows_go_through_a_code(command, ok, refused, rows, run, tmp_path):
@@ -204,7 +204,7 @@ def test_rows_go_through_a_code(command, ok, refused, rows, run, tmp_path):
     assert page.count("<td>rebuilt</td>") == 8
     assert "Colours show the column" in page
     assert all(f"<tr><td>{name}</td><td>{nats:.3f}</td>" in page for name, nats in own.items())
-    figures = [record for record in TableTask.open(out).metrics() if record["event"] == "validation"][-1]
+    figures = [record for record in TableRun.open(out).metrics() if record["event"] == "validation"][-1]
     assert figures["active_units"] == len(found["active"])
     assert figures["kl"] == pytest.approx(sum(found["kl"]), rel=1e-5)
     assert "has no code" in refused("embed", run, rows)

@@ -9,7 +9,7 @@ import pytest
 from tagged_words import SMALL, sentences
 
 import chainrule
-from chainrule_app.tasks.tag.task import TagTask
+from chainrule_app.tasks.tag.run import TagRun
 
 
 def test_training_says_what_it_found_shows_examples_and_keeps_the_most_accurate_weights(ok, files, tmp_path):
@@ -23,7 +23,7 @@ def test_training_says_what_it_found_shows_examples_and_keeps_the_most_accurate_
     ):
         assert shown in outcome.err
     summary = json.loads(outcome.out)
-    records = [record for record in TagTask.open(tmp_path / "run").metrics() if record["event"] == "validation"]
+    records = [record for record in TagRun.open(tmp_path / "run").metrics() if record["event"] == "validation"]
     assert len(records) == 2
     assert summary["accuracy"] == max(record["accuracy"] for record in records)
 
@@ -33,7 +33,7 @@ def test_it_learns_what_endings_tell_of_words_never_seen(command, files, run):
     assert figures["unknown_accuracy"] > 0.9
     assert figures["words"] == sum(map(len, sentences(20, 2)))
     assert "f1" not in figures
-    task = TagTask.open(run)
+    task = TagRun.open(run)
     network, valid = task.model(), task.corpus().valid.batch(np.arange(12))
     network.templates = None
     given = network.decode(valid.context, valid.lengths)
@@ -155,7 +155,7 @@ def test_a_tagger_keeps_the_rules_of_a_model_of_labels(ok, names_run):
 
 def test_inspection_shows_parts_certainty_and_neighbours(command, refused, run, names_run, files, typed, tmp_path):
     figures = json.loads(command("inspect", names_run, "--top", 3, "--json").out)
-    assert sum(figures["parameters"].values()) == sum(w.numel() for w in TagTask.open(names_run).model().parameters())
+    assert sum(figures["parameters"].values()) == sum(w.numel() for w in TagRun.open(names_run).model().parameters())
     assert 0.9 < figures["certainty"] <= 1
     assert sum(row["words"] for row in figures["tags"].values()) == figures["read"]["words"]
     assert len(figures["least_sure"]) == len(figures["neighbours"]["favoured"]) == 3
@@ -171,7 +171,7 @@ def test_inspection_shows_parts_certainty_and_neighbours(command, refused, run, 
 def test_another_column_and_a_file_of_columns(ok, files, tmp_path, typed):
     arguments = ("train", files / "train.conllu", "--column", "xpos", "--head", "softmax", "--character-encoder", "cnn")
     ok(*arguments, "--out", tmp_path / "run", "--steps", 2, *SMALL)
-    assert TagTask.open(tmp_path / "run").vocabulary.tags == ("AD", "NO", "PU", "VE")
+    assert TagRun.open(tmp_path / "run").vocabulary.tags == ("AD", "NO", "PU", "VE")
     typed("miring\tVE\nbadness\tNO\n")  # of a run on CoNLL-U: the last column
     ok("evaluate", tmp_path / "run", "-")
 

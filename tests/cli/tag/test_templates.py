@@ -10,11 +10,11 @@ from tagged_words import SMALL
 
 from chainrule.layers._word_forms import TemplateScores
 from chainrule_app.tasks.tag import task as tag_task
-from chainrule_app.tasks.tag.task import TagTask
+from chainrule_app.tasks.tag.run import TagRun
 
 
 def test_templates_are_fitted_once_and_kept_with_the_data(ok, files, run, tmp_path, monkeypatch):
-    task = TagTask.open(run)
+    task = TagRun.open(run)
     assert task.config.training.template_passes == 3.0
     table = load_file(run / "data" / "templates.safetensors")["table"]
     model = task.model()
@@ -28,43 +28,43 @@ def test_templates_are_fitted_once_and_kept_with_the_data(ok, files, run, tmp_pa
         patch.setattr(TemplateScores, "fit", None)
         shutil.copytree(run, tmp_path / "copy")
         (tmp_path / "copy" / "model.safetensors").unlink()
-        again = TagTask.open(tmp_path / "copy").new_model(0).templates
+        again = TagRun.open(tmp_path / "copy").new_model(0).templates
         assert torch.equal(again.table, table)
     ok("train", files / "train.conllu", "--out", tmp_path / "none", "--steps", 1, "--template-passes", 0, *SMALL)
     assert not (tmp_path / "none" / "data" / "templates.safetensors").exists()
-    assert TagTask.open(tmp_path / "none").model().templates is None
+    assert TagRun.open(tmp_path / "none").model().templates is None
 
 
 def test_data_that_are_prepared_again_have_their_templates_before_any_model_is_made(run, tmp_path):
     shutil.copytree(run, tmp_path / "copy")
     shutil.rmtree(tmp_path / "copy" / "data")
-    TagTask.open(tmp_path / "copy").prepare()
+    TagRun.open(tmp_path / "copy").prepare()
     tables = [load_file(folder / "data" / "templates.safetensors")["table"] for folder in (run, tmp_path / "copy")]
     assert torch.equal(*tables)
 
 
 def test_tags_of_spans_get_no_templates_unless_asked_for(ok, names_run, files, tmp_path):
-    assert TagTask.open(names_run).config.training.template_passes == 0
-    assert TagTask.open(names_run).model().templates is None
+    assert TagRun.open(names_run).config.training.template_passes == 0
+    assert TagRun.open(names_run).model().templates is None
     asked = ("--steps", 1, "--template-passes", 1, *SMALL)
     ok("train", files / "names.conll", "--out", tmp_path / "run", *asked)
-    assert TagTask.open(tmp_path / "run").model().templates is not None
+    assert TagRun.open(tmp_path / "run").model().templates is not None
 
 
 def test_a_short_budget_fits_templates_in_less_time(planned, files, tmp_path, monkeypatch):
     clock = iter((0.0, 1.0))
     monkeypatch.setattr(tag_task, "monotonic", lambda: next(clock))  # a second for what is timed, a whole pass
     outcome = planned(files / "train.conllu", *SMALL, "--budget", "2s", "--out", tmp_path / "run")
-    assert TagTask.open(tmp_path / "run").config.training.template_passes == 0.2  # of a tenth of the budget
+    assert TagRun.open(tmp_path / "run").config.training.template_passes == 0.2  # of a tenth of the budget
     assert "template passes 0.2\n" in outcome.err
     assert " --template-passes 0.2 " in outcome.err
-    assert TagTask.open(tmp_path / "run").new_model(0).templates.table.abs().max() > 0
+    assert TagRun.open(tmp_path / "run").new_model(0).templates.table.abs().max() > 0
 
 
 def test_few_steps_fit_templates_in_no_more_passes(planned, files, tmp_path):
     for given, passes in ((("--epochs", 0.5), 0.5), (("--epochs", 7), 3.0)):
         planned(files / "train.conllu", *given, "--overwrite", "--out", tmp_path / "run", *SMALL)
-        assert TagTask.open(tmp_path / "run").config.training.template_passes == passes
+        assert TagRun.open(tmp_path / "run").config.training.template_passes == passes
 
 
 @pytest.mark.parametrize(

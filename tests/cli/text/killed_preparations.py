@@ -15,7 +15,7 @@ from chainrule.training import save_weights
 from chainrule_app.tasks.config import Duration, RunConfig
 from chainrule_app.tasks.run_directory import WEIGHTS, lock_run, refuse_taken
 from chainrule_app.tasks.text.options import TextData, TextTraining
-from chainrule_app.tasks.text.task import TextTask
+from chainrule_app.tasks.text.run import TextRun
 from chainrule_app.training_run import create_run
 
 CHANGES = ("os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.truncate", "os.link", "shutil.rmtree")
@@ -24,7 +24,7 @@ CHANGES = ("os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.truncate", "os.
 def config(text: Path, seed: int) -> RunConfig:
     return RunConfig(
         sources={"source": str(text), "validation": None, "tokenizer": None}, data=TextData(validation_fraction=0.2),
-        model="gru", options=TextTask.MODELS["gru"].options(hidden_size=4), duration=Duration(steps=1),
+        model="gru", options=TextRun.MODELS["gru"].options(hidden_size=4), duration=Duration(steps=1),
         training=TextTraining(batch_size=2, chunk_length=8, seed=seed),
     )  # fmt: skip
 
@@ -46,7 +46,7 @@ def die_before(number: int) -> None:
 
 def make(text: Path, out: Path, seed: int, *, overwrite: bool) -> None:
     with lock_run(out):
-        create_run(TextTask, config(text, seed), out, overwrite=overwrite)
+        create_run(TextRun, config(text, seed), out, overwrite=overwrite)
 
 
 def state(out: Path) -> str:
@@ -54,12 +54,12 @@ def state(out: Path) -> str:
     try:
         refuse_taken(out, overwrite=False)
     except FileExistsError:
-        run = TextTask.open(out)
+        run = TextRun.open(out)
         run.new_model(0)
         if run.config.training.seed == 0:
             run.model()
             return "old"
-        TextTask.batches(run, (0, 1))
+        TextRun.batches(run, (0, 1))
         return "new"
     return "free"
 
@@ -69,7 +69,7 @@ def main(text: Path, folder: Path, overwrite: bool) -> None:
     template = folder / "template"
     if overwrite:
         make(text, template, 0, overwrite=False)
-        run = TextTask.open(template)
+        run = TextRun.open(template)
         save_weights(template / WEIGHTS, run.new_model(0), {})
         (template / "notes.txt").write_text("mine")
     found = []

@@ -8,7 +8,7 @@ from chainrule.training import save_weights
 from chainrule_app.tasks.config import Duration, RunConfig
 from chainrule_app.tasks.run_directory import WEIGHTS
 from chainrule_app.tasks.text.options import TextData, TextTraining
-from chainrule_app.tasks.text.task import TextTask
+from chainrule_app.tasks.text.run import TextRun
 from chainrule_app.training_run import create_run
 
 SMALL = ["--rows", 2, "--steps", 16]
@@ -20,12 +20,12 @@ def made(source, out, model="transformer", reading="stream", line_length=1024, *
         sources={"source": str(source), "validation": None, "tokenizer": None},
         data=TextData(validation_fraction=0.2, reading=reading),
         model=model,
-        options=TextTask.MODELS[model].options(model_size=8, num_layers=2, **options),
+        options=TextRun.MODELS[model].options(model_size=8, num_layers=2, **options),
         duration=Duration(steps=4),
         training=TextTraining(batch_size=2, chunk_length=8, line_length=line_length),
     )
-    create_run(TextTask, asked, out, overwrite=False)
-    run = TextTask.open(out)
+    create_run(TextRun, asked, out, overwrite=False)
+    run = TextRun.open(out)
     save_weights(run.path / WEIGHTS, run.new_model(0), {})
     return run
 

@@ -12,9 +12,9 @@ from chainrule_app.tasks.config import Duration
 from chainrule_app.tasks.text import plan as text_plan
 from chainrule_app.tasks.text.options import TextTraining
 from chainrule_app.tasks.text.plan import SIZES, Shape, Speed, plan_text
-from chainrule_app.tasks.text.task import TextTask
+from chainrule_app.tasks.text.run import TextRun
 
-OPTIONS = TextTask.MODELS["lstm"].options
+OPTIONS = TextRun.MODELS["lstm"].options
 
 
 @dataclass

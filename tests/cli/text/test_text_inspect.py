@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from chainrule.diagnostics import inspect_recurrence
-from chainrule.diagnostics._hidden_units import PROPERTIES
 from chainrule.models import Ensemble
 from chainrule.training import save_weights
 from chainrule_app.cli.main import main
+from chainrule_app.pages.text_properties import PROPERTIES
 from chainrule_app.tasks import open_run
 from chainrule_app.tasks.run_directory import WEIGHTS
-from chainrule_app.tasks.text.task import TextTask
+from chainrule_app.tasks.text.run import TextRun
 
 SMALL = ["--rows", 2, "--steps", 16]
 
@@ -234,7 +234,7 @@ def test_what_is_no_text_or_no_run_gets_one_line(refused, runs, run_copy, tmp_pa
 
 
 def test_a_model_without_recurrence_gets_one_line(refused, runs, page, monkeypatch):
-    monkeypatch.setattr(TextTask, "model", lambda self, device="cpu": torch.nn.Linear(2, 2))
+    monkeypatch.setattr(TextRun, "model", lambda self, device="cpu": torch.nn.Linear(2, 2))
     line = refused("inspect", runs / "stream", "--out", page)
     assert "recurrence" in line
     assert str(runs / "stream") in line

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from chainrule.data import SeriesWindows
-from chainrule.data._windows import by_past, places_of, window_evaluation
 from chainrule_app.readers.series.prepare import SeriesSchema
 from chainrule_app.readers.series.series_file import read_series
+from chainrule_app.readers.series.windows import by_past, places_of, window_evaluation
 
 
 def write(path, lines, header="item_id,timestamp,target"):

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from chainrule.data import SeriesWindows
-from chainrule.data._windows import places_of, rolling_origins, whole_spans, window_evaluation
 from chainrule_app.readers.series.frequency import Frequency
 from chainrule_app.readers.series.prepare import SeriesSchema
 from chainrule_app.readers.series.series_file import read_series
+from chainrule_app.readers.series.windows import places_of, rolling_origins, whole_spans, window_evaluation
 
 DAYS = "date,heat,wind\n" + "".join(f"2024-01-{day:02},{day},{day % 3}\n" for day in range(1, 15))
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chainrule.data import LinearLevels, MuLawLevels, Tokens
-from chainrule.data._levels import make_levels
+from chainrule_app.readers.sounds.levels import make_levels
 from chainrule_app.readers.sounds.prepare import clip_batches, clip_evaluation
 
 LENGTHS = [3, 17, 5, 40, 8, 8, 1, 23, 30, 12]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainrule.data._batches import OneInEvery
+from chainrule_app.readers.held_out import OneInEvery
 from chainrule_app.readers.tables.blocks import CellColumn
 from chainrule_app.readers.tables.date_format import DateFormat
 from chainrule_app.readers.tables.prepare import prepare_table

@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainrule.data import find_scheme, impossible, repaired
-from chainrule.data._tag_schemes import find_spelling
 from chainrule.heads import bio_constraints, bioes_constraints
 from chainrule.metrics import entity_scores
+from chainrule_app.readers.tagged.tag_schemes import find_scheme, find_spelling, impossible, repaired
 
 BIO = ["O", "B-X", "I-X", "B-Y", "I-Y"]
 BIOES = [*BIO, "E-X", "S-X", "E-Y", "S-Y"]

@@ -12,13 +12,14 @@ from chainrule.models import Seq2Seq
 from chainrule_app.readers.ragged import Ragged
 from chainrule_app.tasks.config import Duration, RunConfig, Settled
 from chainrule_app.tasks.translate.prediction import Translator, translations
-from chainrule_app.tasks.translate.task import TRANSFORMER_SIZES, TranslateTask, resolve_training
+from chainrule_app.tasks.translate.run import TranslateRun
+from chainrule_app.tasks.translate.task import TRANSFORMER_SIZES, resolve_training
 
 
 def planned(passes: float | None = None, given: frozenset[str] = frozenset(), **options: int) -> RunConfig:
     settled = None if passes is None else Settled(["model_size"], passes)
-    asked = TranslateTask.MODELS["transformer"].options(**options)
-    training, duration = TranslateTask.Training(), Duration(budget=600.0)
+    asked = TranslateRun.MODELS["transformer"].options(**options)
+    training, duration = TranslateRun.Training(), Duration(budget=600.0)
     return resolve_training(RunConfig({}, None, "transformer", asked, duration, training, settled=settled), given, 450)
 
 
@@ -48,20 +49,20 @@ def test_what_the_user_wrote_stays():
     given = frozenset({"--learning-rate", "--warmup", "--batch-size", "--dropout", "--feed-forward-size"})
     usual = planned()
     config = planned(1.5, given)
-    assert config.training == TranslateTask.Training()
-    assert config.options == TranslateTask.MODELS["transformer"].options()
+    assert config.training == TranslateRun.Training()
+    assert config.options == TranslateRun.MODELS["transformer"].options()
     assert usual.training != config.training
 
 
 @pytest.mark.parametrize("model", ["seq2seq", "transformer"])
 def test_the_learning_rate_is_that_of_the_optimiser(model):
     def rate(optimiser: Literal["adamw", "muon"], *given: str) -> float:
-        options, training = TranslateTask.MODELS[model].options(), TranslateTask.Training(optimiser=optimiser)
+        options, training = TranslateRun.MODELS[model].options(), TranslateRun.Training(optimiser=optimiser)
         config = RunConfig({}, None, model, options, Duration(epochs=3), training)
         return resolve_training(config, frozenset(given), 450).training.learning_rate
 
     assert rate("adamw") < rate("muon")
-    assert rate("adamw", "--learning-rate") == rate("muon", "--learning-rate") == TranslateTask.Training().learning_rate
+    assert rate("adamw", "--learning-rate") == rate("muon", "--learning-rate") == TranslateRun.Training().learning_rate
 
 
 @pytest.mark.parametrize("passes", [None, 3.0])
@@ -76,7 +77,7 @@ def test_what_was_settled_is_recorded_where_a_size_was_timed(passes):
 def dropped(duration: Duration, passes: float | None = None, given: frozenset[str] = frozenset()) -> RunConfig:
     """A recurrent translator whose pairs are read in 450 steps."""
     settled = None if passes is None else Settled(["hidden_size"], passes)
-    options, training = TranslateTask.MODELS["seq2seq"].options(), TranslateTask.Training()
+    options, training = TranslateRun.MODELS["seq2seq"].options(), TranslateRun.Training()
     return resolve_training(RunConfig({}, None, "seq2seq", options, duration, training, settled=settled), given, 450)
 
 
@@ -90,7 +91,7 @@ def test_recurrences_drop_more_in_more_passes_however_they_are_counted():
 
 
 def test_the_dropout_of_recurrences_stays_where_it_is_given_or_the_passes_are_unknown():
-    usual = TranslateTask.MODELS["seq2seq"].options().dropout
+    usual = TranslateRun.MODELS["seq2seq"].options().dropout
     assert usual == 0.4
     assert dropped(Duration(budget=600.0)).options.dropout == usual
     given = dropped(Duration(budget=600.0), 1.0, frozenset({"--dropout"}))

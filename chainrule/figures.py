@@ -1,7 +1,7 @@
-"""Plots of gradients, Jacobians, influence and gates on matplotlib axes, with labels at the ends of lines."""
+"""Figures of matplotlib: colours, axes, and plots of gradients, Jacobians and influence, with labels at line ends."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +21,6 @@ SMALL, SMALLEST = 8.5, 1e-12  # font size in points; smallest drawn value, relat
 LABEL_GAP = 0.085  # minimum gap between line labels, relative to the height of the axes
 
 Array = npt.NDArray[np.float64]
-Series = tuple[str, Sequence[float], Sequence[float], str, str]
 Label = tuple[float, str, str]  # height in data, text, colour
 
 
@@ -38,7 +37,7 @@ def new_figure(width: float = 3.5, height: float = 2.6) -> "Figure":
 
 def draw_last(axes: "Axes", delta: Array, local: Array, reach: float, cell: Array | None = None) -> None:
     """Plot ‖δ‖ in h and in the cell, and ‖g‖, by distance from the last step's loss, with the 1% line and the reach."""
-    bottom, top = _decades(delta, local) if cell is None else _decades(delta, local, cell)
+    bottom, top = log_limits(delta, local) if cell is None else log_limits(delta, local, cell)
     labels = [_line(axes, delta, "‖δ‖", BLUE)]
     if cell is not None:
         labels.append(_line(axes, cell, "‖∂L/∂c‖", GREEN))
@@ -50,8 +49,10 @@ def draw_last(axes: "Axes", delta: Array, local: Array, reach: float, cell: Arra
         labels.append(_line(axes, local, "‖g‖", ORANGE))
     deciding, colour = _deciding(delta, reach, cell)
     if not math.isnan(reach):
-        _threshold(axes, THRESHOLD * float(deciding[0]), "1%")
-    _finish(axes, "steps back from the loss", "norm of the gradient", (0, _longest(delta)), (bottom, top), labels)
+        draw_threshold(axes, THRESHOLD * float(deciding[0]), "1%")
+    finish_log_axes(
+        axes, "steps back from the loss", "norm of the gradient", (0, _longest(delta)), (bottom, top), labels
+    )
     if not math.isnan(reach):
         _mark_reach(axes, reach, THRESHOLD * float(deciding[0]), colour)
 
@@ -59,19 +60,19 @@ def draw_last(axes: "Axes", delta: Array, local: Array, reach: float, cell: Arra
 def draw_every(axes: "Axes", delta: Array, local: Array) -> None:
     """Plot ‖δ‖ and ‖g‖ by distance from the last step, for a loss at every step."""
     labels = [_line(axes, delta, "‖δ‖", BLUE), _line(axes, local, "‖g‖", ORANGE)]
-    _finish(
+    finish_log_axes(
         axes,
         "steps back from the last step",
         "norm of the gradient",
         (0, _longest(delta)),
-        _decades(delta, local),
+        log_limits(delta, local),
         labels,
     )
 
 
 def draw_jacobians(axes: "Axes", norm: Array, product: Array, bound: Array) -> None:
     """Plot ‖J‖ of single steps, the norm of their running product, and its bound from norms."""
-    bottom, top = _decades(norm, product)
+    bottom, top = log_limits(norm, product)
     reachable = bound[np.isfinite(bound) & (bound < 1e3 * top)]
     top = max(top, float(reachable.max(initial=0)) * 1.5)
     labels = [_line(axes, norm, "‖J‖, one step", GREEN), _line(axes, product, "product", BLUE)]
@@ -84,16 +85,16 @@ def draw_jacobians(axes: "Axes", norm: Array, product: Array, bound: Array) -> N
             f"bound: {_power(bound[_longest(bound)])}\nat {_longest(bound)} steps",
             (inside, top), (6, -3), textcoords="offset points", color=ORANGE, fontsize=SMALL, va="top",
         )  # fmt: skip
-    _threshold(axes, 1.0, "")
-    _finish(axes, "steps back from the last step", "spectral norm", (0, _longest(norm)), (bottom, top), labels)
+    draw_threshold(axes, 1.0, "")
+    finish_log_axes(axes, "steps back from the last step", "spectral norm", (0, _longest(norm)), (bottom, top), labels)
 
 
 def draw_influence(axes: "Axes", derivative: Array, perturbed: Array, lengths: tuple[float, float]) -> None:
     """Plot the influence of an input on later states, by derivative and by change, and mark the 1% points."""
     labels = [_line(axes, derivative, "by gradients", BLUE), _line(axes, perturbed, "by change", GREEN, dashed=True)]
-    _threshold(axes, THRESHOLD, "1%")
-    bottom, top = _decades(derivative, perturbed)
-    _finish(
+    draw_threshold(axes, THRESHOLD, "1%")
+    bottom, top = log_limits(derivative, perturbed)
+    finish_log_axes(
         axes,
         "steps since the input",
         "influence, part of largest",
@@ -107,56 +108,13 @@ def draw_influence(axes: "Axes", derivative: Array, perturbed: Array, lengths: t
 
 
 def stacked(count: int, draw: "Callable[[Axes, int], None]", title: str) -> "Figure":
+    """Draw a panel for each of several layers, one below the other."""
     figure = new_figure(5.6, 0.3 + 3.0 * count)
     figure.set_facecolor("white")
     for layer, axes in enumerate(figure.subplots(count, 1, squeeze=False)[:, 0]):
         draw(axes, layer)
         axes.set_title(f"layer {layer + 1}: {title}", fontsize=10, loc="left")
     return figure
-
-
-def draw_gates(figure: "Figure", histograms: dict[str, Array], means: dict[str, float]) -> None:
-    """Plot the histogram of each σ gate over [0, 1], with its mean marked."""
-    strips = figure.subplots(len(histograms), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
-    for axes, (name, shares) in zip(strips, histograms.items(), strict=True):
-        edges = np.linspace(0, 1, len(shares) + 1)
-        axes.stairs(shares, edges, fill=True, color=BLUE, alpha=0.55)
-        axes.axvline(means[name], color=ORANGE, linewidth=1.4)
-        right = means[name] < 0.5
-        axes.text(
-            0.99 if right else 0.01, 0.94, f"{name}: mean {means[name]:.2f}", transform=axes.transAxes, va="top",
-            ha="right" if right else "left", fontsize=SMALL, color=INK,
-        )  # fmt: skip
-        _plain(axes)
-        axes.set_yticks([])
-        axes.spines["left"].set_visible(False)
-    strips[-1].set_xlim(0, 1)
-    strips[-1].set_xlabel("value of the gate: 0 shut, 1 open", fontsize=SMALL, color=INK)
-    strips[0].set_ylim(0, 1.35 * max(float(shares.max()) for shares in histograms.values()))
-
-
-def draw_clipping(axes: "Axes", steps: Sequence[int], norms: Sequence[float], limit: float | None) -> None:
-    """Plot gradient norms before clipping, the maximum of each stretch of training, and the limit."""
-    stretches = np.array_split(np.arange(len(steps)), min(len(steps), 200))
-    largest = [max((norms[index], steps[index]) for index in stretch) for stretch in stretches]
-    axes.plot([step for _, step in largest], [norm for norm, _ in largest], color=BLUE, linewidth=1)
-    values = np.array([norm for norm, _ in largest])
-    if limit is not None:
-        _threshold(axes, limit, f"clipped above {limit:g}")
-        values = np.append(values, limit)
-    _finish(axes, "step of training", "norm of the gradient", (min(steps), max(steps) + 1), _decades(values), [])
-
-
-def draw_curves(axes: "Axes", series: Sequence[Series], across: str, up: str) -> None:
-    """Plot curves on linear axes; each has a name, x and y values, a colour and a matplotlib style."""
-    for name, xs, values, colour, style in series:
-        axes.plot(xs, values, style, color=colour, linewidth=1.2, markersize=3, label=name)
-    axes.set_xlabel(across, fontsize=SMALL, color=INK)
-    axes.set_ylabel(up, fontsize=SMALL, color=INK)
-    axes.grid(axis="y", color=GRID, linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.set_xlim(left=0)
-    _plain(axes)
 
 
 def _line(axes: "Axes", values: Array, name: str, colour: str, *, dashed: bool = False) -> Label:
@@ -167,7 +125,8 @@ def _line(axes: "Axes", values: Array, name: str, colour: str, *, dashed: bool =
     return (float(ends[-1]) if len(ends) else SMALLEST, name, colour)
 
 
-def _threshold(axes: "Axes", value: float, name: str) -> None:
+def draw_threshold(axes: "Axes", value: float, name: str) -> None:
+    """Draw a dotted horizontal line with its name at the right end."""
     axes.axhline(value, color=MUTED, linewidth=0.9, linestyle=(0, (1.5, 2)))
     axes.annotate(name, (1, value), (-2, 2), xycoords=("axes fraction", "data"), textcoords="offset points",
                   ha="right", color=MUTED, fontsize=SMALL, annotation_clip=True)  # fmt: skip
@@ -203,7 +162,7 @@ def _longest(curve: Array) -> int:
     return max(int(np.count_nonzero(~np.isnan(curve))) - 1, 1)
 
 
-def _decades(*curves: Array) -> tuple[float, float]:
+def log_limits(*curves: Array) -> tuple[float, float]:
     """Return limits of a logarithmic axis for all but the smallest values of the curves."""
     values = np.concatenate(curves)
     values = values[np.isfinite(values) & (values > 0)]
@@ -213,7 +172,7 @@ def _decades(*curves: Array) -> tuple[float, float]:
     return max(float(values.min()), top * SMALLEST) / 2, top * 2.5
 
 
-def _finish(
+def finish_log_axes(
     axes: "Axes",
     across: str,
     up: str,
@@ -221,6 +180,7 @@ def _finish(
     limits: tuple[float, float],
     labels: list[Label],
 ) -> None:
+    """Set limits, scales and names of axes with a logarithmic height, and label the lines at their ends."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
     axes.set_ylim(*limits)  # before set_yscale, which would compute limits itself and overflow at 1e±300
@@ -233,7 +193,7 @@ def _finish(
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _power(value)))
     axes.grid(axis="y", color=GRID, linewidth=0.6)
     axes.set_axisbelow(True)
-    _plain(axes)
+    plain_axes(axes)
     low, high = math.log(limits[0]), math.log(limits[1])
     above = -1.0
     for value, name, colour in sorted(labels):
@@ -255,7 +215,8 @@ def log_ticks(low: float, high: float) -> list[float]:
     return [float(f"{value:.3g}") for value in (low * (high / low) ** 0.2, low * (high / low) ** 0.8)]
 
 
-def _plain(axes: "Axes") -> None:
+def plain_axes(axes: "Axes") -> None:
+    """Draw the left and bottom axis alone, without a background."""
     axes.set_facecolor("none")
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)

@@ -1,7 +1,4 @@
-"""Text of a user or a model as it may be printed: what would command a terminal is escaped, everything else stays.
-
-`Substitution` is for streams whose encoding is not UTF-8, such as a pipe on Windows.
-"""
+"""Texts for streams: lists of names, and what an encoding other than UTF-8, such as a Windows pipe's, lacks."""
 
 import codecs
 import io
@@ -10,30 +7,7 @@ import re
 from collections.abc import Iterable
 from typing import TextIO
 
-# What moves a terminal's cursor or changes its settings, or overrides the order of the text around it; and halves of
-# surrogate pairs, which no stream takes. Marks and joiners, such as U+200F and U+200C, are text.
-OVERRIDES = "\u202a-\u202e\u2066-\u2069"
-_UNSAFE = re.compile(f"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff{OVERRIDES}]|\r(?!\n)")
-_UNSAFE_IN_LINE = re.compile(f"[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029{OVERRIDES}]")
 _UNWRITABLE = re.compile("[\ud800-\udfff]")
-
-
-def printable(text: str) -> str:
-    r"""`text` with control characters escaped, line ends and tabs apart.
-
-    >>> print(printable("\x1b[2J red\t1\n"), end="")
-    \x1b[2J red	1
-    """
-    return _UNSAFE.sub(_code, text)
-
-
-def one_line(text: str) -> str:
-    r"""`text` on one line: line ends, tabs and control characters escaped.
-
-    >>> one_line("a\tb\n")
-    'a\\tb\\n'
-    """
-    return _UNSAFE_IN_LINE.sub(_code, text)
 
 
 def writable(text: str) -> str:
@@ -42,7 +16,7 @@ def writable(text: str) -> str:
     >>> writable("\ud800\u200f") == "\\ud800\u200f"
     True
     """
-    return _UNWRITABLE.sub(_code, text)
+    return _UNWRITABLE.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
 
 
 def listed(names: Iterable[str], width: int = 200) -> str:
@@ -58,11 +32,8 @@ def listed(names: Iterable[str], width: int = 200) -> str:
     return ", ".join(names[:shown]) + more
 
 
-def _code(match: re.Match[str]) -> str:
-    return match[0].encode("unicode_escape").decode("ascii")
-
-
 _ALIKE = dict(zip("−–—⁻‘’“”·•×→←⊢▁▂▃▄▅▆▇█░▒▓␣\xa0", "----''\"\"**x><|12345678.:#_ ", strict=True))
+
 _ALIKE |= dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹₂", "01234567892", strict=True))
 _ALIKE |= {"…": "...", "⋯": "...", "≤": "<=", "≥": ">=", "±": "+-", "‖": "||", "∂": "d", "√": "sqrt", "∞": "inf"}
 _ALIKE |= {"α": "alpha", "β": "beta", "ε": "epsilon", "χ": "chi"}

@@ -1,0 +1,122 @@
+"""Labels of any data: their columns, figures and mistakes, and the metric that selects weights."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from math import exp
+from typing import TYPE_CHECKING, Any, cast
+
+from chainrule_app.heavy import modes, torch
+from chainrule_app.results import Column
+from chainrule_app.tasks.config import CheckedOptions
+from chainrule_app.tasks.display import shortened
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from chainrule import TrainableModel
+    from chainrule.data import Batch
+    from chainrule.metrics._tagging import ClassificationScores
+    from chainrule.models import SequenceClassifier
+    from chainrule.training import MetricValue, ValidationMetric
+    from chainrule_app.readers.row_order import Rows
+
+_MATRIX = 20  # labels in the confusion matrix at most
+ROWS = 128  # of a batch that is only read
+_SHOWN = 2  # wrong answers at each validation
+_WIDTH = 90  # characters of a text that is shown
+
+
+@dataclass(frozen=True)
+class TextColumn(CheckedOptions):
+    """Option that selects the column of the texts."""
+
+    text_column: str | None = None
+    """Column of the texts (name, or number from 1); detected by default."""
+
+
+def label_columns(top: int, labels: int, parse: Callable[[str], Any] | None = None) -> list[Column]:
+    """Return the columns that `label_cells` fills; `parse` makes labels of their names."""
+    named = [Column("label", parse=parse), Column("probability", 4)]
+    for number in range(2, min(top, labels) + 1):
+        named += [Column(f"label_{number}", parse=parse), Column(f"probability_{number}", 4)]
+    return [*named, Column("probabilities", shown=False)]
+
+
+def label_cells(names: Sequence[str], log_probs: Sequence[float], top: int) -> list[Any]:
+    """Return the `top` most probable labels with their probabilities, then the probabilities of all labels."""
+    order = sorted(range(len(names)), key=lambda label: -log_probs[label])
+    cells: list[Any] = [part for label in order[:top] for part in (names[label], exp(log_probs[label]))]
+    return [*cells, {name: exp(value) for name, value in zip(names, log_probs, strict=True)}]
+
+
+def label_figures(scores: "ClassificationScores", unit: str, names: Sequence[str]) -> dict[str, Any]:
+    """Return overall and per-label figures and the confusion matrix; `unit` names a row."""
+    figures = {
+        "accuracy": scores.accuracy,
+        "macro_f1": scores.macro_f1,
+        f"nats_per_{unit}": scores.nats,
+        "calibration_error": scores.calibration_error,
+        "labels": {
+            name: {"precision": precision, "recall": recall, "f1": f1, f"{unit}s": count}
+            for name, (precision, recall, f1, count) in scores.by_label.items()
+        },
+    }
+    if len(names) <= _MATRIX:
+        rows = zip(names, scores.confusion, strict=True)
+        figures["confusion"] = {true: dict(zip(names, row, strict=True)) for true, row in rows}
+    return figures
+
+
+def figure_notes(figures: dict[str, Any]) -> list[str]:
+    """Explain how to read the figures."""
+    return ["confusion: a row for each true label, a column for each predicted one"] if "confusion" in figures else []
+
+
+def label_log_probs(model: "SequenceClassifier", batches: "Iterable[Batch]") -> "Tensor":
+    """Return log p(label | row) of every row, (N, C) nats on the CPU; expects a model in evaluation mode."""
+    from chainrule.state import map_state
+
+    device = modes.device_of(model)
+    contexts = (map_state(lambda leaf: leaf.to(device), batch.context) for batch in batches)
+    with torch.no_grad():
+        return torch.cat([model(context).logits.float().cpu() for context in contexts])
+
+
+def label_metric(
+    names: Sequence[str],
+    true: "Tensor",
+    batches: "Callable[[Rows], Iterable[Batch]]",
+    describe: Callable[[int], tuple[str, str]],
+    *,
+    prefer_later: bool = False,
+) -> "ValidationMetric":
+    """Measure accuracy on held-out rows, and show the most confident mistakes."""
+    from chainrule.training import MetricValue, ValidationMetric
+
+    def answer(model: "TrainableModel", rows: "Rows") -> "Sequence[Tensor]":
+        return list(label_log_probs(cast("SequenceClassifier", model), batches(rows)))
+
+    def compare(rows: "Rows", answers: "Sequence[Tensor]", step: int) -> "MetricValue":
+        log_probs, right = torch.stack(list(answers)), true[rows]
+        lines = []
+        for index, predicted, share in surest_mistakes(log_probs, right, _SHOWN):
+            where, what = describe(int(rows[index]))
+            answered = f"{where}: {names[predicted]} {share:.0%}, is {names[int(right[index])]}"
+            lines.append(f"{answered}: {shortened(' '.join(what.split()), _WIDTH)}" if what else answered)
+        accuracy = float((log_probs.argmax(1) == right).cpu().double().mean())
+        error = (accuracy * (1 - accuracy) / len(right)) ** 0.5
+        return MetricValue("accuracy", accuracy, "\n".join(lines), margin=error if prefer_later else 0.0)
+
+    return ValidationMetric(len(true), answer, compare)
+
+
+def surest_mistakes(log_probs: "Tensor", true: "Tensor", most: int) -> list[tuple[int, int, float]]:
+    """List the most confident wrong predictions: row, predicted label, its probability.
+
+    >>> surest_mistakes(torch.tensor([[0.9, 0.1], [0.6, 0.4]]).log(), torch.tensor([1, 1]), most=1)
+    [(0, 0, 0.8999999761581421)]
+    """
+    shares, predicted = log_probs.exp().max(1)
+    wrong = (predicted != true).nonzero().squeeze(1)
+    order = wrong[shares[wrong].argsort(descending=True, stable=True)][:most]
+    return [(row, int(predicted[row]), float(shares[row])) for row in order.tolist()]

@@ -1,0 +1,159 @@
+"""What a task declares about itself, the config of a run checked against it, and a run's model in words."""
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from typing import Any, ClassVar, Literal
+
+from chainrule.typed_json import check_keys, read_fields, read_value
+from chainrule_app.tasks.config import (
+    SECTIONS,
+    ChosenComputation,
+    Duration,
+    Facts,
+    InitialWeights,
+    OptimisationOptions,
+    RunConfig,
+    Settled,
+    Source,
+    check_settled,
+    run_word,
+    task_in,
+)
+from chainrule_app.tasks.display import flag
+from chainrule_app.tasks.model import Model
+from chainrule_app.tasks.size_schedule import SizeSchedule
+
+
+class Declaration:
+    """Data, options, models and defaults of a task."""
+
+    name: ClassVar[str]
+    help: ClassVar[str]  # first lines of chainrule train --task NAME --help
+    SOURCES: ClassVar[dict[str, Source]]  # data files, by their names in the config; "source" is DATA
+    Data: ClassVar[type]  # dataclass of the reading options
+    Facts: ClassVar[type] = Facts  # dataclass of the facts about prepared data
+    Training: ClassVar[type[OptimisationOptions]] = OptimisationOptions  # dataclass of the training options
+    MODELS: ClassVar[dict[str, Model]]  # models by name, the default first
+    BUDGET: ClassVar[str] = "3m"  # default training time
+    APPLE: ClassVar[bool] = False  # auto uses Apple GPUs
+    NEEDS_FLOAT64: ClassVar[bool] = False  # the model needs float64, which Apple GPUs lack
+    FREE: ClassVar[frozenset[str]] = frozenset({"patience", "device", "track", "samples"})
+    CODED: ClassVar[tuple[str, ...]] = ()  # models with a latent code
+    SIZE_SCHEDULES: ClassVar[dict[str, SizeSchedule]] = {}  # sizes of models that have several
+    DEFAULT_TRAINING: ClassVar[
+        dict[str, dict[str, Any]]
+    ] = {}  # training defaults by model; learning rates by optimiser
+    NEEDS: ClassVar[tuple[str, ...]] = ()  # optional packages required for training
+    PLANNED: ClassVar[tuple[str, ...]] = ()  # options of data and training that are open until the run is planned
+    WORDS: ClassVar[dict[str, str]] = {}  # words for models in the name of a run directory, if not theirs
+    PREPARED: ClassVar[str] = ""  # file in the run directory that marks the data as prepared
+    DEFAULT_NUMBER: ClassVar[int] = 1  # samples
+    FILES: ClassVar[tuple[str, ...]] = ()  # file name endings of samples; empty for any
+    verb: ClassVar[str] = ""  # name of the prediction verb, if it differs from the task's
+    several: ClassVar[bool] = False  # predicts for several files
+    plots: ClassVar[bool] = False  # draws its predictions
+    continues: ClassVar[bool] = False  # predicts what follows its own data where none are passed
+    writes_page: ClassVar[bool] = True  # inspect writes a page
+    NEXT: ClassVar[tuple[str, ...]] = ()  # commands to try after training, the best first; {run} is the run
+
+    @classmethod
+    def run_name(cls, request: RunConfig) -> str:
+        """Name the run directory if the user does not."""
+        source = request.sources["source"]
+        data = run_word(source).partition(".")[0] if source is not None else cls.name
+        return f"{data}-{cls.WORDS.get(request.model, request.model)}"
+
+    @classmethod
+    def check_asked(cls, request: RunConfig, explicit_flags: frozenset[str]) -> None:
+        """Raise ValueError for a command line that cannot start a run."""
+        for name, source in cls.SOURCES.items():
+            if source.needed and request.sources[name] is None:
+                raise ValueError(f"{source.flag}: expected {source.needed} to train on, got none")
+
+    @classmethod
+    def check_config(cls, config: RunConfig) -> None:
+        """Raise ValueError for options that contradict each other, or that a prepared run left open."""
+        if config.facts is None:
+            return
+        sections = (
+            (config.options, cls.MODELS[config.model].planned),
+            (config.training, cls.PLANNED),
+            (config.data, cls.PLANNED),
+        )
+        for section, names in sections:
+            for name in names:
+                if getattr(section, name, name) is None:
+                    raise ValueError(f"{name}: expected a value, got none")
+
+    @classmethod
+    def config_from_json(cls, content: Any) -> RunConfig:
+        """Check and read what `RunConfig.to_json` wrote."""
+        name = task_in(content)
+        if name != cls.name:
+            raise ValueError(f"task: expected {cls.name!r}, got {name!r}")
+        check_keys("config", content, {*SECTIONS, "format", "chainrule", "task"})
+        model = read_fields({"name": Literal[tuple(cls.MODELS)], "options": dict}, content["model"], "model")
+        data, training = (dict(read_value(dict, content[name], name)) for name in ("data", "training"))
+        sources = read_fields(dict.fromkeys(cls.SOURCES, str | None), data.pop("sources", None), "data.sources")
+        for name, source in cls.SOURCES.items():
+            if source.needed and sources[name] is None:
+                raise ValueError(f"data.sources.{name}: expected {source.needed}, got null")
+        duration = {item.name: training.pop(item.name) for item in fields(Duration) if item.name in training}
+        config = RunConfig(
+            sources=sources,
+            data=read_value(cls.Data, data, "data"),
+            model=model["name"],
+            options=read_value(cls.MODELS[model["name"]].options, model["options"], "model.options"),
+            duration=read_value(Duration, duration, "training"),
+            training=read_value(cls.Training, training, "training"),
+            computation=read_value(ChosenComputation | None, content["computation"], "computation"),
+            facts=read_value(cls.Facts, content["facts"], "facts"),
+            settled=read_value(Settled | None, content["settled"], "settled"),
+            init=read_value(InitialWeights | None, content["init"], "init"),
+        )
+        check_settled(config, timed=not cls.MODELS[config.model].planned)
+        cls.check_config(config)
+        return config
+
+
+class Recipe:
+    """Parts of a run's model in words; `--plain` sets the options in PLAIN."""
+
+    PLAIN: ClassVar[dict[str, Any]] = {}
+    MODELS: ClassVar[dict[str, Model]]
+    config: RunConfig
+
+    @classmethod
+    def plain(cls, request: RunConfig, explicit_flags: frozenset[str]) -> tuple[RunConfig, frozenset[str]]:
+        """Return the config of the named architecture alone, and the flags that this decides."""
+        sections, decided = {}, set(explicit_flags)
+        for section in ("data", "options", "training"):
+            part = getattr(request, section)
+            own = {name: value for name, value in cls.PLAIN.items() if hasattr(part, name)}
+            for name, value in own.items():
+                if flag(name) in explicit_flags and getattr(part, name) != value:
+                    raise ValueError(f"{flag(name)}: --plain leaves this part of the model out: drop one of the two")
+            sections[section] = replace(part, **own)
+            decided |= set(map(flag, own))
+        return replace(request, **sections), frozenset(decided)
+
+    @property
+    def recipe(self) -> str:
+        """Return the model in words, such as `2 × LSTM 256 + 12-gram counts`."""
+        members = getattr(self.config.options, "num_members", None) or 1
+        networks = f"{members} × {self.architecture}" if members > 1 else self.architecture
+        return " + ".join([networks, *self.added_parts()])
+
+    @property
+    def architecture(self) -> str:
+        """Name one network of the run; with its size if several may be averaged."""
+        name, options = self.config.model, self.config.options
+        if not self.MODELS[name].members:
+            return name
+        label = name.upper() if "cell" in self.MODELS[name].fixed else name
+        layers = f"{options.num_layers}-layer " if options.num_layers > 1 else ""
+        return f"{layers}{label} {getattr(options, 'hidden_size', 0) or options.model_size}"
+
+    def added_parts(self) -> Sequence[str]:
+        """List the parts added to the networks; `--plain` omits them."""
+        return ()

@@ -1,0 +1,10 @@
+"""Runs on series, with their verbs."""
+
+from chainrule_app.tasks.forecast import evaluation, prediction
+from chainrule_app.tasks.forecast.task import ForecastTask
+
+
+class ForecastRun(ForecastTask):
+    Prediction, predict = prediction.ForecastPrediction, prediction.predict_series
+    Evaluation, evaluate = evaluation.ForecastEvaluation, evaluation.evaluate_series
+    Inspection, inspect = evaluation.ForecastInspection, evaluation.inspect_series
