@@ -11,7 +11,8 @@ from chainrule_app.cli.signature import Seed, verb_for
 from chainrule_app.inputs import inputs_of
 from chainrule_app.listing import runs as list_runs
 from chainrule_app.readers.kinds import is_table
-from chainrule_app.results import Column, Result, fitted
+from chainrule_app.result_table import fitted
+from chainrule_app.results import Column, Result
 from chainrule_app.tasks import open_run
 from chainrule_app.tasks.display import Switch, counted, dump_json, format_duration, resume_command, size_of
 from chainrule_app.tasks.likelihood_record import LikelihoodRecord, why_not_ranked

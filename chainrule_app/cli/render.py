@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from chainrule.files import write_bytes
-from chainrule_app.results import Column, Report, Result, table_lines
+from chainrule_app.result_table import table_lines
+from chainrule_app.results import Column, Report, Result
 from chainrule_app.tasks.display import counted, csv_line, dump_json, plain_value, progress_bars
 from chainrule_app.tasks.output import save_figure, write_images, write_music, write_page, write_sounds
 

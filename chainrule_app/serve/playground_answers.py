@@ -14,7 +14,7 @@ from pydantic import Field
 
 from chainrule.metrics import quantiles_of_samples
 from chainrule_app.readers.images.folder import Reading
-from chainrule_app.readers.tables.prepare import PartialRow
+from chainrule_app.readers.tables.partial_row import PartialRow
 from chainrule_app.results import Result
 from chainrule_app.run import Run
 from chainrule_app.serve.routes import bytes_of

@@ -4,8 +4,6 @@ import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import compress
-from operator import not_
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -34,28 +32,11 @@ from chainrule_app.readers.tables.column_facts import (
 from chainrule_app.readers.tables.column_schema import ColumnSchema
 from chainrule_app.readers.tables.date_format import DateFormat, find_date_formats
 from chainrule_app.readers.tables.frame_table import FrameTable
+from chainrule_app.readers.tables.partial_row import PartialRow
 from chainrule_app.readers.tables.table_file import TableFile, TableSource, open_rows
 from chainrule_app.readers.text import fingerprint
 
 Rows = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class PartialRow:
-    """A row to be completed."""
-
-    # as they are in the data, of the columns that `TableSchema.partial` names
-    cells: list[str | None]
-    drawn: list[bool]  # which of these are to be drawn
-    numbers: list[float]  # (D,) of the cells of the kept columns; 0 where one is to be drawn
-    known: list[bool]  # (D,) which of these are known
-    line: int = 0  # of the file
-    place: int = 0  # among its rows, from 0
-
-    def filled(self, drawn: Sequence[str | None]) -> list[str | None]:
-        """Return the known cells as in the data, and the others from the drawn cells of the kept columns."""
-        unknown = compress(drawn, map(not_, self.known))
-        return [next(unknown) if own else cell for cell, own in zip(self.cells, self.drawn, strict=True)]
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
     from chainrule.models import TableMADE
     from chainrule_app.readers.tables.column_schema import ColumnSchema
-    from chainrule_app.readers.tables.prepare import PartialRow, TableSchema
+    from chainrule_app.readers.tables.partial_row import PartialRow
+    from chainrule_app.readers.tables.prepare import TableSchema
 
 
 def is_seen(column: "ColumnSchema", value: str) -> bool:

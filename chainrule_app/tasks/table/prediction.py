@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
     from chainrule.decoding import Conditional
     from chainrule_app.readers.tables.column_schema import ColumnSchema
-    from chainrule_app.readers.tables.prepare import PartialRow, TableSchema
+    from chainrule_app.readers.tables.partial_row import PartialRow
+    from chainrule_app.readers.tables.prepare import TableSchema
     from chainrule_app.tasks.table.task import TableTask
 
 _ROWS = 1024  # read together, and grouped by their gaps

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from chainrule.models import TableMADE
     from chainrule_app.readers.tables.column_schema import ColumnSchema
-    from chainrule_app.readers.tables.prepare import PartialRow
+    from chainrule_app.readers.tables.partial_row import PartialRow
     from chainrule_app.tasks.table.task import TableTask
 
 _BLOCK = 1024  # rows drawn together
@@ -122,7 +122,7 @@ def _outside(run: "TableTask", row: "PartialRow") -> Iterator[str]:
 
 def _known_row(run: "TableTask", where: str) -> "PartialRow":
     """Parse the cells that `--where` names."""
-    from chainrule_app.readers.tables.prepare import PartialRow
+    from chainrule_app.readers.tables.partial_row import PartialRow
 
     try:
         pairs = [pair.partition("=") for pair in next(csv.reader([where]))]
