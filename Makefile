@@ -62,13 +62,14 @@ test-avx2: setup ## tests of kernels, recurrences, attention and training as on 
 	    $(patsubst tests/kernels.py,tests/kernels,$(NARROW:%=tests/%.py)); \
 	  else echo "test-avx2: this processor has AVX2 and nothing newer, so that make test is the same"; fi
 
-# What asks for a kernel itself; all other models are made of these layers, and the contract runs every model.
-TWINS := test_contract decoding/test_completion decoding/test_decodable_models decoding/test_sample_paths layers/test_bidirectional \
+# What asks for a kernel itself; all other models are made of these layers. `make nightly` runs all without kernels.
+TWINS := decoding/test_completion decoding/test_decodable_models decoding/test_sample_paths layers/test_bidirectional \
   layers/test_causal_attention layers/test_causal_conv1d layers/test_delta_net layers/test_lattice_lstm layers/test_linear_attention \
   layers/test_minimal_recurrences layers/test_recurrent layers/test_transformer_blocks layers/test_window_attention models/test_image_model \
   models/test_image_transformer models/test_made models/test_pixel_cnn models/test_pixel_cnn_pp models/test_pixel_rnn models/test_raster_model \
-  models/test_recurrent_lm models/test_transformer_lm models/test_transformer_seq2seq models/test_wavenet
-test-plain: setup ## tests of layers and models that have a kernel, and every model's contract, with all kernels off
+  models/test_recurrent_lm models/test_seq2seq models/test_table_made models/test_transformer_lm models/test_transformer_seq2seq \
+  models/test_vae models/test_wavenet
+test-plain: setup ## tests of layers and models that have a kernel, with all kernels off
 	CHAINRULE_KERNELS=off OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(TWO) -m "not (slow or kernel)" $(TWINS:%=tests/%.py)
 
 # Its own environment, with the three dependencies of the library and nothing else.
@@ -98,7 +99,8 @@ bench-all: setup ## all speed measurements (an hour); tables on the screen, JSON
 nightly: setup ## tests, in browsers too, speed, thousands of damaged files, the training runs behind the results tables (hours)
 	$(PIP) --no-build-isolation -e '.[nightly]' >>$(LOG)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(TWO) --hypothesis-profile=nightly
-	CHAINRULE_KERNELS=off OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(TWO) -m "not (slow or kernel)" tests/layers tests/models tests/decoding
+	CHAINRULE_KERNELS=off OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(TWO) -m "not (slow or kernel)" tests/layers tests/models tests/decoding \
+	  tests/test_contract.py
 	$(AVX2) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(TWO) -m "not slow" tests/layers tests/training
 	$(MAKE) bench-all
 	$(BIN)/python benchmarks/mutants.py --table build/mutants.md

@@ -228,7 +228,8 @@ def tests_of(path: str) -> list[str]:
         score[test] *= 2 if Path(test).parent.name in folders else 1
     contract = ["tests/test_contract.py"] if Path(path).parent.name == "models" else []
     best = [test for test, points in score.most_common(MOST_TESTS) if points]
-    return [*(test for test in best if test not in contract), *contract]
+    examples = [path] if ">>> " in (HOME / path).read_text(encoding="utf-8") else []
+    return [*(test for test in best if test not in contract), *contract, *examples]
 
 
 class Copy:
