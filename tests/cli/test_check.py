@@ -7,7 +7,7 @@ from small_data import SMALL_SIZES, WRITERS
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("task", WRITERS)
+@pytest.mark.parametrize("task", [task for task in WRITERS if task != "caption"])  # in caption/test_caption_verbs.py
 def test_a_trained_run_of_every_task_keeps_the_contract(ok, tmp_path, task):
     data, *flags = WRITERS[task](tmp_path)
     run = tmp_path / "run"
