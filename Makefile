@@ -13,6 +13,9 @@ SUM := /^ *Downloading .*\([0-9.]+ [kMG]?B(ytes)?\)/ { gsub(/[()]/, ""); size = 
 # As on most laptops: instructions beyond AVX2 are hidden from torch and oneDNN.
 AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2
 
+# Two workers. A file stays on one of them: what its fixtures train is then trained once.
+TWO := -n 2 --dist loadfile --no-loadscope-reorder
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo demo-images test test-all test-avx2 test-plain test-library check docs bench bench-all nightly clean
 
@@ -42,26 +45,32 @@ demo-images: setup ## train on scikit-learn's digits for a minute, draw new ones
 	$(BIN)/python examples/images.py
 
 test: setup ## tests and doctests, but for the slow ones; which took longest
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow" --durations=25 --durations-min=4
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(TWO) -m "not slow" --durations=25 --durations-min=4
 
 test-all: setup ## every test
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal --durations=25 --durations-min=4
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(TWO) --durations=25 --durations-min=4
 
-COMPUTING := dynamic_evaluation evaluate gradient_watch muon optimiser precision resume training_loop
-test-avx2: setup ## tests of layers and training as on a processor that has AVX2 and nothing newer
+# What can take another path without AVX-512: products in bfloat16 or by oneDNN, compiled loops, attention and the numerics of training.
+# Tests of masks, counts, words and combinations of layers are the same on every processor.
+NARROW := kernels layers/test_attention layers/test_bidirectional layers/test_causal_attention layers/test_delta_net layers/test_gated_pyramid \
+  layers/test_lattice_lstm layers/test_linear_attention layers/test_minimal_recurrences layers/test_recurrent layers/test_transformer_blocks \
+  layers/test_window_attention training/test_dynamic_evaluation training/test_evaluate training/test_gradient_watch training/test_muon training/test_optimiser \
+  training/test_precision training/test_resume training/test_training_loop
+test-avx2: setup ## tests of kernels, recurrences, attention and training as on a processor that has AVX2 and nothing newer
 	@if $(BIN)/python -c 'import sys, torch; sys.exit(torch.backends.cpu.get_cpu_capability() == "AVX2")'; then \
-	  $(AVX2) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow" tests/layers tests/kernels \
-	    $(COMPUTING:%=tests/training/test_%.py); \
+	  $(AVX2) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(TWO) -m "not slow" \
+	    $(patsubst tests/kernels.py,tests/kernels,$(NARROW:%=tests/%.py)); \
 	  else echo "test-avx2: this processor has AVX2 and nothing newer, so that make test is the same"; fi
 
-KERNELLESS := decoding/test_beam_search decoding/test_best_first decoding/test_greedy decoding/test_stopping \
-  layers/test_adaptive_softmax layers/test_gated_pyramid layers/test_gated_stacks layers/test_image_encoder layers/test_kneser_ney \
-  layers/test_masked_conv2d layers/test_ngram_embedding layers/test_ngram_scores layers/test_pooling \
-  layers/test_shifted_conv2d models/test_linear_forecaster models/test_logits_model models/rare/test_multi_scale_pixel_cnn \
-  models/test_ngram_lm
-test-plain: setup ## tests of layers, models and decoding with all kernels off, but for those that never ask for one
-	CHAINRULE_KERNELS=off OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not (slow or kernel)" \
-	  $(KERNELLESS:%=--ignore=tests/%.py) tests/layers tests/models tests/decoding
+# What asks for a kernel itself; all other models are made of these layers. `make nightly` runs all without kernels.
+TWINS := decoding/test_completion decoding/test_decodable_models decoding/test_sample_paths layers/test_bidirectional \
+  layers/test_causal_attention layers/test_causal_conv1d layers/test_delta_net layers/test_lattice_lstm layers/test_linear_attention \
+  layers/test_minimal_recurrences layers/test_recurrent layers/test_transformer_blocks layers/test_window_attention models/test_image_model \
+  models/test_image_transformer models/test_made models/test_pixel_cnn models/test_pixel_cnn_pp models/test_pixel_rnn models/test_raster_model \
+  models/test_recurrent_lm models/test_seq2seq models/test_table_made models/test_transformer_lm models/test_transformer_seq2seq \
+  models/test_vae models/test_wavenet
+test-plain: setup ## tests of layers and models that have a kernel, with all kernels off
+	CHAINRULE_KERNELS=off OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(TWO) -m "not (slow or kernel)" $(TWINS:%=tests/%.py)
 
 # Its own environment, with the three dependencies of the library and nothing else.
 LIBRARY := $(VENV)/library
@@ -89,8 +98,12 @@ bench-all: setup ## all speed measurements (an hour); tables on the screen, JSON
 
 nightly: setup ## tests, in browsers too, speed, thousands of damaged files, the training runs behind the results tables (hours)
 	$(PIP) --no-build-isolation -e '.[nightly]' >>$(LOG)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal --hypothesis-profile=nightly
-	$(MAKE) test-plain bench-all
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(TWO) --hypothesis-profile=nightly
+	CHAINRULE_KERNELS=off OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(TWO) -m "not (slow or kernel)" tests/layers tests/models tests/decoding \
+	  tests/test_contract.py
+	$(AVX2) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(TWO) -m "not slow" tests/layers tests/training
+	$(MAKE) bench-all
+	$(BIN)/python benchmarks/mutants.py --table build/mutants.md
 	$(BIN)/python tests/fuzz/fuzz.py --cases 5000 --seed $$(date +%j)
 	@for script in benchmarks/quality_*.py benchmarks/memory.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 

@@ -204,25 +204,32 @@ def words() -> dict[str, tuple[str, Counter[str]]]:
     return found
 
 
+@cache
+def importers(module: str) -> frozenset[str]:
+    """Return the names of the files that import a module, without underscores."""
+    files = [*(HOME / "chainrule").rglob("*.py"), *(HOME / "chainrule_app").rglob("*.py")]
+    line = re.compile(rf"from {re.escape(module)} import")
+    return frozenset(file.stem.strip("_") for file in files if line.search(file.read_text(encoding="utf-8")))
+
+
 def tests_of(path: str) -> list[str]:
-    """Return the test files that belong to a file of the code, those that name it most first."""
-    stem = Path(path).stem.strip("_")
+    """Return the test files that belong to a file of the code: those that name it most, or that test its importers."""
+    module, folders = path.removesuffix(".py").replace("/", "."), set(Path(path).parts)
+    stem, near = Path(path).stem.strip("_"), importers(module) - {"init"}
     tree = ast.parse((HOME / path).read_text(encoding="utf-8"))
-    names = {
-        node.name.strip("_")
-        for node in tree.body
-        if isinstance(node, ast.ClassDef | ast.FunctionDef) and len(node.name) > 3
-    }
-    module = path.removesuffix(".py").replace("/", ".")
+    named = [node.name.strip("_") for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
+    rarity = {name: sum(name in counts for _, counts in words().values()) for name in named if len(name) > 3}
     score: Counter[str] = Counter()
     for test, (text, counts) in words().items():
-        own = 100 * (Path(test).stem.removeprefix("test_") in (stem, f"compiled_{stem}"))
-        own += 30 * (module in text) + 3 * (Path(test).parent.name in Path(path).parts)
-        count = sum(min(counts[name], 10) for name in names)
-        if count + (own > 3):
-            score[test] = count + own
+        own = Path(test).stem.removeprefix("test_").removeprefix("compiled_")
+        score[test] = 100 * (own == stem) + 30 * (module in text) + 20 * (own in near)
+        # A word that is in many tests, such as `read`, says little.
+        score[test] += int(sum(min(counts[name], 10) * 5 / count for name, count in rarity.items() if count))
+        score[test] *= 2 if Path(test).parent.name in folders else 1
     contract = ["tests/test_contract.py"] if Path(path).parent.name == "models" else []
-    return [*(test for test, _ in score.most_common(MOST_TESTS) if test not in contract), *contract]
+    best = [test for test, points in score.most_common(MOST_TESTS) if points]
+    examples = [path] if ">>> " in (HOME / path).read_text(encoding="utf-8") else []
+    return [*(test for test in best if test not in contract), *contract, *examples]
 
 
 class Copy:

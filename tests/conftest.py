@@ -9,19 +9,24 @@ import torch
 
 @pytest.fixture(scope="session", autouse=True)
 def short_trainings() -> Iterator[None]:
-    """At a validation, draw 5 symbols, 3 frames of music or 0.02 s of sound: more took two thirds of a small training.
+    """At a validation, draw 5 symbols, a pixel of a larger image, 3 frames of music or 0.02 s of sound.
 
-    Of a budget of an hour, ten seconds are taken to measure speed.
+    Whole previews took most of a small training. Of a budget of an hour, ten seconds are taken to measure speed.
     """
     from chainrule.training import _speed as speed
+    from chainrule_app.tasks.image.verbs import Sampler
 
-    measure = speed.steps_per_second
+    measure, sketches = speed.steps_per_second, Sampler.sketches
 
     def measured(model, batch, way, seconds, *others):
         return measure(model, batch, way, min(seconds, 0.05), *others)
 
+    def sketched(sampler, n, labels, seed, seconds):
+        return sketches(sampler, n, labels, seed, seconds if sampler.model.sequence_length <= 64 else 0.0)
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(speed, "steps_per_second", measured)
+        patch.setattr(Sampler, "sketches", sketched)
         lengths = dict.fromkeys(("char", "byte", "word", "bpe"), 5)
         patch.setattr("chainrule_app.tasks.text.run._SAMPLE_LENGTH", lengths)
         patch.setattr("chainrule_app.tasks.music.task._PREVIEW_FRAMES", 3)

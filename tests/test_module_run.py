@@ -29,7 +29,7 @@ def test_a_module_is_trained_scored_sampled_and_checked():
     drawn = run.sample(5, length=3, seed=1)
     assert drawn.shape == (5, 3)
     assert (drawn == run.sample(5, length=3, seed=1)).all()
-    assert run.check()
+    assert run.check().ok
 
 
 class Interrupting(RecurrentLM):
@@ -95,7 +95,7 @@ def test_conditions_may_be_dicts_of_arrays_and_one_row_for_all():
     )
     nats = -model.log_prob(ROWS, sources, lengths)
     assert run.score(ROWS, sources, lengths)["nats"] == pytest.approx(nats.tolist())
-    assert run.check()
+    assert run.check().ok
     first = {name: part[:1] for name, part in sources.items()}
     nats = -model.log_prob(ROWS[:2], first, lengths[:2])
     assert run.score(ROWS[:2], first, lengths[:2])["nats"] == pytest.approx(nats.tolist())

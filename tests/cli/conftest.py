@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterator
 from copy import copy
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
+import torch
 from cyclopts import App
 from cyclopts.argument import ArgumentCollection
 
+from chainrule import testing
 from chainrule.training import save_weights
 from chainrule_app.cli import selection
 from chainrule_app.cli.main import main
@@ -106,6 +108,38 @@ def refused(command: Callable[..., Outcome]) -> Callable[..., str]:
         assert line.count("\n") == 1, outcome.err
         assert "Traceback" not in outcome.err
         return line.strip()
+
+    return call
+
+
+class Checked(NamedTuple):
+    model: Any
+    x: torch.Tensor
+    context: Any
+    lengths: torch.Tensor | None
+    out: str
+
+
+@pytest.fixture
+def checked(ok: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], Checked]:
+    """Run `check` and return what it hands to `check_model`, in place of which two quick rules are tested.
+
+    These rules show that the arguments fit the model. `test_check.py` runs the whole `check` on a run of every task.
+    """
+
+    def call(run: Path) -> Checked:
+        handed = []
+
+        def quick(model, x, context=None, lengths=None, *, seed):
+            handed.append((model, x, context, lengths))
+            rules = (testing.check_batch_independence, testing.check_save_load)
+            return testing.Report([rule(model, x, context, lengths, seed=seed) for rule in rules])
+
+        with monkeypatch.context() as patch:
+            patch.setattr(testing, "check_model", quick)
+            outcome = ok("check", run)
+        (arguments,) = handed
+        return Checked(*arguments, outcome.out)
 
     return call
 

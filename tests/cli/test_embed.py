@@ -100,7 +100,7 @@ def test_features_at_an_element_are_of_those_before_it(make):
     assert not torch.allclose(before[:, 4:], after[:, 4:])
 
 
-def test_lines_go_through_a_code(command, ok, refused, runs, text_file, tmp_path):
+def test_lines_go_through_a_code(command, ok, refused, runs, text_file, tmp_path, checked):
     lines = text_file.read_text(encoding="utf-8").splitlines(keepends=True)[:20]
     out, text_file = tmp_path / "coded", tmp_path / "lines.txt"
     text_file.write_text("".join(lines), encoding="utf-8")
@@ -136,6 +136,6 @@ def test_lines_go_through_a_code(command, ok, refused, runs, text_file, tmp_path
     assert page.count('<div class="strip-row">') == len(found["active"])
     assert all(f"<td>{nats_there:.3f}</td>" in page for nats_there in nats)
     assert "<td>line 20" in page or "<td>line 19" in page  # held-out lines
-    ok("check", out)
+    assert checked(out).model.latent_size == 3
     assert "--per" in refused("score", out, text_file, "--per", "element")
     assert "exact" in refused("score", runs / "lines", text_file, "--samples", 3)

@@ -193,13 +193,15 @@ def test_inspect_tells_how_far_back_it_listens(command, refused, made, clips, tm
     assert "dilations 1 2 4, 2 taps" in shown
 
 
-def test_info_and_check_know_sounds(command, ok, made):
+def test_info_and_check_know_sounds(command, checked, made):
     shown = command("info", made / "labelled").out
     for part in ("wavenet", "bits per sample", "8,000 Hz", "2 labels: high, low", "--resume"):
         assert part in shown
     facts = json.loads(command("info", made / "labelled", "--json").out)
     assert (facts["task"], facts["receptive_field"]) == ("sound", 8)
-    ok("check", made / "labelled")
+    handed = checked(made / "labelled")
+    assert handed.x.shape == (2, 8)  # all that are held out
+    assert handed.context.shape == (2,)
 
 
 def test_a_changed_config_is_refused(refused, made, tmp_path):

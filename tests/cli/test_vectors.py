@@ -13,7 +13,7 @@ VECTORS = {"tag": ["The 1 2 3 4", "cat 5 6 7 8"], "classify": ["4 4", "good 1 2 
 
 
 @pytest.mark.parametrize("task", ["tag", "classify"])
-def test_words_begin_with_their_vectors_and_the_others_are_counted(ok, tmp_path, task):
+def test_words_begin_with_their_vectors_and_the_others_are_counted(ok, checked, tmp_path, task):
     source, *flags = WRITERS[task](tmp_path)
     (tmp_path / "glove.txt").write_text("\n".join(VECTORS[task]) + "\n")
     vectors = ("--vectors", tmp_path / "glove.txt")
@@ -31,8 +31,7 @@ def test_words_begin_with_their_vectors_and_the_others_are_counted(ok, tmp_path,
     facts = json.loads((tmp_path / "run/config.json").read_text())["facts"]
     assert (facts["words_without_vector"], facts["vectors"]["name"]) == (missing, "glove.txt")
     ok("train", "--resume", "--out", tmp_path / "run", "--steps", 2)
-    if task == "classify":  # a tagger's check takes seconds, and knows nothing of where vectors come from
-        ok("check", tmp_path / "run")
+    assert len(checked(tmp_path / "run").x) == {"tag": 3, "classify": 4}[task]
 
 
 def test_options_that_contradict_vectors_are_refused(refused, ok, tmp_path):

@@ -149,7 +149,7 @@ def test_a_long_budget_ends_after_the_passes_that_are_enough(command, ok, planne
     assert (config.duration.budget, config.options.num_members) == (1, 1)
 
 
-def test_averaged_forecasters_forecast(command, ok, refused, series, tmp_path):
+def test_averaged_forecasters_forecast(command, ok, checked, refused, series, tmp_path):
     run = tmp_path / "run"
     asked = ("train", series, *ASKED, "--hidden-size", 8, "--steps", 20, "--num-members", 2, "--out", run)
     ok(*asked)
@@ -158,7 +158,7 @@ def test_averaged_forecasters_forecast(command, ok, refused, series, tmp_path):
     assert isinstance(model.network, Ensemble)
     first, second = (command("forecast", run, series, "--seed", 1).out for _ in range(2))
     assert first == second != ""
-    ok("check", run)
+    assert isinstance(checked(run).model.network, Ensemble)
     evaluated = json.loads(command("evaluate", run, series, "--json").out)
     inspected = json.loads(command("inspect", run, "--json").out)
     assert inspected["nats_per_value"] == pytest.approx(evaluated["nats_per_value"])

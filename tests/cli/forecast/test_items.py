@@ -80,12 +80,13 @@ def test_held_out_figures_are_those_of_every_value_after_one_date(run):
     assert evaluate(task.model(), batches).elements == len(wanted)
 
 
-def test_each_item_is_evaluated_on_its_own_rows(ok, sales, run):
+def test_each_item_is_evaluated_on_its_own_rows(ok, checked, sales, run):
     outcome = ok("evaluate", run, sales, "--json", "--paths", 8)
     scores = json.loads(outcome.out)["scores"]
     assert {row["series"] for row in scores} <= set(LENGTHS)
     assert all(row["crps"] > 0 for row in scores)
-    ok("check", run)
+    handed = checked(run)
+    assert handed.context["series"].shape == handed.x.shape[:1]
     ok("inspect", run, "--json")
 
 

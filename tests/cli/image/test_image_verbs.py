@@ -181,7 +181,7 @@ def test_a_blind_spot_is_named_and_counted(command, ok, archive, tmp_path):
     assert (out / "report.html").exists()
 
 
-def test_a_transformer_over_pixels_does_what_the_others_do(command, ok, archive, tmp_path):
+def test_a_transformer_over_pixels_does_what_the_others_do(command, ok, checked, archive, tmp_path):
     out = tmp_path / "run"
     options = ("--model", "image-transformer", "--bits", 2, "--model-size", 8, "--num-layers", 1, "--window", 4)
     ok("train", archive, "--out", out, *options, "--radius", 1, "--steps", 2, "--batch-size", 4)
@@ -190,7 +190,7 @@ def test_a_transformer_over_pixels_does_what_the_others_do(command, ok, archive,
     ok("sample", out, "-n", 2, "--out", tmp_path / "drawn.png")
     inspected = json.loads(command("inspect", out, "--pixel", "4,3", "--json").out)
     assert inspected["as_declared"] is True
-    ok("check", out)
+    assert type(checked(out).model).__name__ == "ImageTransformer"
 
 
 def test_info_shows_what_the_run_is(command, run):
@@ -209,9 +209,12 @@ def test_info_shows_what_the_run_is(command, run):
     assert facts["facts"]["classes"] == ["0", "1", "2"]
 
 
-def test_the_contract_holds_on_small_pieces_with_the_trained_weights(ok, run):
-    outcome = ok("check", run)
-    assert "on the middle 5×5 pixels of 4 held-out images" in outcome.out
+def test_small_pieces_are_checked_with_the_trained_weights(checked, run):
+    small = checked(run)
+    assert "on the middle 5×5 pixels of 4 held-out images" in small.out
+    assert small.x.shape == (4, 1, 5, 5)
+    whole = open_run(run).model()
+    assert all(map(torch.equal, small.model.parameters(), whole.parameters()))
 
 
 def test_a_folder_of_images_becomes_a_run(command, ok, refused, tmp_path):
