@@ -64,6 +64,7 @@ python_maximum_signature_line_length = 88
 
 # Names of other packages have no page here to link to; ours must have one, or be private.
 nitpick_ignore_regex = [(r"py:.*", r"(?!chainrule\b).*")]
+nitpick_ignore = [("py:class", f"chainrule.modes.{variable}") for variable in ("Model", "Result")]  # type variables
 
 html_theme = "furo"
 html_title = f"chainrule {version}"

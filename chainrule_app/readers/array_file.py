@@ -85,7 +85,7 @@ def _headers(path: str | Path) -> dict[str, Any]:
             with zipfile.ZipFile(file) as archive:
                 members = archive.namelist()
         except UNREADABLE as error:
-            raise ValueError(f"{path}: no .npz file, or damaged ({error}): restore it from a copy") from None
+            raise ValueError(f"{path}: not an .npz file, or damaged ({error}): restore it from a copy") from None
         names = [member.removesuffix(".npy") for member in members if member.endswith(".npy")]
     headers = {}
     for name in names:

@@ -135,7 +135,9 @@ def _coco_captions(path: str | Path) -> Iterator[Caption]:
     with open_bytes(check_file(path)) as file:
         raw = file.read(_MOST_BYTES + 1)
     if len(raw) > _MOST_BYTES:
-        raise ValueError(f"{path}: expected at most {_MOST_BYTES >> 20} MiB of JSON, got more: write lines instead")
+        raise ValueError(
+            f"{path}: expected at most {_MOST_BYTES >> 20} MiB of JSON, got more: write JSON Lines instead"
+        )
     try:
         content = json.loads(raw)
     except (ValueError, RecursionError):

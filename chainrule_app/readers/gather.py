@@ -148,7 +148,7 @@ def _concatenate(out: IO[bytes], paths: Sequence[str], *, headers: bool, end: by
             if headers and len(paths) > 1:
                 line, _, rest = beginning.partition(b"\n")
                 if index and line.rstrip(b"\r") != header:
-                    raise ValueError(f"{path}: expected the header of {paths[0]}: give tables with one header")
+                    raise ValueError(f"{path}: expected the header of {paths[0]}: all files need the same header")
                 header, beginning = line.rstrip(b"\r"), rest if index else beginning
             for chunk in chain([beginning], chunks):
                 out.write(chunk)
@@ -168,6 +168,7 @@ def _unpacked(path: str) -> Generator[bytes, None, None]:
             done += len(chunk)
             if done > most:
                 raise ValueError(
-                    f"{path}: unpacks to more than {_MOST_RATIO} times its size: unpack it yourself if it may"
+                    f"{path}: expands to more than {_MOST_RATIO}× its size (possible archive bomb): "
+                    "decompress it first if you trust it"
                 )
             yield chunk

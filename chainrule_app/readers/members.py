@@ -54,7 +54,7 @@ class Members:
             try:
                 self.files = list(self._of_tar() if name.endswith(TARS) else self._of_zip())
             except _DAMAGED as error:
-                raise ValueError(f"{path}: no archive that can be read ({error})") from None
+                raise ValueError(f"{path}: not a readable archive ({error})") from None
         elif name.endswith(endings):
             self.files = [Member(self.path.name, str(path), partial(_opened, self.path))]
         else:

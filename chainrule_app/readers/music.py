@@ -119,11 +119,11 @@ def read_midi(content: bytes, name: str, frames_per_quarter: int = 4) -> Piece:
     content = _unwrapped(content)
     for place, chunk, data in _chunks(content, name):
         if place == 0 and chunk != b"MThd":
-            raise ValueError(f"{name}: no MIDI file: expected MThd at its beginning, got {content[:4]!r}")
+            raise ValueError(f"{name}: not a MIDI file: expected MThd at its beginning, got {content[:4]!r}")
         head = head or data
         tracks += [data] * (chunk == b"MTrk")
     if len(head) < 6 or not (division := int.from_bytes(head[4:6])):
-        raise ValueError(f"{name}: no MIDI file, or one without a whole header: get it again")
+        raise ValueError(f"{name}: not a MIDI file, or its header is truncated: download it again")
     if (kind := int.from_bytes(head[:2])) > 1:
         raise ValueError(f"{name}: format {kind}, of separate pieces: save it as format 0 or 1")
     # A division in seconds has frames a second, negative, and ticks a frame; its quarter notes last half a second.
@@ -131,7 +131,7 @@ def read_midi(content: bytes, name: str, frames_per_quarter: int = 4) -> Piece:
     quarter = (256 - (division >> 8)) * (division & 0xFF) / 2 if by_seconds else division
     notes, tempi = _notes_and_tempi(_events(track, name) for track in tracks)
     if not len(notes):
-        raise ValueError(f"{name}: expected notes, got none: leave the file out")
+        raise ValueError(f"{name}: contains no notes: remove the file")
     tempi = [] if by_seconds else sorted(tempi)
     spans = np.diff([0, *(tick for tick, _ in tempi), notes[:, 1].max()]).clip(0)
     microseconds = np.average([_USUAL, *(tempo for _, tempo in tempi)], weights=spans if spans.any() else None)
@@ -176,7 +176,9 @@ def _chunks(content: bytes, name: str) -> Iterator[tuple[int, bytes, bytes]]:
             return
         yield place, kind, data
         if len(data) < size:
-            raise ValueError(f"{name}: cut short: expected a chunk of {size:,} bytes, got {len(data):,}: get it again")
+            raise ValueError(
+                f"{name}: truncated: expected a chunk of {size:,} bytes, got {len(data):,}: download it again"
+            )
         tracks += kind == b"MTrk"
         place += 8 + size
 
@@ -225,7 +227,7 @@ def _events(track: bytes, name: str) -> Iterator[tuple[int, int, bytes]]:
                 raise IndexError
             yield tick, status, data
     except (IndexError, ValueError):
-        raise ValueError(f"{name}: damaged at byte {place:,} of a track: get it again") from None
+        raise ValueError(f"{name}: damaged at byte {place:,} of a track: download it again") from None
 
 
 def _number(track: bytes, place: int) -> tuple[int, int]:
@@ -355,7 +357,7 @@ def prepare_music(
     quarters_per_minute = round(float(np.median([tempo for _, tempo in train] or [0])))
     parts = {part: [roll for roll, _ in pieces] for part, pieces in (("train", train), ("valid", valid))}
     if not all(parts.values()):
-        raise ValueError(f"{source}: expected music to train on and to hold out, got too little: give more")
+        raise ValueError(f"{source}: too little music to train on and to hold out: add files")
     with StoreWriter(directory, MANIFEST) as writer:
         for part, rolls in parts.items():
             writer.array(f"{part}.frames", np.concatenate(rolls))

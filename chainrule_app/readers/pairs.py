@@ -223,7 +223,7 @@ def held_out_texts(directory: str | Path) -> tuple[list[str], list[str]]:
         with store.checked(name):
             texts.append(store.array(name, "u1").tobytes().decode().split("\n")[:-1])
             if len(texts[-1]) != store.manifest["valid"]["pairs"]:
-                raise ValueError(f"{len(texts[-1])} held-out sentences: another number than of pairs")
+                raise ValueError(f"{len(texts[-1])} held-out sentences: not one for each pair")
     return texts[0], texts[1]
 
 

@@ -182,9 +182,7 @@ def parquet_frames(path: str | Path, *columns: Any) -> Iterator[Any]:
         table = polars.scan_parquet(path).with_columns(columns)
         count, size = int(table.select(polars.len()).collect().item()), Path(path).stat().st_size
         if count * len(table.collect_schema()) > max(_EQUAL_CELLS, _CELLS_OF_A_BYTE * size):
-            raise ValueError(
-                f"{path}: announces {count:,} rows in {size:,} bytes, so that nearly all are equal: keep some of them"
-            )
+            raise ValueError(f"{path}: claims {count:,} rows in {size:,} bytes, which is implausible: use a subset")
         while len(frame := table.slice(done, rows).collect()):
             yield frame
             done += len(frame)

@@ -48,7 +48,7 @@ def read_vectors(path: str | Path, words: Sequence[str]) -> WordVectors:
                 continue
             vectors[number], exact[number] = _parsed(numbers, f"{path} line {line}"), spelling == word
     if not vectors:
-        raise ValueError(f"{path}: expected vectors of words to train on, got none of these: is it another language?")
+        raise ValueError(f"{path}: expected vectors of words to train on, got none: are they for another language?")
     rows = sorted(vectors)
     return WordVectors(np.array(rows, np.int64) + 1, np.stack([vectors[row] for row in rows]))
 

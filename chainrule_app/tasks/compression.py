@@ -97,7 +97,9 @@ def decompress_data(container: Container, name: str, run: Any, *, progress: Prog
         except (ValueError, MemoryError, OverflowError) as error:
             raise DamagedError(f"{name}: its data do not match its header ({error})") from None
     if hashlib.sha256(data).hexdigest() != header["sha256"]:
-        raise DamagedError(f"{name}: the decompressed data have another SHA-256 than the original: nothing is written")
+        raise DamagedError(
+            f"{name}: the decompressed data have a different SHA-256 from the original: nothing is written"
+        )
     return run.codec().finish(header["layout"], data) if method == "run" else data
 
 

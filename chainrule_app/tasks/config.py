@@ -275,7 +275,7 @@ def check_settled(config: RunConfig, *, timed: bool) -> None:
 
 def format_in(content: Any) -> int:
     if not isinstance(content, dict) or "format" not in content or "chainrule" not in content:
-        raise ValueError("expected an object with the keys format and chainrule: this is no chainrule run")
+        raise ValueError("expected an object with the keys format and chainrule: this is not a chainrule run")
     if type(content["format"]) is not int or content["format"] < 1:
         raise ValueError(f"format: expected {FORMAT}, got {content['format']!r}")
     return content["format"]

@@ -150,7 +150,7 @@ def test_damage_is_one_line_and_leaves_nothing(refused, tmp_path, name, content,
 def test_a_bomb_is_refused_before_it_fills_the_disk(refused, tmp_path, monkeypatch):
     monkeypatch.setattr(_gather, "_ALWAYS", 1 << 20)
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(bytes(1 << 24)))
-    assert "unpacks to more than 200 times its size" in refused("train", tmp_path / "a.txt.gz", "--out", "x")
+    assert "expands to more than 200× its size" in refused("train", tmp_path / "a.txt.gz", "--out", "x")
 
 
 def test_a_pattern_without_files_is_named(refused, tmp_path):

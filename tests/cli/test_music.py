@@ -139,11 +139,11 @@ def test_a_damaged_file_is_named_and_skipped_only_if_asked(command, refused, mad
     shutil.copytree(pieces, home)
     (home / "04.mid").write_bytes((home / "04.mid").read_bytes()[:-9])
     message = refused("train", home, "--out", tmp_path / "run", "--steps", 1, *TINY)
-    assert "04.mid: cut short" in message
+    assert "04.mid: truncated" in message
     assert "--skip-bad" in message
     assert not (tmp_path / "run").exists()
     outcome = command("train", "--skip-bad", home, "--out", tmp_path / "run", "--steps", 1, *TINY)
-    assert "skipped: 04.mid: cut short" in outcome.err
+    assert "skipped: 04.mid: truncated" in outcome.err
     assert "04.mid" in refused("score", made, home)
     *_, total, _, skipped = command("score", made, home, "--skip-bad").out.splitlines()
     assert total.startswith("files 19, ")

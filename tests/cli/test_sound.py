@@ -148,7 +148,7 @@ def test_a_corrupt_file_is_named_and_skipped_only_if_asked(command, ok, refused,
     shutil.copytree(clips, home)
     (home / "low_4.wav").write_bytes(b"RIFF and no more")
     message = refused("train", home, "--out", tmp_path / "run", "--steps", 1, *TINY)
-    assert "low_4.wav: no sound that can be read" in message
+    assert "low_4.wav: not a readable sound file" in message
     assert "--skip-bad" in message
     assert not (tmp_path / "run").exists()
     outcome = ok("train", "--skip-bad", home, "--out", tmp_path / "run", "--steps", 1, *TINY)

@@ -74,7 +74,7 @@ def test_rows_of_long_cells_are_read_in_small_blocks(tmp_path, monkeypatch):
 def test_parquet_that_announces_more_than_it_can_hold_is_refused(tmp_path):
     path = tmp_path / "rows.parquet"
     polars.DataFrame({"a": polars.repeat(1, 1 << 25, eager=True)}).write_parquet(path)
-    with pytest.raises(ValueError, match="announces 33,554,432 rows in"):
+    with pytest.raises(ValueError, match="claims 33,554,432 rows in"):
         next(TableFile(path).rows())
 
 

@@ -169,14 +169,14 @@ def test_a_midi_file_inside_a_riff_file_is_read():
 @pytest.mark.parametrize(
     ("content", "named"),
     [
-        (b"", "no MIDI file"),
-        (b"RIFF\0\0\0\0RMIDdata", "no MIDI file"),
-        (PIECE[:-9], "cut short: expected a chunk of 13 bytes, got 4"),
-        (b"RIFF and other things", "no MIDI file"),
+        (b"", "not a MIDI file"),
+        (b"RIFF\0\0\0\0RMIDdata", "not a MIDI file"),
+        (PIECE[:-9], "truncated: expected a chunk of 13 bytes, got 4"),
+        (b"RIFF and other things", "not a MIDI file"),
         (midi(b"\x00" + ON + QUARTER + OFF + END, kind=2), "format 2, of separate pieces"),
-        (midi(b"\x00" + ON + QUARTER + OFF + END, division=0), "without a whole header"),
-        (midi(b"\x00" + ON + QUARTER + OFF + END)[:-1], "cut short"),
-        (midi(END), "expected notes, got none"),
+        (midi(b"\x00" + ON + QUARTER + OFF + END, division=0), "its header is truncated"),
+        (midi(b"\x00" + ON + QUARTER + OFF + END)[:-1], "truncated"),
+        (midi(END), "contains no notes"),
         (midi(b"\x00\x90\x05\x40" + QUARTER + b"\x80\x05\x00" + END), "expected notes of a piano"),
         (midi(b"\x00" + ON + b"\xff\xff\xff\x7f" + OFF + END, division=1), "frames, more than 131,072"),
         (midi(b"\x00\x3c\x40"), "damaged at byte"),  # no status to go on with

@@ -85,7 +85,7 @@ def _of_archive(path: Path, array: str | None, labelled: bool | None, black_and_
         with zipfile.ZipFile(path) as archive:
             members = archive.namelist()
     except UNREADABLE as error:
-        raise ValueError(f"{path}: no .npz file, or damaged ({error}): restore it from a copy") from None
+        raise ValueError(f"{path}: not an .npz file, or damaged ({error}): restore it from a copy") from None
     names = [member.removesuffix(".npy") for member in members if member.endswith(".npy")]
     if len(names) > _MOST_ARRAYS:
         raise ValueError(
@@ -93,7 +93,7 @@ def _of_archive(path: Path, array: str | None, labelled: bool | None, black_and_
             "(N, H, W) or (N, H, W, 3)"
         )
     if array is not None and array not in names:
-        raise ValueError(f"{path}: there is no array {array!r} (there are: {listed(names)})")
+        raise ValueError(f"{path}: there is no array {array!r} (arrays: {listed(names)})")
     chosen = array or _the_images(path, names)
     source = StackedImages(path, chosen, black_and_white)
     others = [name for name in names if name != chosen]
@@ -191,7 +191,7 @@ def _labels(path: Path, array: str | None, count: int) -> ImageLabels:
             if len(raw) < count * header.dtype.itemsize:
                 raise ValueError(f"it holds {len(raw) // header.dtype.itemsize} labels of {count}")
             if file.read(1):
-                raise ValueError(f"it goes on after its {count} labels")
+                raise ValueError(f"it holds more data after its {count} labels")
         except UNREADABLE as error:
             raise ValueError(f"{path}{at}: cannot be read ({error}): restore it from a copy") from None
     values = np.frombuffer(raw, header.dtype)
@@ -340,11 +340,11 @@ def check_alike(source: ImageSource, shape: tuple[int, int, int], levels: int) -
     """Raise ValueError for images of another shape, or with more levels, than a model knows."""
     if source.shape != shape:
         raise ValueError(
-            f"{source.label}: expected images of {format_shape(shape)}, as those trained on, got "
+            f"{source.label}: expected images of {format_shape(shape)}, as in training, got "
             f"{format_shape(source.shape)}"
         )
     if source.levels > levels:
-        raise ValueError(f"{source.label}: expected values below {levels}, as those trained on, got larger ones")
+        raise ValueError(f"{source.label}: expected values below {levels}, as in training, got larger ones")
 
 
 def format_shape(shape: tuple[int, int, int]) -> str:

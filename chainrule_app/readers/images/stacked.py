@@ -118,7 +118,7 @@ class StackedImages(ImageSource):
                 yield np.frombuffer(raw, dtype).reshape(count, *shape[1:])
                 done += count
             if self.kind == "idx" and file.read(1):
-                raise EOFError(f"it goes on after its {self.count} images")
+                raise EOFError(f"it holds more data after its {self.count} images")
 
     def _images(self, values: npt.NDArray[Any], first: int) -> Pixels:
         if values.dtype != np.uint8:

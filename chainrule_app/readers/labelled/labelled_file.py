@@ -93,7 +93,7 @@ class LabelledFile:
             return
         beginning = list(islice(self._cells(), _LOOKED_AT))
         if not beginning:
-            raise ValueError(f"{path}: expected rows of texts, got nothing but empty lines")
+            raise ValueError(f"{path}: expected rows of text, got only empty lines")
         self._plain = not labelled and text_column is None and all(len(cells) == 1 for _, cells in beginning)
         rows = [cells for _, cells in beginning]
         self._width = len(rows[0])

@@ -297,7 +297,7 @@ def as_shown(date: datetime, utc_offset: int | None) -> datetime:
     try:
         return date.astimezone(clock(utc_offset)).replace(tzinfo=None)
     except OverflowError:
-        raise ValueError(f"expected dates of the years 1 to 9999 in all zones, got {date}") from None
+        raise ValueError(f"expected dates in the years 1 to 9999 in all zones, got {date}") from None
 
 
 def clock(utc_offset: int) -> timezone:

@@ -53,7 +53,7 @@ class Reader:
         while last and all(is_missing(rows[last - 1][1][index]) for index in places):
             last -= 1
         if not last:
-            raise ValueError(f"{where}: expected values in {what or listed(self.targets)}, got empty cells only")
+            raise ValueError(f"{where}: expected values in {what or listed(self.targets)}, got only empty cells")
         values = _numbers(rows[:last], places, self.targets, where, fill)
         known_places = [self.file.names.index(name) for name in self.covariates]
         covariates = _numbers(rows, known_places, self.covariates, where, fill, truth_values=True)
@@ -172,7 +172,7 @@ def _numbers(
             numbers[row, column] = number
     for name, series in zip(names, numbers.T, strict=True):
         if np.isnan(series).all():
-            raise ValueError(f"{where}, column {name!r}: expected values, got empty cells only")
+            raise ValueError(f"{where}, column {name!r}: expected values, got only empty cells")
     return numbers
 
 
@@ -353,9 +353,7 @@ def _columns(file: "TableFile | FrameTable", names: str, option: str) -> list[st
     for index, name in enumerate(columns):
         if name not in file.names:
             remedy = "" if file.header else ": pass --header yes if the first row names them"
-            raise ValueError(
-                f"{option}: {file.origin} has no column {name!r} (there are: {listed(file.names)}){remedy}"
-            )
+            raise ValueError(f"{option}: {file.origin} has no column {name!r} (columns: {listed(file.names)}){remedy}")
         if name in columns[:index]:
             raise ValueError(f"{option}: {name!r} is named twice: name it once")
     return columns

@@ -313,9 +313,9 @@ def prepare_sounds(
                 writing.cut(file, round(length * (1 - validation_fraction)), parts["train"], parts["valid"])
         counts = {part: written.counts for part, written in parts.items()}
         if not all(count["samples"] for count in counts.values()):
-            raise ValueError(f"{source}: expected sounds to train on and to hold out, got too few: give more")
+            raise ValueError(f"{source}: too few sounds to train on and to hold out: add files")
         if writing.silent == sum(count["clips"] for count in counts.values()):
-            raise ValueError(f"{source}: expected sounds, got silence: every file has one amplitude only")
+            raise ValueError(f"{source}: expected sounds, got silence: every file is constant")
         manifest = {
             "source": collection.fingerprint(),
             "validation": (held_out or collection).fingerprint() if others else None,

@@ -164,7 +164,7 @@ def _opened(content: BinaryIO, label: str) -> Any:
         return soundfile.SoundFile(content)
     except soundfile.LibsndfileError as error:
         reason = error.error_string.rstrip(".").lower()
-        raise ValueError(f"{label}: no sound that can be read ({reason}): repair or remove it") from None
+        raise ValueError(f"{label}: not a readable sound file ({reason}): repair or remove it") from None
 
 
 def _refuse_cut_wav(content: BinaryIO, label: str) -> None:
@@ -180,7 +180,7 @@ def _refuse_cut_wav(content: BinaryIO, label: str) -> None:
             there = size - content.tell()
             if there < length < _STREAMED:
                 raise ValueError(
-                    f"{label}: cut short: expected {length} bytes of samples, got {there}: repair or remove it"
+                    f"{label}: truncated: expected {length} bytes of samples, got {there}: repair or remove it"
                 )
             break
         content.seek(length + length % 2, 1)
@@ -197,7 +197,7 @@ def _mono(sound: Any, label: str) -> Iterator[Amplitudes]:
         except soundfile.LibsndfileError as error:
             raise ValueError(f"{label}: damaged after {read} samples ({error.error_string})") from None
         if not len(block):
-            raise ValueError(f"{label}: cut short: expected {sound.frames} samples, got {read}: repair or remove it")
+            raise ValueError(f"{label}: truncated: expected {sound.frames} samples, got {read}: repair or remove it")
         if not np.isfinite(block).all():
             raise ValueError(f"{label}: expected finite amplitudes, got NaN or infinity: repair or remove it")
         read += len(block)

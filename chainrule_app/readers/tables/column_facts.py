@@ -195,7 +195,7 @@ class ColumnFacts:
         if kind == "categorical":
             if self._overflowed and min_count == 1:
                 raise self._error(
-                    f"{self.counted()} different texts: pass --min-count 2 or more, which makes one category of rarer "
+                    f"{self.counted()} distinct values: pass --min-count 2 or more, which makes one category of rarer "
                     f"ones, or {leave}"
                 )
             return
@@ -216,9 +216,9 @@ class ColumnFacts:
             self._refuse_cell(None if self.gaps else self._fraction, expected, f"say {flag}")
         self._take(len(self._waiting))
         if not math.isfinite(self._squares):
-            raise self._error(f"numbers too far apart for their squares: divide them, or {leave}")
+            raise self._error(f"values span too wide a range to standardise: rescale them, or {leave}")
         if self._squares <= 0:
-            raise self._error(f"one number only, or missing: pass {self._flag('categorical')}")
+            raise self._error(f"only one number, or missing cells: pass {self._flag('categorical')}")
 
     @property
     def free_text(self) -> bool:
@@ -243,7 +243,9 @@ class ColumnFacts:
         repeats = self.count >= _FEW and max(self._cells.values()) > 1
         long = sum(cell.count(" ") + 1 for cell in self._cells) >= _SENTENCE * self.distinct
         if repeats and self.free_text and long and self.distinct > _ALMOST_ALL * self.count:
-            raise self._error(f"{self.counted()} different texts in {self.count} rows, free text: {leave}, or {keep}")
+            raise self._error(
+                f"{self.counted()} distinct values in {self.count} rows, apparently free text: {leave}, or {keep}"
+            )
         if kind == "categorical" and (repeats or self._overflowed or self.distinct > MOST_CATEGORIES):
             categories = self.categories(min_count)
             rare = 1 - sum(self._cells[category] for category in categories) / self.count

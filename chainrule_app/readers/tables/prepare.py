@@ -57,7 +57,7 @@ class TableSchema(Record):
         names, overrides = dict.fromkeys(column.name for column in facts), dict[str, ColumnKind]()
         for name, kind in types.items():
             if name not in names:
-                raise ValueError(f"--types {name}={kind}: there is no such column (there are: {', '.join(names)})")
+                raise ValueError(f"--types {name}={kind}: there is no such column (columns: {', '.join(names)})")
             column_kind = next((column_kind for column_kind in COLUMN_KINDS if column_kind == kind), None)
             if column_kind is None:
                 raise ValueError(f"--types {name}={kind}: expected one of {', '.join(COLUMN_KINDS)}")

@@ -55,7 +55,7 @@ class TableFile:
             with closing(self._lines(self._before)) as lines:
                 first = next(lines, None)  # raises where it cannot be read
             assert first is None
-            raise ValueError(f"{self.path}: expected rows, got nothing but empty lines")
+            raise ValueError(f"{self.path}: expected rows, got only empty lines")
         cells = layout.cells
         self.header = is_header(cells) if header is None else header
         self.units = self.header and len(cells) > 1 and is_units(cells[1:])
@@ -65,7 +65,7 @@ class TableFile:
         self.names = [cell or name for cell, name in zip(cells[0], numbered, strict=True)] if self.header else numbered
         if len(set(self.names)) < len(self.names):
             twice = Counter(self.names).most_common(1)[0][0]
-            raise ValueError(f"{self.path}: the header has {twice!r} twice: rename one, or pass --header no")
+            raise ValueError(f"{self.path}: the header names {twice!r} twice: rename one, or pass --header no")
 
     def left_out(self) -> str:
         """Describe the lines before the rows that are neither header nor data; empty without such lines."""

@@ -292,7 +292,7 @@ def _split(sentences: list[Sentence], name: str, fraction: float, seed: int) -> 
     """Training and held-out sentences, both in the order of the file; a tag that is seen once stays in training."""
     if not 0 < round(len(sentences) * fraction) < len(sentences):
         raise ValueError(
-            f"{name}: expected sentences enough to hold some out, got {len(sentences)}: give more, or --validation"
+            f"{name}: expected enough sentences to hold some out, got {len(sentences)}: give more, or --validation"
         )
     return split_rows(sentences, fraction, seed, [set(sentence.tags) for sentence in sentences])
 

@@ -35,7 +35,7 @@ class TaggedVocabulary(Record):
         for name in ("words", "characters", "tags"):
             items = getattr(self, name)
             if not items or len(set(items)) < len(items):
-                raise ValueError(f"{name}: expected some, each once, got {len(items)}")
+                raise ValueError(f"{name}: expected at least one, each once, got {len(items)}")
         if len(self.counts) != len(self.words) or min(self.counts) < 1:
             raise ValueError("counts: expected one above 0 for each word")
 

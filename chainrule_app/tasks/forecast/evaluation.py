@@ -81,7 +81,7 @@ def evaluate_series(run: "ForecastTask", data: str | None, options: ForecastEval
     origins = series_reader.rolling_origins(first, len(file.values), horizon)
     places = series_reader.places_of(file.spans, origins, horizon, reach=max(run.schema.season, 1))
     if not places:
-        remedy = "choose an earlier --start" if first > trained.count else f"give it more rows; {trained}"
+        remedy = "choose an earlier --start" if first > trained.count else f"add rows; {trained}"
         raise ValueError(
             f"{data}: expected {horizon} rows, the horizon, from row {first + 1} on, got {len(file.values) - first}: "
             f"{remedy}"
@@ -186,7 +186,7 @@ def inspect_series(run: "ForecastTask", data: str | None, options: ForecastInspe
     origins = series_reader.rolling_origins(first, len(values), horizon)[-options.origins :]
     where = series_reader.places_of(spans, origins, horizon)
     if not where:
-        raise ValueError(f"{data}: expected at least {first + horizon} rows, got {len(values)}: give it more")
+        raise ValueError(f"{data}: expected at least {first + horizon} rows, got {len(values)}: add rows")
     history = min(history, *(origin - int(spans[series, 0]) for origin, series in where))
 
     def nats(features: "Floats", past: int) -> float:

@@ -163,7 +163,7 @@ class ImageDataTask(Task[M]):
         if pixels.shape != self.shape:
             channels, height, width = pixels.shape
             raise ValueError(
-                f"{path}: expected an image of {image_reader.format_shape(self.shape)}, as those trained on, got "
+                f"{path}: expected an image of {image_reader.format_shape(self.shape)}, as in training, got "
                 f"{image_reader.format_shape((channels, height, width))}: convert it"
             )
         return image_reader.spread_over(pixels, self.facts.found_levels)

@@ -154,7 +154,7 @@ def test_bad_data_is_refused_in_one_line(refused, data, tmp_path):
     short = ("1.png\ta b c\n2.png\ta\n", data / "images.zip", "--max-length", 2)
     assert "line 1: expected at most 2 symbols" in train(*short)
     (tmp_path / "no.zip").write_text("no zip")
-    assert "no.zip: no archive that can be read" in train("1.png\ta\n", tmp_path / "no.zip")
+    assert "no.zip: not a readable archive" in train("1.png\ta\n", tmp_path / "no.zip")
     with zipfile.ZipFile(tmp_path / "bad.zip", "w") as archive:
         archive.writestr("1.png", image("red", 1))
         archive.writestr("2.png", image("red", 1)[:99])

@@ -333,7 +333,7 @@ def test_what_cannot_be_read_is_one_line_and_leaves_nothing(refused, series, run
 
 def test_a_missing_column_is_named_with_those_that_are_there(refused, series, tmp_path):
     line = refused("train", series, "--task", "forecast", "--target", "cold", "--out", tmp_path / "out")
-    assert f"--target: {series} has no column 'cold' (there are: date, heat, wind)" in line
+    assert f"--target: {series} has no column 'cold' (columns: date, heat, wind)" in line
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def test_a_file_that_goes_on_is_measured_after_the_rows_of_training(command, ref
     expected = f"--start: expected a row of {longer} from {TRAINED + 1} on, got row {TRAINED}: {line}"
     assert expected in refused("evaluate", run, longer, "--start", TRAINED)
     shorter = written(tmp_path / "shorter.csv", 0, TRAINED + 3, dated=dated)
-    assert f"got 3: give it more rows; {line}" in refused("evaluate", run, shorter)
+    assert f"got 3: add rows; {line}" in refused("evaluate", run, shorter)
 
 
 def test_a_file_of_later_rows_is_measured_as_soon_as_there_is_a_history(command, run, dated, tmp_path):

@@ -221,7 +221,8 @@ def test_numbers_too_far_apart_are_named_in_one_line(refused, tmp_path, recwarn)
     (tmp_path / "huge.csv").write_text("\n".join(["a,b", *rows]))
     message = refused("train", tmp_path / "huge.csv", "--steps", 1, "--out", tmp_path / "run")
     assert (
-        "column 'b': numbers too far apart for their squares: divide them, or leave it out with --types b=" in message
+        "column 'b': values span too wide a range to standardise: rescale them, or leave it out with --types b="
+        in message
     )
     assert not recwarn.list
 

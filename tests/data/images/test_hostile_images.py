@@ -98,7 +98,7 @@ def test_labels_are_read_only_as_far_as_they_are_announced(tmp_path):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(zipfile.ZipExtFile, "read", noted)
-        with pytest.raises(ValueError, match="goes on after its 2 labels"):
+        with pytest.raises(ValueError, match="holds more data after its 2 labels"):
             open_source(path)
     assert min(read) >= 0
     assert max(read) < 1 << 16

@@ -193,7 +193,7 @@ def test_a_damaged_idx_file_is_refused(tmp_path):
     whole = idx(PIXELS)
     for content, reason in (
         (whole[:-1], "it ends in image 6 of 7"),
-        (whole + b"x", "goes on after its 7 images"),
+        (whole + b"x", "holds more data after its 7 images"),
         (b"P5 plain", "or an idx file of bytes"),
         (whole[:8], "expected images"),
         (b"\0\0\x0d" + whole[3:], "or an idx file of bytes"),
@@ -250,7 +250,7 @@ def test_nothing_is_unpickled(tmp_path):
 def test_a_damaged_archive_is_refused(tmp_path):
     path = tmp_path / "x.npz"
     path.write_bytes(b"PK no archive")
-    assert "no .npz file, or damaged" in refusal(path)
+    assert "not an .npz file, or damaged" in refusal(path)
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("images.npy", b"no array")
     assert "expected an array of NumPy" in refusal(path)
@@ -333,7 +333,7 @@ def test_an_archive_without_images_is_no_source_of_them(tmp_path):
     assert is_images(folder)
     (tmp_path / "broken.zip").write_bytes(b"PK no")
     assert not is_images(tmp_path / "broken.zip")
-    assert "no archive that can be read" in refusal(tmp_path / "broken.zip")
+    assert "not a readable archive" in refusal(tmp_path / "broken.zip")
 
 
 def test_advice_that_cannot_help_is_not_given(tmp_path):

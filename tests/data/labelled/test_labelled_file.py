@@ -88,7 +88,7 @@ def test_texts_alone_are_lines_or_found_in_a_labelled_file_and_empty_ones_are_ke
         ("text\tlabel\nx\ty\n", {"text_column": "body"}, "line 1: expected a header with the column 'body'"),
         ("x\ty\n", {"label_column": "3"}, "line 1: expected at least 3 columns, got 2"),
         ("x\ty\n", {"text_column": "1", "label_column": "1"}, "expected two columns, got one twice"),
-        ("\n\n", {}, "expected rows of texts, got nothing but empty lines"),
+        ("\n\n", {}, "expected rows of text, got only empty lines"),
     ],
 )
 def test_what_cannot_be_read_is_said_in_one_line(tmp_path: Path, text: str, options: dict, message: str) -> None:

@@ -68,7 +68,7 @@ def test_what_holds_no_sound_is_named(tmp_path):
         Collection(tmp_path / "a.txt")
     for name in ("a.tar.gz", "a.zip"):
         (tmp_path / name).write_bytes(b"no archive")
-        with pytest.raises(ValueError, match="no archive that can be read"):
+        with pytest.raises(ValueError, match="not a readable archive"):
             Collection(tmp_path / name)
 
 

@@ -117,5 +117,5 @@ def test_a_kind_that_is_named_is_obeyed(tmp_path):
     many = [f"u{n}" if n % 2 else f"v{n % 8}" for n in range(24_000)]
     (column, _) = prepared(tmp_path, many, types={"id": "categorical"}, min_count=5).schema.columns
     assert column.categories == ("v0", "v2", "v4", "v6", "<other>")
-    with pytest.raises(ValueError, match=r"10,000\+ different texts: pass --min-count 2 or more"):
+    with pytest.raises(ValueError, match=r"10,000\+ distinct values: pass --min-count 2 or more"):
         prepared(tmp_path, many, types={"id": "categorical"}, min_count=1)

@@ -263,7 +263,7 @@ def test_a_missing_number_is_no_number():
 
 
 def test_a_name_given_twice_is_refused_and_words_that_repeat_are_rows(tmp_path):
-    with pytest.raises(ValueError, match="the header has 'a' twice: rename one, or pass --header no"):
+    with pytest.raises(ValueError, match="the header names 'a' twice: rename one, or pass --header no"):
         TableFile(csv_file(tmp_path, ["a,b,a", "x,y,z", "u,v,w"]))
     file = TableFile(csv_file(tmp_path, ["yes,no,yes", "no,no,yes", "no,yes,no"]))
     assert not file.header
