@@ -31,7 +31,7 @@ from torch import Tensor
 
 from chainrule import CodeModel, LatentModel
 from chainrule.diagnostics import active_units
-from chainrule.models import VAE, Autoencoder, HierarchicalVAE, PixelVAE, TableVAE
+from chainrule.models import VAE, Autoencoder, PixelVAE, TableVAE
 from chainrule.training import learning_rate, make_optimiser
 from chainrule_app import prepare_table
 
@@ -46,10 +46,6 @@ BOUNDS: dict[str, Row] = {
     "iwae": {
         "model": lambda: VAE(PICTURE, 2, 50, kl_warmup=0.2, importance_samples=50, doubly_reparameterised=True),
         "minutes": 25.0, "half": True, "few": 100, "target": 87.5,
-    },
-    "hierarchical": {
-        "model": lambda: HierarchicalVAE(PICTURE, 2, 64, 2, kl_warmup=0.3, free_bits=0.01),
-        "minutes": 45.0, "half": True, "few": 20, "score_rows": 120, "target": 85.5,
     },
     "pixelvae": {
         "model": lambda: PixelVAE(PICTURE, 2, 32, kl_warmup=0.3, free_bits=0.1),

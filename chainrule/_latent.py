@@ -60,11 +60,6 @@ class LatentObjective(TypedDict, total=False):
     beta: Weight
     free_bits: Weight
     kl_warmup: Annotated[float, Range(0.0, 1.0)]
-
-
-class OneLayerObjective(LatentObjective, total=False):
-    """Arguments of a `LatentModel` with one layer of codes."""
-
     doubly_reparameterised: bool
 
 
@@ -107,9 +102,9 @@ class LatentModel(CodeModel):
     kl_warmup: float = 0.0
     doubly_reparameterised: bool = False
 
-    def __init__(self, latent_size: int, **objective: Unpack[OneLayerObjective]):
+    def __init__(self, latent_size: int, **objective: Unpack[LatentObjective]):
         super().__init__()
-        if unknown := objective.keys() - OneLayerObjective.__annotations__.keys():
+        if unknown := objective.keys() - LatentObjective.__annotations__.keys():
             raise TypeError(f"{type(self).__name__} has no argument {min(unknown)}")
         for argument, value in objective.items():
             setattr(self, argument, value)

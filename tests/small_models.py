@@ -167,10 +167,6 @@ LABELLERS = {
 
 # Models with a latent code, and rows for them.
 LATENT = {
-    "HierarchicalVAE": lambda: (
-        models.HierarchicalVAE((1, 3, 2), 2, 4, hidden_size=4, channels=4, num_layers=2),
-        (pixels(3, 1, 3, 2),),
-    ),
     "PixelVAE": lambda: (
         models.PixelVAE((1, 3, 3), 2, 2, hidden_size=4, num_layers=2, channels=4, decoder_channels=4, decoder_layers=1),
         (pixels(3, 1, 3, 3),),

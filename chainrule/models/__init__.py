@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from chainrule.models._transformer_seq2seq import TransformerSeq2Seq as TransformerSeq2Seq
     from chainrule.models._vae import VAE as VAE
     from chainrule.models._vae import Autoencoder as Autoencoder
-    from chainrule.models._vae import HierarchicalVAE as HierarchicalVAE
     from chainrule.models._vision_transformer import SwinTransformer as SwinTransformer
     from chainrule.models._vision_transformer import VisionTransformer as VisionTransformer
     from chainrule.models._wavenet import WaveNet as WaveNet

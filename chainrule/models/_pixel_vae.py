@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from chainrule._checks import for_rows
-from chainrule._latent import LatentModel, OneLayerObjective
+from chainrule._latent import LatentModel, LatentObjective
 from chainrule.heads import Categorical
 from chainrule.heads._diagonal_normal import DiagonalNormal
 from chainrule.kernels._raster_bodies import RasterResidualBlocks
@@ -179,7 +179,7 @@ class PixelVAE(LatentModel):
         kernel_size: Annotated[int, Range(1, 63)] = 5,
         first_kernel_size: Annotated[int, Range(1, 63)] = 5,
         dropout: Probability = 0.0,
-        **objective: Unpack[OneLayerObjective],
+        **objective: Unpack[LatentObjective],
     ):
         super().__init__(latent_size, **objective)
         self.images = ImageInput(image_shape, levels)

@@ -10,7 +10,7 @@ from torch.distributions import Distribution
 from chainrule._base import ChunkModel, Context
 from chainrule._checks import for_rows
 from chainrule._executor import Executor
-from chainrule._latent import LatentModel, OneLayerObjective
+from chainrule._latent import LatentModel, LatentObjective
 from chainrule._ranges import check_shares, check_sizes
 from chainrule.heads._diagonal_normal import DiagonalNormal
 from chainrule.layers import AdaptiveSoftmax, default_cutoffs
@@ -252,7 +252,7 @@ class SentenceVAE(LatentModel):
         word_dropout: Probability = 0.25,
         max_length: Size = 60,
         eos: int | None = None,
-        **objective: Unpack[OneLayerObjective],
+        **objective: Unpack[LatentObjective],
     ):
         super().__init__(latent_size, **objective)
         check_sizes(embedding_size=embedding_size, max_length=max_length)

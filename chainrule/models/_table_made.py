@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from chainrule._checks import refuse_context
 from chainrule._executor import Executor
-from chainrule._latent import LatentModel, OneLayerObjective
+from chainrule._latent import LatentModel, LatentObjective
 from chainrule._ranges import check_shares, check_sizes
 from chainrule.heads._diagonal_normal import DiagonalNormal
 from chainrule.heads._joint import Joint
@@ -254,7 +254,7 @@ class TableVAE(LatentModel):
         *,
         components: Annotated[int, Range(1, 1 << 10)] = 8,
         dropout: Probability = 0.0,
-        **objective: Unpack[OneLayerObjective],
+        **objective: Unpack[LatentObjective],
     ):
         super().__init__(latent_size, **objective)
         if not columns:

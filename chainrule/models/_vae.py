@@ -1,4 +1,4 @@
-"""Images as codes: an autoencoder, and variational autoencoders with one layer of codes, or several."""
+"""Images as codes: an autoencoder, and a variational autoencoder."""
 
 from typing import Annotated, Literal, Unpack, final
 
@@ -6,11 +6,11 @@ import torch
 from torch import Tensor, nn
 
 from chainrule._base import Context
-from chainrule._latent import CodeModel, Draw, LatentModel, LatentObjective, OneLayerObjective, Weight
+from chainrule._latent import CodeModel, LatentModel, LatentObjective, Weight
 from chainrule._ranges import check_shares, check_sizes
 from chainrule.heads._diagonal_normal import DiagonalNormal
 from chainrule.heads._joint import IndependentPixels, PixelKind
-from chainrule.layers._image_encoder import ImageCodeDecoder, ImageCodeEncoder, ImageNetwork, gated_layers
+from chainrule.layers._image_encoder import ImageCodeDecoder, ImageCodeEncoder, ImageNetwork
 from chainrule.layers._pointwise import Linear
 from chainrule.models._image_model import ImageInput
 from chainrule.ranges import Probability, Range, Size
@@ -56,7 +56,7 @@ class VAE(LatentModel):
         hidden_size: Size = 300,
         num_layers: Annotated[int, Range(1, 16)] = 2,
         channels: Size = 32,
-        **objective: Unpack[OneLayerObjective],
+        **objective: Unpack[LatentObjective],
     ):
         super().__init__(latent_size, **objective)
         self.images = ImageInput(image_shape, levels)
@@ -87,142 +87,6 @@ def pixel_kind(head: PixelKind | None, levels: int) -> PixelKind:
     if head == "bernoulli" and levels != 2:
         raise ValueError(f"head: bernoulli needs levels=2, got {levels}: take categorical or mixture")
     return head
-
-
-@final
-class HierarchicalVAE(LatentModel):
-    r"""Codes in N layers, each with a prior and a posterior that depend on the layers above (Sønderby et al. 2016).
-
-    .. math:: p(z) = N(z_1; 0, I) \prod_{n=2}^{N} p(z_n \mid z_{<n}), \qquad
-        q(z \mid x) = \prod_{n=1}^{N} q(z_n \mid z_{<n}, f(x)), \qquad
-        p(x \mid z) = \prod_{ij} p(x_{ij} \mid g(z_1, \ldots, z_N))
-
-    All distributions are diagonal normals. A posterior is parametrised relative to its prior (Vahdat and Kautz 2020):
-    the network adds to the prior's mean and log-scale, so a layer without information costs nothing. A code
-    concatenates all layers, the top layer :math:`z_1` first; `encode` is the posterior of the top layer.
-
-    Args:
-        image_shape: (C, H, W).
-        levels: V; pixels are integers in [0, V).
-        latent_size: L, numbers of a code, all layers together; a multiple of `latent_layers`.
-        latent_layers: N, layers of codes.
-        network: convolutional or dense layers of gated units.
-        head: distribution of a pixel: two values, a score for each of V values, or a mixture of logistics that couples
-            the channels; by default the first for 2 levels, the last for more.
-        components: components of the mixture.
-        hidden_size: units of a dense layer.
-        num_layers: gated layers, each way; a convolutional network halves the sides in all but one of them.
-        channels: channels of the first convolution; each further convolution doubles them.
-        objective: objective of training; see `LatentModel`.
-
-    >>> model = HierarchicalVAE((1, 6, 5), levels=2, latent_size=6, latent_layers=3, hidden_size=8, channels=4)
-    >>> x = model.sample(4, torch.Generator().manual_seed(0))
-    >>> model.codes(x).shape, model.encode(x).mean.shape, model.elbo(x).shape
-    (torch.Size([4, 6]), torch.Size([4, 2]), torch.Size([4]))
-    """
-
-    def __init__(
-        self,
-        image_shape: tuple[int, int, int],
-        levels: int = 256,
-        latent_size: Size = 64,
-        latent_layers: Annotated[int, Range(1, 64)] = 2,
-        *,
-        network: ImageNetwork = "convolutional",
-        head: PixelKind | None = None,
-        components: Annotated[int, Range(1, 1 << 10)] = 5,
-        hidden_size: Size = 256,
-        num_layers: Annotated[int, Range(1, 16)] = 3,
-        channels: Size = 32,
-        **objective: Unpack[LatentObjective],
-    ):
-        super().__init__(latent_size, doubly_reparameterised=False, **objective)
-        if latent_layers < 1 or latent_size % latent_layers:
-            raise ValueError(
-                f"latent_layers: expected a divisor of latent_size, so that layers are of one size, "
-                f"got {latent_layers} layers of {latent_size} numbers"
-            )
-        self.images = ImageInput(image_shape, levels)
-        self.image_shape = self.images.image_shape
-        self.head, self.latent_layers = pixel_kind(head, levels), latent_layers
-        outputs = IndependentPixels.num_parameters(self.head, image_shape[0], levels, components)
-        each = latent_size // latent_layers
-        self.encoder = ImageCodeEncoder(image_shape, network, hidden_size, num_layers, channels)
-        self.priors = nn.ModuleList(
-            nn.Sequential(*gated_layers(number * each, hidden_size, 1), nn.Linear(hidden_size, 2 * each))
-            for number in range(1, latent_layers)
-        )
-        self.posteriors = nn.ModuleList(
-            nn.Sequential(*gated_layers(hidden_size + number * each, hidden_size, 1), nn.Linear(hidden_size, 2 * each))
-            for number in range(latent_layers)
-        )
-        self.decoder = ImageCodeDecoder(latent_size, image_shape, outputs, network, hidden_size, num_layers, channels)
-
-    def encode(self, x: Tensor, *, lengths: Tensor | None = None) -> DiagonalNormal:
-        features = self._features(x)
-        above = features[:, :0]
-        return self._posterior(features, above, self._prior(above))
-
-    def codes(self, x: Tensor, *, lengths: Tensor | None = None) -> Tensor:
-        """Return the means of the posteriors from the top down, each given those above, (B, L)."""
-        features = self._features(x)
-        z = features[:, :0]
-        for _ in range(self.latent_layers):
-            z = torch.cat([z, self._posterior(features, z, self._prior(z)).mean], 1)
-        return z
-
-    def draw(
-        self, x: Tensor, samples: int, generator: torch.Generator | None = None, *, lengths: Tensor | None = None
-    ) -> Draw:
-        features = self._features(x)
-        features = features.expand(samples, *features.shape)
-        z, log_ratio, kl_terms = features[..., :0], features.new_zeros(features.shape[:2]), []
-        for _ in range(self.latent_layers):
-            prior = self._prior(z)
-            posterior = self._posterior(features, z, prior)
-            drawn = posterior.rsample(generator=generator)
-            log_ratio = log_ratio + prior.log_prob(drawn) - posterior.log_prob(drawn)
-            kl_terms.append(posterior.kl_terms(prior))
-            z = torch.cat([z, drawn], -1)
-        return Draw(z, log_ratio, torch.cat(kl_terms, -1))
-
-    def prior_sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
-        z = self._like.new_zeros(n, 0)
-        for _ in range(self.latent_layers):
-            z = torch.cat([z, self._prior(z).rsample(generator=generator)], 1)
-        return z
-
-    def decode(self, z: Tensor) -> IndependentPixels:
-        parameters = self.decoder(z.to(self._like.dtype))
-        return IndependentPixels.from_parameters(self.head, parameters, self.image_shape[0], self.images.levels)
-
-    def from_codes(self, z: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
-        return self.decode(z).mean
-
-    @property
-    def _like(self) -> Tensor:
-        """A weight, for its number type and device."""
-        return next(self.parameters())
-
-    def _features(self, x: Tensor) -> Tensor:
-        features: Tensor = self.encoder(self.images.scaled(x, self._like))
-        return features
-
-    def _number(self, above: Tensor) -> int:
-        """Return the number of layers n in (.., n·L/N) numbers."""
-        return above.shape[-1] * self.latent_layers // self.latent_size
-
-    def _prior(self, above: Tensor) -> DiagonalNormal:
-        number = self._number(above)
-        if number == 0:
-            zeros = above.new_zeros(*above.shape[:-1], self.latent_size // self.latent_layers)
-            return DiagonalNormal(zeros, zeros)
-        return DiagonalNormal(*self.priors[number - 1](above.to(self._like.dtype)).chunk(2, -1))
-
-    def _posterior(self, features: Tensor, above: Tensor, prior: DiagonalNormal) -> DiagonalNormal:
-        read = torch.cat([features, above], -1).to(features.dtype)  # codes are in float32 at least
-        shift, log_factor = self.posteriors[self._number(above)](read).chunk(2, -1)
-        return DiagonalNormal(prior.mean + shift, prior.log_scale + log_factor)
 
 
 @final

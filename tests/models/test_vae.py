@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from chainrule.heads import Column
-from chainrule.models import VAE, Autoencoder, HierarchicalVAE, PixelVAE, SentenceVAE, TableVAE
+from chainrule.models import VAE, Autoencoder, PixelVAE, SentenceVAE, TableVAE
 from chainrule.testing import (
     check_causality,
     check_chunk_invariance,
@@ -49,15 +49,6 @@ def test_a_sentence_ends_where_its_end_is():
     torch.testing.assert_close(model.decode(z).log_prob(x), expected)
 
 
-def test_layers_of_a_hierarchy_below_a_mute_one_are_the_prior():
-    model = HierarchicalVAE((1, 3, 3), 2, 4, 2, hidden_size=4, channels=3)
-    torch.nn.init.zeros_(model.posteriors[1][-1].weight)
-    torch.nn.init.zeros_(model.posteriors[1][-1].bias)
-    terms = model.kl_terms(torch.randint(2, (3, 1, 3, 3)))
-    assert bool((terms[:, 2:] == 0).all())
-    assert bool((terms[:, :2] > 0).all())
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -65,7 +56,6 @@ def test_layers_of_a_hierarchy_below_a_mute_one_are_the_prior():
         (lambda: VAE((2, 2), 2), r"image_shape: expected \(C, H, W\)"),
         (lambda: VAE((1, 2, 2), 1), "levels: expected at least 2"),
         (lambda: VAE((1, 2, 2), 2, hidden_size=0), "hidden_size: expected an integer >= 1, got 0"),
-        (lambda: HierarchicalVAE((1, 2, 2), 2, 5, 2), "latent_layers: expected a divisor of latent_size"),
         (lambda: PixelVAE((1, 2, 2), 2, decoder_channels=5), "channels: expected an even number"),
         (lambda: SentenceVAE(3, word_dropout=1.0), "word_dropout: expected a number in"),
     ],
@@ -75,10 +65,9 @@ def test_arguments_out_of_range_are_refused(make, message):
         make()
 
 
-@pytest.mark.parametrize(("model_class", "argument"), [(HierarchicalVAE, "doubly_reparameterised"), (VAE, "kl_warm")])
-def test_arguments_of_another_objective_are_refused(model_class, argument):
-    with pytest.raises(TypeError, match=argument):
-        model_class((1, 3, 2), **{argument: True})
+def test_an_argument_that_no_objective_has_is_refused():
+    with pytest.raises(TypeError, match="kl_warm"):
+        VAE((1, 3, 2), kl_warm=True)
 
 
 def test_a_table_s_bound_is_doubly_reparameterised_too():

@@ -81,10 +81,9 @@ class ImageTask(CodedTask["ImageModel"], ImageDataTask["ImageModel"]):
         "image-transformer": Model("ImageTransformer", hidden=_FROM_DATA),
         "vae": Model("VAE", hidden=("levels",)),
         "pixel-vae": Model("PixelVAE", hidden=("levels",)),
-        "hierarchical-vae": Model("HierarchicalVAE", hidden=("levels",)),
         "autoencoder": Model("Autoencoder", hidden=("levels",)),
     }
-    CODED = ("vae", "pixel-vae", "hierarchical-vae", "autoencoder")  # they know no labels
+    CODED = ("vae", "pixel-vae", "autoencoder")  # they know no labels
     BUDGET = "10m"
     SIZE_SCHEDULES: ClassVar[dict[str, SizeSchedule]] = {
         "gated-pixelcnn": SizeSchedule(
@@ -95,14 +94,13 @@ class ImageTask(CodedTask["ImageModel"], ImageDataTask["ImageModel"]):
         ),
         "pixel-vae": SizeSchedule("pixels", ({"decoder_channels": 32}, {"decoder_channels": 16}), steps=1000),
     } | dict.fromkeys(
-        ("vae", "hierarchical-vae", "autoencoder"),
+        ("vae", "autoencoder"),
         SizeSchedule("pixels", ({"hidden_size": 150}, {"hidden_size": 75}), steps=1000),
     )
     DEFAULT_TRAINING: ClassVar[dict[str, dict[str, Any]]] = {
         "pixelcnn++": {"learning_rate": {"adamw": 2e-3}},
         "vae": _OF_A_CODE,
         "pixel-vae": _OF_A_CODE,
-        "hierarchical-vae": _OF_A_CODE,
         "autoencoder": _OF_A_CODE | {"optimiser": "adamw"},
     }
     FILES = (".png",)

@@ -14,7 +14,6 @@ SMALL = {
     "vae": ("--hidden-size", 16, "--latent-size", 4),
     "pixel-vae": ("--hidden-size", 8, "--latent-size", 3, "--channels", 4, "--decoder-channels", 4,
                   "--decoder-layers", 1, "--num-layers", 2),
-    "hierarchical-vae": ("--hidden-size", 8, "--latent-size", 4, "--channels", 4, "--num-layers", 2),
     "autoencoder": ("--hidden-size", 16, "--latent-size", 4),
 }  # fmt: skip
 
@@ -47,7 +46,7 @@ def opened(path):
         return np.asarray(image)
 
 
-@pytest.mark.parametrize("model", ["vae", "pixel-vae", "hierarchical-vae"])
+@pytest.mark.parametrize("model", ["vae", "pixel-vae"])
 def test_scores_are_bounds_that_say_so(command, ok, runs, archive, model):
     outcome = ok("score", runs / model, archive, "--samples", 3)
     heading, *rows, total, measured, values = outcome.out.splitlines()
@@ -89,7 +88,7 @@ def test_an_autoencoder_has_an_error_and_no_nats(command, refused, runs, archive
 
 def test_images_are_drawn_rebuilt_and_joined(command, ok, runs, archive, tmp_path):
     sheet = tmp_path / "grid.png"
-    for model in ("vae", "pixel-vae", "hierarchical-vae"):
+    for model in ("vae", "pixel-vae"):
         ok("sample", runs / model, "-n", 4, "--seed", 1, "--out", sheet)
         drawn = opened(sheet)
         assert drawn.shape == (2 * (6 * 8 + 2) + 2, 2 * (7 * 8 + 2) + 2)
