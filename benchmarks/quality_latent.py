@@ -19,21 +19,18 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from quality_adult_table import same_classes
 from side_by_side import claim, publish
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
 from chainrule import CodeModel, LatentModel
 from chainrule.diagnostics import active_units
-from chainrule.models import VAE, Autoencoder, PixelVAE, TableVAE
+from chainrule.models import VAE, Autoencoder, PixelVAE
 from chainrule.training import learning_rate, make_optimiser
-from chainrule_app import prepare_table
 
 DRAWS, VALIDATIONS, PICTURE, CODE = 5000, 20, (1, 28, 28), 32
 Rows = dict[str, Tensor]
@@ -61,13 +58,13 @@ SINGLE = 0.4  # of the training with many draws is done with one: an epoch costs
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("CHAINRULE_DATA", "../shared/data")))
-    parser.add_argument("--only", choices=[*BOUNDS, "table", "autoencoder", "probe"])
+    parser.add_argument("--only", choices=[*BOUNDS, "autoencoder", "probe"])
     parser.add_argument("--minutes", type=float, help="core minutes of each training, in place of its own")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--weights", type=Path, help="folder of trained weights: written, or read if there")
     parser.add_argument("--score-rows", type=int, help="test rows scored with 5,000 draws, in place of their own")
     options = parser.parse_args()
-    for name in [options.only] if options.only else [*BOUNDS, "table", "autoencoder", "probe"]:
+    for name in [options.only] if options.only else [*BOUNDS, "autoencoder", "probe"]:
         measure = OTHERS.get(name, measure_bound)
         rows: list[Row] = []
         for seed in range(options.seeds):
@@ -116,27 +113,6 @@ def measure_bound(name: str, options: argparse.Namespace, seed: int) -> list[Row
             "active": use.count,
         }
     ]
-
-
-def measure_table(name: str, options: argparse.Namespace, seed: int) -> list[Row]:
-    """Census income: rows of mixed columns, the schema of `quality_adult_table.py`."""
-    train, test = (options.data / "tables" / f"adult-{part}.csv.gz" for part in ("train", "test"))
-    if not (train.exists() and test.exists()):
-        return skipped(train)
-    with TemporaryDirectory() as folder:
-        table = prepare_table(train, folder, header=False, seed=seed)
-        rows = [row for _, _, row in table.schema.encoded(same_classes(test, Path(folder)))]
-        parts = {"train": torch.from_numpy(np.array(table.train)), "valid": torch.from_numpy(np.array(table.valid))}
-        parts["test"] = torch.tensor(rows, dtype=torch.float64)
-    model = TableVAE(table.schema.heads(), dropout=0.1, kl_warmup=0.1)
-    began = time.process_time()
-    fit(model, parts, options.minutes or 5.0, seed, rate=2e-3, batch=128)
-    row: Row = {"model": "VAE of rows", "parameters": parameters(model), "seed": seed}
-    row["core minutes"] = (time.process_time() - began) / 60
-    use = active_units(model, parts["valid"])
-    row |= {"valid elbo": -mean(model.elbo, parts["valid"])}
-    row |= scored(model, parts["test"], 50, options.score_rows or 1000, seed)
-    return [row | {"KL nats": float(use.kl.sum()), "active": use.count, "TableMADE, exact": 28.13}]
 
 
 def measure_autoencoder(name: str, options: argparse.Namespace, seed: int) -> list[Row]:
@@ -196,7 +172,7 @@ def measure_probe(name: str, options: argparse.Namespace, seed: int) -> list[Row
     return rows
 
 
-OTHERS = {"table": measure_table, "autoencoder": measure_autoencoder, "probe": measure_probe}
+OTHERS = {"autoencoder": measure_autoencoder, "probe": measure_probe}
 
 
 def claims(name: str, rows: list[Row]) -> list[Row]:

@@ -171,14 +171,6 @@ LATENT = {
         models.PixelVAE((1, 3, 3), 2, 2, hidden_size=4, num_layers=2, channels=4, decoder_channels=4, decoder_layers=1),
         (pixels(3, 1, 3, 3),),
     ),
-    "SentenceVAE": lambda: (
-        models.SentenceVAE(3, 2, embedding_size=4, hidden_size=4, max_length=4, eos=0),
-        (pixels(3, 4, levels=3), None, torch.tensor([4, 1, 2])),
-    ),
-    "TableVAE": lambda: (
-        models.TableVAE([Column("categorical", categories=3), Column("real", missing=True)], 2, 8),
-        (torch.tensor([[0.0, 1.5], [2.0, torch.nan], [1.0, -0.5]]),),
-    ),
     "VAE": lambda: (models.VAE((3, 2, 2), 4, 2, hidden_size=8, components=2), (pixels(3, 3, 2, 2, levels=4),)),
 }
 

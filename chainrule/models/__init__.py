@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from chainrule.models._pixel_rnn import PixelRNN as PixelRNN
     from chainrule.models._pixel_vae import PixelVAE as PixelVAE
     from chainrule.models._recurrent_lm import RecurrentLM as RecurrentLM
-    from chainrule.models._recurrent_lm import SentenceVAE as SentenceVAE
     from chainrule.models._recurrent_lm import VectorToSequence as VectorToSequence
     from chainrule.models._rnn_made import RNNMADE as RNNMADE
     from chainrule.models._seq2seq import Captioner as Captioner
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     from chainrule.models._sequence_tagger import SequenceTagger as SequenceTagger
     from chainrule.models._series_window import SeriesScaling as SeriesScaling
     from chainrule.models._table_made import TableMADE as TableMADE
-    from chainrule.models._table_made import TableVAE as TableVAE
     from chainrule.models._transformer_lm import TransformerLM as TransformerLM
     from chainrule.models._transformer_seq2seq import TransformerSeq2Seq as TransformerSeq2Seq
     from chainrule.models._vae import VAE as VAE

@@ -76,7 +76,7 @@ def _facts(view: str, run: Run) -> dict[str, Any]:
         case "image":
             return media.about_images(run)
         case "latent":
-            return (media.about_images(run) if run.task.name == "image" else {}) | latent.about_latent(run)
+            return media.about_images(run) | latent.about_latent(run)
         case "sound":
             return media.about_sounds(run)
         case "table":

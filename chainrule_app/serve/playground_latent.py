@@ -1,4 +1,4 @@
-"""Latent spaces of the playground: codes of images, lines and rows, moved by sliders and decoded."""
+"""Latent spaces of the playground: codes of images, moved by sliders and decoded."""
 
 from base64 import b64encode
 from collections.abc import Sequence
@@ -7,23 +7,19 @@ from functools import lru_cache
 from typing import Annotated, Any
 
 import torch
-from fastapi import APIRouter, HTTPException, Request
+from fastapi import APIRouter, Request
 from pydantic import Field
 from torch import Tensor
 
 from chainrule.modes import device_of
 from chainrule_app.run import Run
-from chainrule_app.serve.playground_answers import summarised
 from chainrule_app.serve.playground_media import check_number, example_image
-from chainrule_app.serve.views import Body, NumberBody, Seed, TextBody, Views
+from chainrule_app.serve.views import Body, NumberBody, Seed, Views
 from chainrule_app.tasks.image.codes import shown
-from chainrule_app.tasks.table.inspection import decoded_draws
-from chainrule_app.tasks.text.codes import decoded_lines, text_of
 
 _SLIDERS = 12  # latent dimensions that can be moved
 _REACH = 3.0  # standard deviations of the prior
-_EXAMPLES = 64  # held-out rows to begin from
-_DRAWS = 200  # of a row
+_EXAMPLES = 64  # held-out images to begin from
 
 
 class CodeBody(Body):
@@ -45,31 +41,23 @@ def latent_router(views: Views) -> APIRouter:
     async def encode_number(body: NumberBody, request: Request) -> Any:
         return await views.answer(request, encode_example, views.run(body, "latent"), body.number)
 
-    @router.post("/encode-text")
-    async def encode_line(body: TextBody, request: Request) -> Any:
-        run = views.run(body, "latent")
-        if run.task.name != "text":
-            raise HTTPException(400, f"a run of the task {run.task.name} cannot do this")
-        return await views.answer(request, encode_text, run, body.text)
-
     return router
 
 
 @dataclass(frozen=True)
 class _Latent:
-    """The dimensions that can be moved: their numbers and ranges; a central code; held-out rows with their codes."""
+    """The dimensions that can be moved: their numbers and ranges; a central code; codes of held-out images."""
 
     dimensions: list[int]
     low: list[float]
     high: list[float]
     centre: "Tensor"
-    rows: "Tensor"
     codes: "Tensor"
 
 
 @lru_cache(maxsize=16)
 def _latent(run: Run) -> _Latent:
-    """Return the dimensions that the model uses, most used first; all of them where no held-out rows tell."""
+    """Return the dimensions that the model uses, most used first; all of them where no held-out images tell."""
     from chainrule import LatentModel
     from chainrule.diagnostics import active_units
 
@@ -83,7 +71,7 @@ def _latent(run: Run) -> _Latent:
     if use is not None and not isinstance(model, LatentModel):
         ends = torch.tensor([0.01, 0.99], dtype=codes.dtype)
         (low, high), centre = codes[:, dimensions].quantile(ends, dim=0).tolist(), codes.mean(0)
-    return _Latent(dimensions, low, high, centre, rows[:_EXAMPLES], codes[:_EXAMPLES])
+    return _Latent(dimensions, low, high, centre, codes[:_EXAMPLES])
 
 
 def about_latent(run: Run) -> dict[str, Any]:
@@ -99,48 +87,20 @@ def about_latent(run: Run) -> dict[str, Any]:
 
 
 def decode(run: Run, code: Sequence[float], seed: int) -> dict[str, Any]:
-    """Return what a code decodes to.
-
-    Returns:
-        `pixels` of 8 bits, (C, H, W) in base64; the likeliest `text`, symbol by symbol; or of draws of a row the
-        distribution of each of its `columns`, and the first `rows`.
-    """
+    """Return the image of a code: `pixels` of 8 bits, (C, H, W) in base64."""
     model: Any = run.model
     task: Any = run.task
     if len(code) != model.latent_size:
         raise ValueError(f"code: expected {model.latent_size} numbers, got {len(code)}")
     z = torch.tensor([code]).to(next(model.parameters()))
     generator = torch.Generator(device_of(model)).manual_seed(seed)
-    match run.task.name:
-        case "image":
-            with torch.no_grad():
-                drawn = model.from_codes(z, generator=generator)
-            return {"pixels": b64encode(shown(task, drawn)[0].tobytes()).decode()}
-        case "text":
-            return {"text": decoded_lines(task, model, z)[0]}
-    drawn = decoded_draws(task, model, z, _DRAWS, generator)[:, 0]
-    columns, rows = task.schema.kept, [*task.schema.decode(drawn.cpu().numpy())]
-    return summarised(columns, rows, range(len(columns)))
+    with torch.no_grad():
+        drawn = model.from_codes(z, generator=generator)
+    return {"pixels": b64encode(shown(task, drawn)[0].tobytes()).decode()}
 
 
 def encode_example(run: Run, number: int) -> dict[str, Any]:
-    """Return the code of a held-out row, and the row itself: an image, a `text`, or a `row`."""
-    latent = _latent(run)
-    task: Any = run.task
-    check_number(number, len(latent.codes))
-    own: dict[str, Any]
-    match run.task.name:
-        case "image":
-            own = example_image(run, number)
-        case "text":
-            own = {"text": text_of(task, latent.rows[number].tolist())[0]}
-        case _:
-            (cells,) = task.schema.decode(latent.rows[number : number + 1].numpy())
-            names = [column.name for column in task.schema.kept]
-            own = {"row": dict(zip(names, (cell or "" for cell in cells), strict=True))}
-    return own | {"code": latent.codes[number].tolist()}
-
-
-def encode_text(run: Run, text: str) -> dict[str, Any]:
-    """Return the code of a line."""
-    return {"code": run.embed([text])["code"][0].tolist()}
+    """Return a held-out image and its code."""
+    codes = _latent(run).codes
+    check_number(number, len(codes))
+    return example_image(run, number) | {"code": codes[number].tolist()}

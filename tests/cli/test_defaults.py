@@ -7,7 +7,7 @@ from chainrule_app.tasks import TASKS, open_run, task_class
 
 CASES = [(task, model) for task in TASKS for model in task_class(task).MODELS]
 TASKS_BY_MUON = {"text", "image", "sound", "music", "translate", "caption", "classify-images", "forecast"}
-MODELS_BY_ADAMW = {"sentence-vae", "autoencoder"}
+MODELS_BY_ADAMW = {"autoencoder"}
 
 
 @pytest.mark.parametrize(("task", "model"), CASES)

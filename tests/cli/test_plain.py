@@ -93,5 +93,5 @@ def test_every_option_that_plain_sets_exists_and_leaves_no_part(name):
         sources = dict.fromkeys(task.SOURCES, "x")
         asked = RunConfig(sources, task.Data(), model, kind.options(), Duration(steps=1), task.Training())
         plain, given = task.plain(asked, frozenset())
-        assert len(given) == len(task.PLAIN) or model == "sentence-vae"
+        assert len(given) == len(task.PLAIN)
         assert not task("run", plain).added_parts()

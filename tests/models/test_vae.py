@@ -1,8 +1,7 @@
 import pytest
 import torch
 
-from chainrule.heads import Column
-from chainrule.models import VAE, Autoencoder, PixelVAE, SentenceVAE, TableVAE
+from chainrule.models import VAE, Autoencoder, PixelVAE
 from chainrule.testing import (
     check_causality,
     check_chunk_invariance,
@@ -28,27 +27,6 @@ def test_the_decoder_of_a_pixel_vae_keeps_the_contract_of_sequences():
         decoder(arguments[0])
 
 
-def test_hidden_words_are_of_training_alone_and_padding_is_not_read():
-    model = SentenceVAE(5, 2, embedding_size=4, hidden_size=6, word_dropout=0.9)
-    x, z, lengths = torch.randint(5, (3, 6)), torch.randn(3, 2), torch.tensor([6, 2, 0])
-    in_training = [model.log_likelihood(x, z, lengths=lengths) for _ in range(2)]
-    assert not torch.equal(*in_training)
-    assert all(terms[2].item() == 0 for terms in in_training)
-    model.eval()
-    expected = model.decoder.log_prob(x, z, lengths)
-    torch.testing.assert_close(model.log_likelihood(x, z, lengths=lengths), expected)
-    model.train().word_dropout = 1e-9
-    torch.testing.assert_close(model.log_likelihood(x, z, lengths=lengths), expected)
-
-
-def test_a_sentence_ends_where_its_end_is():
-    model = SentenceVAE(3, 2, embedding_size=4, hidden_size=4, max_length=5, eos=0).eval()
-    z = torch.randn(2, 2)
-    x = torch.tensor([[1, 0, 0, 0, 0], [2, 1, 2, 1, 1]])
-    expected = model.decoder.log_prob(x, z, torch.tensor([2, 5]))
-    torch.testing.assert_close(model.decode(z).log_prob(x), expected)
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -57,7 +35,6 @@ def test_a_sentence_ends_where_its_end_is():
         (lambda: VAE((1, 2, 2), 1), "levels: expected at least 2"),
         (lambda: VAE((1, 2, 2), 2, hidden_size=0), "hidden_size: expected an integer >= 1, got 0"),
         (lambda: PixelVAE((1, 2, 2), 2, decoder_channels=5), "channels: expected an even number"),
-        (lambda: SentenceVAE(3, word_dropout=1.0), "word_dropout: expected a number in"),
     ],
 )
 def test_arguments_out_of_range_are_refused(make, message):
@@ -68,14 +45,6 @@ def test_arguments_out_of_range_are_refused(make, message):
 def test_an_argument_that_no_objective_has_is_refused():
     with pytest.raises(TypeError, match="kl_warm"):
         VAE((1, 3, 2), kl_warm=True)
-
-
-def test_a_table_s_bound_is_doubly_reparameterised_too():
-    """Its log-weights are in float64, its draws in float32."""
-    columns = [Column("categorical", categories=3), Column("real")]
-    model = TableVAE(columns, latent_size=2, hidden_size=8, doubly_reparameterised=True)
-    model.training_objective(torch.tensor([[0.0, 1.5], [2.0, -0.5]])).sum().backward()
-    assert all(weight.grad is not None and weight.grad.isfinite().all() for weight in model.parameters())
 
 
 def test_a_linear_autoencoder_finds_the_principal_components():

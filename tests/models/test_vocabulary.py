@@ -37,7 +37,6 @@ CALLS = {
     "transformer translator": lambda x: models.TransformerSeq2Seq(V, V, model_size=4, num_layers=1, num_heads=1)(
         TARGET, source(x)
     ),
-    "encoder of sentences": lambda x: models.SentenceVAE(V, 2, hidden_size=4, embedding_size=4).encode(x),
     "prefix": lambda x: recurrent().sample(1, length=4, prefix=x),
     "prefix of a transformer": lambda x: transformer().sample(1, length=4, prefix=x),
     "prefix of sound": lambda x: sound().sample(1, length=4, prefix=x),

@@ -5,7 +5,7 @@ from torch import nn
 
 from chainrule._latent import LatentModel
 from chainrule.heads import Bernoulli, DiagonalNormal
-from chainrule.models._table_made import Joint
+from chainrule.heads._joint import Joint
 
 
 class LinearGaussian(LatentModel):

@@ -73,7 +73,7 @@ export function tableView(run) {
 }
 
 // Rows, the drawn columns first; with a function that uses one, a button for each.
-export function rowsTable(rows, drawn, all = drawn, use = null) {
+function rowsTable(rows, drawn, all = drawn, use = null) {
   const names = [...drawn, ...all.filter((name) => !drawn.includes(name))];
   return h("div", { class: "scroll" }, h("table", {},
     h("thead", {}, h("tr", {}, use && h("th", { scope: "col" }, ""), names.map((name) => h("th", { scope: "col" }, name)))),
@@ -82,7 +82,7 @@ export function rowsTable(rows, drawn, all = drawn, use = null) {
       names.map((name) => h("td", { class: use && drawn.includes(name) ? "drawn" : "" }, row[name])))))));
 }
 
-export function distribution(column) {
+function distribution(column) {
   if (column.kind === "categorical") {
     const shown = column.shares.slice(0, SHOWN).map(([name, share]) => [name || "(missing)", share]);
     const rest = column.shares.slice(SHOWN).reduce((sum, [, share]) => sum + share, 0);

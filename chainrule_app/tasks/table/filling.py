@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from chainrule_app.results import Column, Result
 from chainrule_app.tasks.config import within
-from chainrule_app.tasks.table.prediction import CellOptions, Kind, PredictedCell, Predictor, refuse_code, row_count
+from chainrule_app.tasks.table.prediction import CellOptions, Kind, PredictedCell, Predictor, row_count
 
 if TYPE_CHECKING:
     from chainrule_app.tasks.table.task import TableTask
@@ -33,7 +33,6 @@ class TableFilling(CellOptions):
 
 
 def fill_table(run: "TableTask", file: str, options: TableFilling, *, device: str) -> Result:
-    refuse_code(run)
     if options.n > 1 and options.values != "draw":
         raise ValueError("-n requires --with draw: the others give equal copies")
     columns, _ = run.schema.partial(file)

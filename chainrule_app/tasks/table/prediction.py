@@ -112,7 +112,6 @@ class PredictedCell:
 
 
 def predict_cells(run: "TableTask", data: list[str], options: TablePrediction, *, device: str) -> Result:
-    refuse_code(run)
     names = columns_of(run.schema, options.columns)
     predictor = Predictor(run, options, device, options.interval)
     columns = [
@@ -146,11 +145,6 @@ def _row(cell: PredictedCell, actual: Sequence[str | None]) -> list[Any]:
         mean, median, mode, cell.missing, cell.shares, cell.draws, effective,
         cell.row.place,
     ]  # fmt: skip
-
-
-def refuse_code(run: "TableTask") -> None:
-    if run.has_code:
-        raise ValueError("a vae draws whole rows from a code: train --model made to predict or fill in cells")
 
 
 def columns_of(schema: "TableSchema", text: str) -> list[int]:

@@ -11,4 +11,3 @@ class TableRun(TableTask):
     Inspection, inspect = TableInspection, inspect_table
     Prediction, predict = prediction.TablePrediction, prediction.predict_cells
     Filling, fill = filling.TableFilling, filling.fill_table
-    Embedding, embed = verbs.TableEmbedding, verbs.embed_rows

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from chainrule_app.heavy import modes, torch
 from chainrule_app.readers import tables as table_reader
 from chainrule_app.readers.origin import is_path
-from chainrule_app.tasks.codes import CodedTask
 from chainrule_app.tasks.config import (
     Facts,
     Fingerprint,
@@ -34,11 +33,9 @@ from chainrule_app.tasks.likelihood_record import Basis
 from chainrule_app.tasks.model import Model, check_memory
 from chainrule_app.tasks.run_directory import DATA
 from chainrule_app.tasks.size_schedule import describe_passes, limit_passes
-from chainrule_app.tasks.task import Shard, Source
+from chainrule_app.tasks.task import Shard, Source, Task
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from chainrule.models import TableMADE
     from chainrule.training import Evaluation as Measurement
     from chainrule.training import TrainingBatches, ValidationBatches
@@ -50,7 +47,6 @@ _SHOWN_ROWS = 3
 _LISTED_COLUMNS, _PREVIEW_WIDTH = 24, 160  # columns that are all listed; characters of a row drawn in training
 _MOST_PASSES = 100.0
 _FEW_ROWS, _DROPOUT_OF_FEW = 20, 0.5  # rows a feature; dna of MADE's paper: 84.1 nats by 0.5, 86.8 by 0.1
-_LOOKED_AT = 1024  # held-out rows whose codes are
 
 
 @dataclass(frozen=True)
@@ -88,9 +84,9 @@ class TableFacts(Facts):
     columns: list[FoundColumn]
 
 
-class TableTask(CodedTask["TableMADE"]):
+class TableTask(Task["TableMADE"]):
     name = "table"
-    help = "Train a model of the rows of a table of mixed columns: a MADE, or a variational autoencoder."
+    help = "Train a model of the rows of a table of mixed columns: a MADE."
     SOURCES: ClassVar[dict[str, Source]] = {
         "source": Source(
             "A table: .csv, .csv.gz, .tsv or .parquet. With --level or --reading it is read as text.", needed="a table"
@@ -101,8 +97,7 @@ class TableTask(CodedTask["TableMADE"]):
     Facts = TableFacts
     Training = TableTraining
     NEEDS_FLOAT64 = True
-    MODELS: ClassVar[dict[str, Model]] = {"made": Model("TableMADE"), "vae": Model("TableVAE")}
-    CODED = ("vae",)
+    MODELS: ClassVar[dict[str, Model]] = {"made": Model("TableMADE")}
     BUDGET = "1m"
     PREPARED = f"{DATA}/table.json"
     verb = "predict"
@@ -178,8 +173,6 @@ class TableTask(CodedTask["TableMADE"]):
         """Count the weights of the model of a schema, without biases."""
         options, heads, features = self.config.options, schema.heads(), self._features(schema)
         outputs = sum(column.outputs(options.components) for column in heads)
-        if self.has_code:
-            return int(options.hidden_size * (2 * features + outputs))
         widths = [features, *[options.hidden_size] * options.num_layers, outputs]
         past_hidden = features * outputs if options.direct and options.num_layers else 0
         return sum(a * b for a, b in pairwise(widths)) + past_hidden
@@ -219,23 +212,18 @@ class TableTask(CodedTask["TableMADE"]):
 
         return preview
 
-    def coded_rows(self) -> "tuple[Tensor, None]":
-        return torch.from_numpy(self.table().valid[:_LOOKED_AT].copy()), None
-
     def best(self, evaluation: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
-        width, held_out, bound = len(self.schema.kept), self.facts.rows.valid, "at most " * self.has_code
+        width, held_out = len(self.schema.kept), self.facts.rows.valid
         part = "" if evaluation.elements >= width * held_out else f"first {evaluation.elements // width:,} of the "
         nats = evaluation.nats_per_element * width
         return {
             "nats_per_row": nats
-        }, f"{bound}{nats:.4f} nats per row on the {part}held-out rows ({counted(width, 'column')})"
+        }, f"{nats:.4f} nats per row on the {part}held-out rows ({counted(width, 'column')})"
 
     @property
     def basis(self) -> Basis:
         schema = sha256((self.path / DATA / "schema.json").read_bytes()).hexdigest()
         base_measure = f"{counted(len(self.schema.kept), 'column')} ({schema[:8]}), real ones by density"
-        if self.has_code:  # held-out rows are measured by the ELBO, of one draw
-            return Basis("column", base_measure, kind="bound", samples=1)
         return Basis("column", base_measure)
 
 

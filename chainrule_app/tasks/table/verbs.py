@@ -3,7 +3,7 @@
 import csv
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
 from itertools import repeat
@@ -14,7 +14,6 @@ from chainrule_app.heavy import modes, np, torch
 from chainrule_app.printing import listed
 from chainrule_app.readers import tables as table_reader
 from chainrule_app.results import Column, Result
-from chainrule_app.tasks.codes import MOST_SAMPLES, BoundMeter, refuse_samples
 from chainrule_app.tasks.config import CheckedOptions, within
 from chainrule_app.tasks.copies import Copies
 from chainrule_app.tasks.table.cells import score_cells
@@ -52,8 +51,6 @@ class TableSampling(CheckedOptions):
 
 def sample_rows(run: "TableTask", n: int, options: TableSampling, *, seed: int, device: str) -> Result:
     if options.where:
-        if run.has_code:
-            raise ValueError("--where: a vae draws whole rows from a code: train --model made to condition on columns")
         return _conditioned(run, n, options, seed, device)
     return _rows_result(run, _drawn(run, n, seed, device), {"seed": seed})
 
@@ -218,19 +215,12 @@ class TableScoring(CheckedOptions):
     given: Literal["previous", "all"] = "previous"
     """With --per cell, the surprise of a cell given the previous columns, whose sum is that of the row; or given all
     other cells, with the value that would be expected there and an interval of 80%."""
-    samples: int | None = within(None, 1, MOST_SAMPLES)
-    """K, the codes drawn (twice) for the bound of a variational autoencoder; 100 by default. More tighten it."""
 
 
 def score_table(run: "TableTask", file: str, options: TableScoring, *, device: str) -> Result:
     empty = f"{file}: expected at least one row to score, got none"
     if options.given == "all" and options.per == "row":
         raise ValueError("--given all requires --per cell")
-    if run.has_code:
-        if options.per == "cell":
-            raise ValueError("--per cell: a vae has no exact probabilities of cells: train --model made")
-        return _by_bounds(run, file, options, device, empty)
-    refuse_samples(options.samples, run.config.model)
     if options.per == "cell":
         return score_cells(run, file, given_all=options.given == "all", device=device, empty=empty)
     total = Tally()
@@ -245,25 +235,6 @@ def score_table(run: "TableTask", file: str, options: TableScoring, *, device: s
         Column("row", shown=False),
     ]
     return total.result(columns, _scored(run, file, device, total), basis=run.basis, unit="row", empty=empty)
-
-
-def _by_bounds(run: "TableTask", file: str, options: TableScoring, device: str, empty: str) -> Result:
-    total = BoundMeter(run.code_model(device, "score"), options.samples)
-
-    def rows() -> Iterator[Sequence[Any]]:
-        for lines, x in blocks(run, file):
-            for line, measured in zip(lines, total.measure(x), strict=True):
-                yield (line, *measured)
-
-    columns = [Column("line"), *BoundMeter.COLUMNS]
-    basis = replace(run.basis, samples=total.samples)
-    return total.result(columns, rows(), basis=basis, unit="row", empty=empty, rank="nats_at_most")
-
-
-def blocks(run: "TableTask", file: str) -> "Iterator[tuple[list[int], Tensor]]":
-    """Yield the lines and rows (B, D) of a file."""
-    for block in in_blocks(run.schema.encoded(file), BLOCK):
-        yield ([line for line, _, _ in block], torch.tensor([numbers for _, _, numbers in block], dtype=torch.float64))
 
 
 def nats_of(model: "TableMADE", rows: "Tensor") -> "Tensor":
@@ -298,25 +269,3 @@ def _scored(run: "TableTask", file: str, device: str, total: Tally) -> Iterator[
                 line, sum(row), names[index], values[index], row[index], ", ".join(unseen), by_column,
                 dict(zip(names, values, strict=True)),
             )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class TableEmbedding:
-    """Embed the rows of a table: print the line of each, and the mean of its code.
-
-    Args:
-        data: The table.
-    """
-
-
-def embed_rows(run: "TableTask", file: str, options: TableEmbedding, *, device: str) -> Result:
-    model = run.code_model(device, "embed")
-    model_device = modes.device_of(model)
-
-    def rows() -> Iterator[Sequence[Any]]:
-        for lines, x in blocks(run, file):
-            with torch.no_grad():
-                codes = model.codes(x.to(model_device)).float().cpu().numpy()
-            yield from zip(map(str, lines), codes, strict=True)
-
-    return Result([Column("input"), Column("code", heading="z")], rows(), main="code", form="csv")

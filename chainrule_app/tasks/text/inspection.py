@@ -40,9 +40,6 @@ class TextInspection(CheckedOptions):
     each row is a line. Shows the first of several averaged models. Recurrences require matplotlib: pip install
     matplotlib.
 
-    For a model with a code, shows how much of the code is in use, and remedies if it collapsed; lines and their
-    reconstructions; nats by position; lines along each active dimension; a map of the codes.
-
     Args:
         data: Text to read; the held-out text by default; - is standard input.
     """
@@ -61,10 +58,6 @@ def inspect_text(run: "TextTask", file: str | None, options: TextInspection, *, 
     rows, steps = options.rows, options.steps
     if rows * steps > MOST_SYMBOLS:
         raise ValueError(f"--rows {rows} --steps {steps}: expected at most {MOST_SYMBOLS} symbols, got {rows * steps}")
-    if run.has_code:
-        from chainrule_app.tasks.text.codes import inspect_codes
-
-        return inspect_codes(run, file, options, seed=seed)
     pattern = None if options.property is None else quoted(Path(options.property))
     command = inspect_again(run, file, rows=rows, steps=steps, seed=seed, property=pattern)
     from chainrule.models import RecurrentLM, TransformerLM

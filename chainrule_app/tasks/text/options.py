@@ -20,7 +20,7 @@ class TextData(CheckedOptions):
     level: Literal["char", "byte", "word", "bpe"] = "char"
     """Unit of one symbol; bpe: pieces of words."""
     reading: Literal["stream", "lines"] = "stream"
-    """One continuous stream, or one example per line; a sentence-vae reads lines."""
+    """One continuous stream, or one example per line."""
     validation_fraction: float | None = within(None, 1e-6, 0.9)
     """Share of the text to hold out, from the end; by default 0.01 from a megabyte on, up to 0.05 for shorter texts."""
     vocabulary_size: int | None = within(None, 3, 1 << 24)
@@ -44,10 +44,10 @@ class TextTraining(OptimisationOptions):
     batch_size: int | None = within(None, 1, 1 << 24)  # type: ignore[assignment]  # an int in every run that trains
     """Batch size; 32 by default, fewer for a short text."""
     optimiser: Literal["adamw", "muon"] | None = None  # type: ignore[assignment]  # a name in every run that trains
-    """adamw, or muon: orthogonal steps for matrices, AdamW for the rest; default muon, adamw for sentence-vae."""
+    """adamw, or muon: orthogonal steps for matrices, AdamW for the rest; default muon."""
     learning_rate: float | None = within(None, 0.0, 1e3)  # type: ignore[assignment]  # a float in every run that trains
     kneser_ney_order: int | None = within(None, 0, 16)
-    """Order of the n-gram counts, 2 or more, or 0; by default 5 for words, 12 for characters, 0 for sentence-vae."""
+    """Order of the n-gram counts, 2 or more, or 0; by default 5 for words, 12 for characters."""
     chunk_length: int = within(64, 1, 1 << 24)
     """Symbols through which gradients flow."""
     line_length: int = within(1024, 1, 1 << 24)
@@ -58,7 +58,6 @@ class TextTraining(OptimisationOptions):
     """Steps between gradient probes; 20 by default, 100 on a GPU."""
 
 
-CODED = "sentence-vae"  # the model with a code
 _OF_SOFTMAX = ("num_kv_heads", "position", "window", "context_length")  # no effect on other mixers
 _PLANNED_SIZES = (
     "hidden_size",
@@ -83,7 +82,6 @@ MODELS: dict[str, Model] = {
     "transformer": _transformer(fixed={"attention": "softmax"}, context_length=64),
     "linear-transformer": _transformer(fixed={"attention": "gated-linear"}, hidden=_OF_SOFTMAX),
     "min-gru": _transformer(fixed={"attention": "min-gru"}, hidden=(*_OF_SOFTMAX, "num_heads")),
-    CODED: Model("SentenceVAE", hidden=("eos",)),
 }
 _BLOCKS = (  # smaller ones
     {"model_size": 192, "num_layers": 5},

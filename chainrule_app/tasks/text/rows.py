@@ -1,7 +1,7 @@
 """Surprise of a text to a trained model: a row a line, an element or the whole file."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from chainrule_app.readers.text import name_of, open_bytes
 from chainrule_app.results import Column, Form, Result
-from chainrule_app.tasks.codes import MOST_SAMPLES, refuse_samples
 from chainrule_app.tasks.config import CheckedOptions, within
 from chainrule_app.tasks.display import Switch
 from chainrule_app.tasks.likelihood_record import Basis
@@ -48,8 +47,7 @@ class TextScoring(CheckedOptions):
 
     A model trained on a stream scores every symbol given all earlier symbols of the file; a model trained on lines
     scores each line independently, including its end. Either way the nats of the lines add up to the file's. A piece of
-    a word that spans line ends counts for the line in which it begins, and a line in which none begins has no row. A
-    model with a code gives an upper bound of the nats, with the standard error of the draws, and the ELBO.
+    a word that spans line ends counts for the line in which it begins, and a line in which none begins has no row.
 
     Args:
         data: The text, - for standard input.
@@ -66,27 +64,16 @@ class TextScoring(CheckedOptions):
     figures are a valid likelihood. The run does not change."""
     adapt_rate: float | None = within(None, 0.0, 1e6)
     """Step of each weight after each part, in units of its typical gradient; with --adapt."""
-    samples: int | None = within(None, 1, MOST_SAMPLES)
-    """K, the codes drawn (twice) for the bound of a sentence-vae; 100 by default. More tighten it."""
 
 
 def score_text(run: "TextTask", data: str | Sequence[str], options: TextScoring, *, device: str) -> Result:
     """Score a file, or in-memory texts independently."""
-    if run.has_code:
-        from chainrule_app.tasks.text.codes import score_by_bounds
-
-        return score_by_bounds(run, data, options, device=device)
-    refuse_samples(options.samples, run.config.model)
     rate = options.adapt_rate
     if rate is not None and not options.adapt:
         raise ValueError(f"--adapt-rate {rate:g} requires --adapt")
     scorer = _Scorer(run, data, options, run.model(device), expected_nats(run))
-    return scored_per(options.per, data, scorer.result)
-
-
-def scored_per(per: Per | None, data: str | Sequence[str], make: Callable[[Per, Form], Result]) -> Result:
-    """Make the result for a part of data; by default lines, with the figures of the file."""
-    return make(per or "line", "figures" if per is None and isinstance(data, str) else "table")
+    # By default lines, with the figures of the file.
+    return scorer.result(options.per or "line", "figures" if options.per is None and isinstance(data, str) else "table")
 
 
 @dataclass(frozen=True)

@@ -27,10 +27,6 @@ class TextRun(TextTask):
     Embedding, embed = TextEmbedding, embed_lines
 
     def on_validation(self) -> "OnValidation":
-        if self.has_code:
-            from chainrule_app.tasks.text.codes import sentence_preview
-
-            return sentence_preview(self)
         vocabulary = self.vocabulary
         ends = vocabulary.eos if self.data.reading == "lines" else None
 

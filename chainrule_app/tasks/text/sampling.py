@@ -51,10 +51,6 @@ class TextSampling(CheckedOptions):
 
 
 def sample_text(run: "TextTask", n: int, options: TextSampling, *, seed: int, device: str) -> Result:
-    if run.has_code:
-        from chainrule_app.tasks.text.codes import sample_sentences
-
-        return sample_sentences(run, n, options, seed=seed, device=device)
     prompted = _prompted(run, options, device)
 
     def rows() -> Iterator[Sequence[Any]]:
@@ -326,9 +322,8 @@ _LONGEST = 1 << 16  # symbols of a line, and of the lines that are read together
 class TextEmbedding:
     """Embed the lines of a text: print the number of each, and the features that predict its next symbol.
 
-    A recurrent model gives the state of its top layer after the line, a Transformer the features of its last block, a
-    model with a code the mean of its posterior. Features of averaged models are concatenated. Every line is read from
-    the initial state.
+    A recurrent model gives the state of its top layer after the line, a Transformer the features of its last block.
+    Features of averaged models are concatenated. Every line is read from the initial state.
 
     Args:
         data: The text, - for standard input.
@@ -337,27 +332,23 @@ class TextEmbedding:
 
 def embed_lines(run: "TextTask", data: str | Sequence[str], options: TextEmbedding, *, device: str) -> Result:
     model: Any = run.model(device)
-    if not run.has_code and not hasattr(model, "features"):
-        raise ValueError(f"embed: a {run.config.model} has neither features nor a code")
+    if not hasattr(model, "features"):
+        raise ValueError(f"embed: a {run.config.model} has no features")
     model_device = next(model.parameters()).device
 
     def rows() -> Iterator[Sequence[Any]]:
-        for lines, x, lengths in batched_lines(run, data, ends=run.has_code):
+        for lines, x, lengths in _batched_lines(run, data):
             with torch.no_grad():
-                if run.has_code:
-                    h = model.codes(x.to(model_device), lengths=lengths.to(model_device))
-                else:  # the features at an element are of those before it: at one past the end, of the whole line
-                    h = model.features(torch.nn.functional.pad(x, (0, 1)).to(model_device))
-                    h = h[torch.arange(len(lines)), lengths.to(model_device)]
+                # The features at an element are of those before it: at one past the end, of the whole line.
+                h = model.features(torch.nn.functional.pad(x, (0, 1)).to(model_device))
+                h = h[torch.arange(len(lines)), lengths.to(model_device)]
             for (line, _, _), numbers in zip(lines, h.float().cpu().numpy(), strict=True):
                 yield str(line) if isinstance(data, str) else data[line - 1], numbers
 
     return Result([Column("input"), Column("code", heading="z")], rows(), main="code", form="csv")
 
 
-def batched_lines(
-    run: "TextTask", data: str | Sequence[str], *, ends: bool
-) -> "Iterator[tuple[list[Line], Tensor, Tensor]]":
+def _batched_lines(run: "TextTask", data: str | Sequence[str]) -> "Iterator[tuple[list[Line], Tensor, Tensor]]":
     """Yield lines with numbers and symbols, as padded batches (B, T) with lengths (B,)."""
     from chainrule.data._batches import padded
     from chainrule_app.readers.row_order import SMALL_BATCH
@@ -371,7 +362,7 @@ def batched_lines(
     longest = held = 0
     strict = run.data.level != "byte"
     for line, text in _texts(run, data) if not isinstance(data, str) else whole_lines(read_pieces(data, strict=strict)):
-        ids = run.vocabulary.encode(text if ends else text.removesuffix("\n"))
+        ids = run.vocabulary.encode(text.removesuffix("\n"))
         if len(ids) > _LONGEST:
             raise ValueError(f"line {line}: expected at most {_LONGEST:,} symbols, got {len(ids):,}: divide the line")
         size = (len(rows) + 1) * max(longest, len(ids))

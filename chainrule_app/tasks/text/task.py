@@ -9,18 +9,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from chainrule_app.heavy import modes
 from chainrule_app.tasks.capabilities import CheckedRows, FileCodec
-from chainrule_app.tasks.codes import CodedTask
 from chainrule_app.tasks.config import Counts, Facts, Fingerprint, RunConfig, run_word
 from chainrule_app.tasks.display import counted, format_duration, format_passes, size_of
 from chainrule_app.tasks.likelihood_record import Basis, LikelihoodRecord
 from chainrule_app.tasks.model import share_of
 from chainrule_app.tasks.run_directory import CONFIG, DATA, VOCABULARY
 from chainrule_app.tasks.task import Shard, Source, Task
-from chainrule_app.tasks.text.options import CODED, DROPOUTS, MODELS, PLANNED, SIZE_SCHEDULES, TextData, TextTraining
+from chainrule_app.tasks.text.options import DROPOUTS, MODELS, PLANNED, SIZE_SCHEDULES, TextData, TextTraining
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from chainrule import AutoregressiveModel
     from chainrule.data import Vocabulary
     from chainrule.training import Evaluation as Measurement
@@ -57,7 +54,7 @@ class TextFacts(Facts):
         return not (self.train.elements or self.valid.elements)
 
 
-class TextTask(CodedTask["AutoregressiveModel"]):
+class TextTask(Task["AutoregressiveModel"]):
     name = "text"
     help = "Train a model of a text."
     SOURCES: ClassVar[dict[str, Source]] = {
@@ -74,7 +71,6 @@ class TextTask(CodedTask["AutoregressiveModel"]):
     Facts = TextFacts
     Training = TextTraining
     MODELS = MODELS
-    CODED = (CODED,)
     SIZE_SCHEDULES = SIZE_SCHEDULES
     PLANNED = (*PLANNED, "validation_fraction")
     PLAIN: ClassVar[dict[str, Any]] = {"num_members": 1, "ngram_order": 1, "kneser_ney_order": 0}
@@ -94,9 +90,6 @@ class TextTask(CodedTask["AutoregressiveModel"]):
             )
         return vocabulary
 
-    def lacking(self) -> tuple[str, ...]:
-        return ()  # models without a code have features to embed
-
     @classmethod
     def run_name(cls, request: RunConfig) -> str:
         source = request.sources["source"]
@@ -109,8 +102,6 @@ class TextTask(CodedTask["AutoregressiveModel"]):
         fitted = explicit_flags & {"--level", "--vocabulary-size", "--min-count"}
         if request.sources["tokenizer"] is not None and fitted and (request.data.level != "bpe" or len(fitted) > 1):
             raise ValueError(f"{min(fitted)}: --tokenizer defines the symbols: leave it out")
-        if request.model == CODED and "--reading" in explicit_flags and request.data.reading != "lines":
-            raise ValueError(f"--reading {request.data.reading}: a {CODED} encodes whole lines: leave it out")
         if "--watch-every" in explicit_flags and not training.watch_gradients:
             raise ValueError("--watch-every requires --watch-gradients")
         if training.watch_gradients and request.data.reading == "stream" and training.chunk_length < 2:
@@ -122,8 +113,6 @@ class TextTask(CodedTask["AutoregressiveModel"]):
         order = config.training.kneser_ney_order
         if order == 1:
             raise ValueError("kneser_ney_order: expected 2 to 16 symbols, or 0 for no counts, got 1")
-        if order and config.model == CODED:
-            raise ValueError(f"kneser_ney_order: a {CODED} predicts whole lines, which have no counts: leave it out")
         if getattr(config.options, "position", None) == "learned" and not (config.facts and config.facts.imported):
             context, lines = config.options.context_length, config.data.reading == "lines"
             if not lines or config.training.line_length > context:
@@ -146,8 +135,6 @@ class TextTask(CodedTask["AutoregressiveModel"]):
 
         if request.sources["tokenizer"] is not None:
             request = replace(request, data=replace(request.data, level="bpe"))
-        if request.model == CODED:
-            request = replace(request, data=replace(request.data, reading="lines"))
         if request.data.validation_fraction is not None:
             return request
         fraction = default_fraction(request.sources["source"])
@@ -234,11 +221,6 @@ class TextTask(CodedTask["AutoregressiveModel"]):
             unknown = facts.train.unknown / facts.train.elements
             yield f"starting from {self.config.init.run}; {unknown:.2%} of the symbols to train on are unknown to it"
 
-    def coded_rows(self) -> "tuple[Tensor, Tensor | None]":
-        from chainrule_app.tasks.text.codes import held_out
-
-        return held_out(self)
-
     def observe(self) -> "Observe | None":
         if not self.training.kneser_ney_order:
             return super().observe()
@@ -255,14 +237,14 @@ class TextTask(CodedTask["AutoregressiveModel"]):
     def best(self, evaluation: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
         from chainrule_app.tasks.text.figures import describe_figures, text_figures
 
-        counts, bound = self.facts.valid, "at most " if self.has_code else ""
+        counts = self.facts.valid
         figures = text_figures(evaluation.nats_per_element * counts.elements, asdict(counts))
         # A validation that would take too much of the run reads a part, the same each time.
         whole = evaluation.elements >= counts.elements
         part = "" if whole else f"first {evaluation.elements:,} of {counted(counts.elements, 'symbol')} of the "
         return (
             {"bits_per_element": evaluation.bits_per_element, "perplexity": evaluation.perplexity} | figures,
-            f"{bound}{evaluation.bits_per_element:.4f} bits ({evaluation.nats_per_element:.4f} nats) per "
+            f"{evaluation.bits_per_element:.4f} bits ({evaluation.nats_per_element:.4f} nats) per "
             f"{_ELEMENT[self.data.level]} on the {part}held-out text, perplexity {evaluation.perplexity:.4g}; "
             f"{describe_figures(figures, of_characters=self.data.level == 'char')}",
         )
@@ -275,8 +257,6 @@ class TextTask(CodedTask["AutoregressiveModel"]):
         digest = sha256(dumps(self.vocabulary.to_json(), sort_keys=True).encode()).hexdigest()
         level = self.data.level
         tokens = f"{level} level, {counted(len(self.vocabulary), 'symbol')} ({digest[:8]}), {self.data.reading}"
-        if self.has_code:  # held-out lines are measured by the ELBO, of one draw
-            return Basis("symbol", tokens=tokens, kind="bound", samples=1)
         return Basis("symbol", tokens=tokens)
 
     def held_out_sources(self) -> dict[str, Any]:

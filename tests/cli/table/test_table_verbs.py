@@ -176,46 +176,6 @@ def test_a_few_rows_are_not_learnt_by_heart(planned, rows, tmp_path):
     assert TableRun.open(tmp_path / "named").config.options.dropout == 0.2
 
 
-def test_rows_go_through_a_code(command, ok, refused, rows, run, tmp_path):
-    out = tmp_path / "coded"
-    sizes = ("--model", "vae", "--latent-size", 3, "--hidden-size", 16, "--beta", 0.05)  # the code is cheap, and used
-    outcome = ok("train", rows, "--out", out, *sizes, "--steps", 60, "--validate-every", 60, "--learning-rate", 0.02)
-    assert "at most" in outcome.out
-    scored = command("score", out, rows, "--samples", 4)
-    assert scored.out.splitlines()[-1].startswith("measured: bound, K = 4; nats per column, 4 columns")
-    assert "nats per row at most" in scored.out
-    assert "standard error" in scored.out
-    drawn = list(csv.reader(command("sample", out, "-n", 5, "--seed", 1).out.splitlines()))
-    assert drawn[0] == TABLE_COLUMNS
-    assert {row[0] for row in drawn[1:]} <= {"red", "blue", "green"}
-    codes = command("embed", out, rows).out.splitlines()
-    assert codes[0] == "input,z0,z1,z2"
-    assert len(codes) == 201
-    found = json.loads(command("inspect", out, "--out", tmp_path / "page.html", "--json").out)
-    assert len(found["kl"]) == 3
-    own, other = (found["column_nats"][code] for code in ("own_code", "another"))
-    assert list(own) == TABLE_COLUMNS
-    assert sum(own.values()) < sum(other.values()) - 0.1
-    page = (tmp_path / "page.html").read_text()
-    assert page.count('<div class="strip-row">') == len(found["active"]) > 0
-    assert page.count("<circle") == found["rows"] == 20
-    assert page.count("<td>rebuilt</td>") == 8
-    assert "Colours show the column" in page
-    assert all(f"<tr><td>{name}</td><td>{nats:.3f}</td>" in page for name, nats in own.items())
-    figures = [record for record in TableRun.open(out).metrics() if record["event"] == "validation"][-1]
-    assert figures["active_units"] == len(found["active"])
-    assert figures["kl"] == pytest.approx(sum(found["kl"]), rel=1e-5)
-    assert "has no code" in refused("embed", run, rows)
-    assert "exact" in refused("score", run, rows, "--samples", 4)
-
-    for verb in ("fill", "predict"):
-        assert "train --model made" in refused(verb, out, rows)
-    assert "--per cell" in refused("score", out, rows, "--per", "cell")
-    table = [json.loads(line) for line in command("compare", run, out, "--data", rows, "--json").out.splitlines()]
-    assert {record["likelihood"]["kind"] for record in table} == {"exact", "bound"}
-    assert [record["rank"] for record in table] == [1, 2]
-
-
 def test_numbers_too_far_apart_are_named_in_one_line(refused, tmp_path, recwarn):
     rows = [f"{n % 7},{(-1) ** n * n}e300" for n in range(60)]
     (tmp_path / "huge.csv").write_text("\n".join(["a,b", *rows]))

@@ -136,15 +136,10 @@ def run_tables(run):
     return KneserNey.fit(torch.from_numpy(tokens.slice(0, len(tokens))), len(run.vocabulary), 12).tables()
 
 
-def test_what_goes_without_counts(ok, refused, text_file, tmp_path):
-    line = refused("train", text_file, "--model", "sentence-vae", "--kneser-ney-order", 3, "--out", tmp_path / "none")
-    assert "a sentence-vae predicts whole lines, which have no counts" in line
+def test_an_order_out_of_range_is_refused(refused, text_file, tmp_path):
     assert "--kneser-ney-order" in refused("train", text_file, "--kneser-ney-order", 17, "--out", tmp_path / "none")
     line = refused("train", text_file, "--kneser-ney-order", 1, "--out", tmp_path / "none")
     assert "2 to 16 symbols, or 0 for no counts, got 1" in line
-    out = tmp_path / "vae"
-    ok("train", text_file, "--model", "sentence-vae", "--steps", 2, "--out", out)
-    assert open_run(out).config.training.kneser_ney_order == 0
 
 
 def test_a_text_without_a_pair_of_symbols_is_named(refused, tmp_path):

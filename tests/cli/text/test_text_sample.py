@@ -137,11 +137,10 @@ def test_a_filter_out_of_range_is_refused(refused, runs, option, value):
     assert "expected" in line
 
 
-def test_the_file_that_is_named_holds_what_would_be_printed(command, ok, refused, runs, text_file, tmp_path):
+def test_the_file_that_is_named_holds_what_would_be_printed(command, ok, refused, runs, tmp_path):
     """--out was taken, and the text was printed all the same."""
-    vae = tmp_path / "vae"
-    ok("train", text_file, "--model", "sentence-vae", "--hidden-size", 8, "--steps", 1, "--out", vae)
-    for run, *more in ((runs / "stream",), (runs / "stream", "-n", 3), (vae, "-n", 3), (vae, "--json")):
+    lines = runs / "lines"
+    for run, *more in ((runs / "stream",), (runs / "stream", "-n", 3), (lines, "-n", 3), (lines, "--json")):
         asked, out = ("sample", run, *more, "--length", 20, "--seed", 3), tmp_path / "drawn.txt"
         written = command(*asked, "--out", out)
         assert (written.status, written.out) == (0, "")
@@ -151,7 +150,7 @@ def test_the_file_that_is_named_holds_what_would_be_printed(command, ok, refused
     heading, *texts = csv.reader(csv_file.read_text(encoding="utf-8").splitlines(keepends=True))
     assert heading == ["text"]
     assert [[text] for text in load(runs / "stream").sample(2, length=20, seed=3)] == texts
-    assert "create it first" in refused("sample", vae, "--out", tmp_path / "none" / "drawn.txt")
+    assert "create it first" in refused("sample", lines, "--out", tmp_path / "none" / "drawn.txt")
     assert not (tmp_path / "none").exists()
 
 

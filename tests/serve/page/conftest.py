@@ -65,10 +65,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         ),
         "images": fit("images", images, labels=labels, bits=1, channels=8, layers=1),
         "codes": fit("codes", images, model="vae", latent_size=3, hidden_size=8, bits=1),
-        "sentences": chainrule.fit(
-            text=corpus, steps=3, out=folder / "sentences", model="sentence-vae", latent_size=4, hidden_size=8
-        ),
-        "rows": fit("rows", table, model="vae", latent_size=3, hidden_size=8),
         "tones": fit("tones", folder / "clips", label_pattern="{label}_*", rate=4000, channels=4, blocks=1),
         "table": fit("table", table, hidden_size=16, num_layers=1),
         "tags": fit("tags", sentences, task="tag"),

@@ -87,35 +87,6 @@ def test_sliders_redraw_an_image(page: Any) -> None:
     assert len(pixels(canvas)) == 64
 
 
-def test_sliders_rewrite_a_line(page: Any) -> None:
-    page.goto("/#sentences")
-    with page.expect_response("**/playground/decode"):
-        page.locator(".sliders input").first.fill("3")
-    with page.expect_response("**/playground/encode-example"):
-        page.get_by_role("button", name="Held-out line").click()
-    expect(page.get_by_text("Encoded: ")).to_be_visible()
-    page.get_by_role("button", name="Show the lines between").click()
-    expect(page.locator(STATUS)).to_contain_text("Write two lines first")
-    page.get_by_label("A line").fill("the cat sat")
-    page.get_by_label("Another line").fill("a <b>dog</b>")
-    page.get_by_role("button", name="Show the lines between").click()
-    expect(page.locator("ol.plain li")).to_have_count(9)
-    page.get_by_role("button", name="Encode the first").click()
-    expect(page.get_by_text("Encoded: the cat sat")).to_be_visible()
-
-
-def test_sliders_redraw_the_columns_of_a_row(page: Any, hostile: str) -> None:
-    page.goto("/#rows")
-    expect(page.locator(".distribution")).to_have_count(3)
-    expect(page.locator("tbody tr")).to_have_count(8)
-    with page.expect_response("**/playground/decode"):
-        page.locator(".sliders input").first.fill("2")
-    page.get_by_role("button", name="Held-out row").click()
-    expect(page.get_by_text("Encoded: ")).to_be_visible()
-    assert page.get_by_role("button", name="Use row 1").count() == 0
-    assert page.locator("main script").count() == 0
-
-
 def test_a_sound_is_drawn_played_and_completed(page: Any, runs: dict[str, Any]) -> None:
     page.goto("/#tones")
     page.get_by_role("button", name="Draw", exact=True).wait_for()
