@@ -34,6 +34,14 @@ def short_trainings() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_width() -> Iterator[None]:
+    """Importing readline sets COLUMNS for the processes that pytest starts, and tables then fold."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("COLUMNS", raising=False)
+        yield
+
+
 @pytest.fixture
 def keeps_contract(request: pytest.FixtureRequest) -> Callable[..., Any]:
     """Assert that a model passes `check_model`, and return the report.

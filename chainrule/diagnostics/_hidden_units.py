@@ -164,5 +164,5 @@ def _bound_remedies(model: LatentModel) -> list[str]:
         remedies.append("free_bits is 0: exempt some nats of each latent dimension from the cost (--free-bits 0.1)")
     decoded = model.decode(torch.zeros(1, model.latent_size, device=device_of(model)))
     if isinstance(decoded, Conditioned):
-        remedies.append("the decoder reads its own output: weaken it by word_dropout, fewer layers or smaller kernels")
+        remedies.append("the decoder reads its own output: weaken it by fewer layers or smaller kernels")
     return remedies

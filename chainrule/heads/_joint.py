@@ -1,4 +1,4 @@
-"""Joint distributions: the columns of a row, the channels of a pixel, the pixels of an image."""
+"""Joint distributions: the channels of a pixel, the pixels of an image."""
 
 from typing import Any, Literal, Self
 
@@ -17,28 +17,6 @@ from chainrule.heads._logistic_mixtures import (
     log_bin_mass,
     outside,
 )
-
-
-class Joint(Head):
-    """The product over the last axis of a head's batch: batch shape (...), events (D,)."""
-
-    def __init__(self, parts: Head):
-        self.parts = parts
-        super().__init__(parts.batch_shape[:-1], parts.batch_shape[-1:] + parts.event_shape, validate_args=False)
-
-    @property
-    def support(self) -> Any:
-        return None
-
-    def log_prob(self, value: Tensor) -> Tensor:
-        """Return the sum over the last axis of the parts, (...), nats."""
-        return self.parts.log_prob(value).sum(-1)
-
-    def sample(self, sample_shape: Any = (), *, generator: torch.Generator | None = None) -> Tensor:
-        return self.parts.sample(sample_shape, generator=generator)
-
-    def __repr__(self) -> str:
-        return f"Joint({self.parts})"
 
 
 class PixelLogisticMixture(TensorHead):

@@ -20,14 +20,14 @@ print(status, sorted({"sympy", "torch._dynamo"} & sys.modules.keys()))
 """
 ANSWERS = """
 import contextlib, io, json, sys
-HEAVY = {"torch", "numpy", "safetensors", "tokenizers"}
+HEAVY, OURS = {"torch", "numpy", "safetensors", "tokenizers"}, {"chainrule", "chainrule_app"}
 for arguments in json.loads(sys.argv[1]):
-    for name in [name for name in sys.modules if name.partition(".")[0] == "chainrule"]:
+    for name in [name for name in sys.modules if name.partition(".")[0] in OURS]:
         del sys.modules[name]  # a fresh start but for other packages, of which none is a heavy one
     from chainrule_app.cli.main import main
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as error:
         status = main(arguments)
-    ours = sum(name.partition(".")[0] == "chainrule" for name in sys.modules)
+    ours = sum(name.partition(".")[0] in OURS for name in sys.modules)
     print(json.dumps([status, sorted(HEAVY & sys.modules.keys()), ours, error.getvalue()]))
 """
 
@@ -49,7 +49,7 @@ def test_a_budget_counts_from_the_start_of_the_command(ok, monkeypatch):
 
     original = module.select
     monkeypatch.setattr(module, "select", select)
-    monkeypatch.setattr("chainrule_app.cli.verbs.train_run", lambda *_, began, **__: (times.append(began), None))
+    monkeypatch.setattr("chainrule_app.cli.train.train_run", lambda *_, began, **__: (times.append(began), None))
     before = monotonic()
     ok("train", "--steps", 1)
     selected, began = times

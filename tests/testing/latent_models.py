@@ -5,7 +5,7 @@ from torch import nn
 
 from chainrule._latent import LatentModel
 from chainrule.heads import Bernoulli, DiagonalNormal
-from chainrule.heads._joint import Joint
+from chainrule.heads._head import Head
 
 
 class LinearGaussian(LatentModel):
@@ -61,8 +61,19 @@ class Coins(LatentModel):
         return self.decode(z).sample(generator=generator)
 
 
-class Whole(Joint):
-    """Coins as integers."""
+class Whole(Head):
+    """The coins of a row together, as integers."""
+
+    def __init__(self, coins):
+        self.coins = coins
+        super().__init__(coins.batch_shape[:-1], coins.batch_shape[-1:], validate_args=False)
+
+    @property
+    def support(self):
+        return None
+
+    def log_prob(self, value):
+        return self.coins.log_prob(value).sum(-1)
 
     def sample(self, sample_shape=(), *, generator=None):
-        return super().sample(sample_shape, generator=generator).long()
+        return self.coins.sample(sample_shape, generator=generator).long()
