@@ -143,7 +143,7 @@ def evaluate(
 def embed(
     run: Any, data: Input, /, *, options: Any, out: Path | None = None, json: Switch = False, device: Device = "auto"
 ) -> None:
-    """Embed inputs as vectors: codes of images and table rows, the state of a model after reading a text.
+    """Embed inputs as vectors: codes of images, the state of a model after reading a text.
 
     Args:
         data: The data.
