@@ -132,7 +132,7 @@ def test_the_help_of_a_task_or_model_has_its_words_and_defaults(command, flag, n
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["score", "--samples", 0], "--samples: expected a whole number from 1 to 1048576, got 0"),
+        (["score", "--adapt-rate", -1], "--adapt-rate: expected a finite number from 0.0 to 1000000.0, got -1.0"),
         (["sample", "--length", 0], "--length: expected a whole number from 1 to 1073741824, got 0"),
         (["inspect", "--steps", 1], "--steps: expected a whole number from 2 to 10000, got 1"),
     ],

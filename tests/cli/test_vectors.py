@@ -43,5 +43,5 @@ def test_options_that_contradict_vectors_are_refused(refused, ok, tmp_path):
     ok("train", source, *flags, "--steps", 1, "--out", tmp_path / "old")
     assert "--vectors and --from" in refused("train", source, *flags, *vectors, "--from", tmp_path / "old")
     (tmp_path / "glove.txt").write_text("zzz 1 2 3 4\n")
-    assert "got none of these" in refused("train", source, *flags, *vectors, "--out", tmp_path / "new")
+    assert "got none: are they" in refused("train", source, *flags, *vectors, "--out", tmp_path / "new")
     assert not (tmp_path / "new").exists()

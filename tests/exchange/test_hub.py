@@ -196,7 +196,7 @@ def test_an_exported_run_answers_and_begins_another_run(task, tmp_path):
 def test_the_playground_shows_an_exported_run_with_codes(tmp_path):
     from chainrule_app.serve.playground import about
 
-    (data,) = small_data.write_images(tmp_path)
+    data, *_ = small_data.write_images(tmp_path)
     run = chainrule.fit(data, model="vae", latent_size=2, hidden_size=4, steps=1, out=tmp_path / "run")
     run.export("hub", tmp_path / "hub")
     shown = about("hub", chainrule.load(tmp_path / "hub"), False)

@@ -60,7 +60,7 @@ def test_rows_of_items_may_be_mixed_and_without_dates_begin_together(sales, tmp_
         ([*days("a", 1, range(5)), *[f"b,2024-01-01 {hour:02}:00,1" for hour in (0, 1, 2)]], "expected"),
         ([*days("a", 1, range(5)), "b,2024-01-01 12:00,1", "b,2024-01-02 12:00,1"], "no whole number of steps"),
         ([*days("a", 1, range(5)), ",2024-01-01,1"], "line 7, column 'item_id': expected the name of an item"),
-        ([*days("a", 1, range(5)), *days("b", 1, ["", ""])], "expected values in b, got empty cells only"),
+        ([*days("a", 1, range(5)), *days("b", 1, ["", ""])], "expected values in b, got only empty cells"),
     ],
 )
 def test_items_that_do_not_fit_together_are_named(tmp_path, lines, message):
