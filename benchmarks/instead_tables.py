@@ -1,4 +1,4 @@
-"""One joint model of a table beside what people use instead, scikit-learn's defaults: predict a column, fill in gaps.
+"""One joint model of a table and what people use instead, with scikit-learn's defaults: predict a column, fill in gaps.
 
     python benchmarks/instead_tables.py [--data FOLDER] [--minutes 2] [--rows 400] [--seed 0]
 
@@ -7,7 +7,7 @@ is trained for so many minutes, on the training rows alone. On rows that it has 
 a category (accuracy, log loss) and numbers (R², mean absolute error, the share of values inside the interval of 80%)
 given all other cells, and each of the cells that were emptied at random, a tenth of them (mean absolute error divided
 by that of the training median, for numbers; share of right categories). scikit-learn has a model for each question:
-histogram gradient boosting (with `early_stopping`), and IterativeImputer for numbers beside the most frequent category.
+histogram gradient boosting (with `early_stopping`), and IterativeImputer for numbers (modes for the others).
 """
 
 import argparse

@@ -120,7 +120,7 @@ def conditional(
         L(x_j) = \prod_{d > j} p(x_d \mid x_{<d})
 
     by an adaptive Simpson rule, which halves intervals until they change the integral by less than `tolerance`. The
-    first nodes are 1/8 apart: a peak of L that is narrower than that, and flat beside it, can be missed.
+    first nodes are 1/8 apart: a peak of L that is narrower than that, with L flat around it, can be missed.
 
     Where other cells are unknown too, those that the model visits after all known ones have no effect. The rest, U, is
     averaged over:

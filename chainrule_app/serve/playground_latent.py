@@ -63,8 +63,8 @@ def _latent(run: Run) -> _Latent:
 
     model: Any = run.model
     task: Any = run.task
-    rows, lengths = task.coded_rows() if task.is_prepared() else (torch.empty(0), None)
-    use = active_units(model, rows, lengths=lengths) if len(rows) > 1 else None
+    rows = task.coded_rows() if task.is_prepared() else torch.empty(0)
+    use = active_units(model, rows) if len(rows) > 1 else None
     codes = torch.empty(0, model.latent_size) if use is None else use.codes
     dimensions = (use.ranked if use else [])[:_SLIDERS] or list(range(min(model.latent_size, _SLIDERS)))
     low, high, centre = [-_REACH] * len(dimensions), [_REACH] * len(dimensions), torch.zeros(model.latent_size)

@@ -1,7 +1,7 @@
 """Models with a latent code, in any task: bounds of their likelihood, use of the code, a page about it."""
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from math import sqrt
 from typing import TYPE_CHECKING, Any, cast
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from chainrule.diagnostics import LatentUse
     from chainrule.training import Findings
     from chainrule_app.pages.code_page import Exhibit, Labels
-    from chainrule_app.pages.page import Table
     from chainrule_app.tasks.preview import Observe
 
 DEFAULT_SAMPLES = 100  # default K
@@ -48,13 +47,13 @@ class CodedTask(Task[M]):
         return () if self.has_code else ("embed", "reconstruct", "interpolate")
 
     @abstractmethod
-    def coded_rows(self) -> "tuple[Tensor, Tensor | None]":
-        """Return held-out rows whose codes are measured during training, and their lengths."""
+    def coded_rows(self) -> "Tensor":
+        """Return held-out rows whose codes are measured during training."""
 
     def observe(self) -> "Observe | None":
         if not self.has_code:
             return None
-        return lambda model: code_findings(cast("CodeModel", model), *self.coded_rows())
+        return lambda model: code_findings(cast("CodeModel", model), self.coded_rows())
 
 
 class BoundMeter(Tally):
@@ -73,18 +72,18 @@ class BoundMeter(Tally):
         self._generator = torch.Generator(self._device).manual_seed(_SEED)
         self.elbo, self.kl, self._squares = 0.0, 0.0, 0.0
 
-    def measure(self, x: "Tensor", lengths: "Tensor | None" = None) -> Iterator[tuple[float, float, float]]:
+    def measure(self, x: "Tensor") -> Iterator[tuple[float, float, float]]:
         """Yield nats, ELBO and KL divergence of each row, from 2 K + 1 draws, and add them up."""
         model, samples, generator = self._model, self.samples, self._generator
-        x, lengths = x.to(self._device), None if lengths is None else lengths.to(self._device)
+        x = x.to(self._device)
         with torch.no_grad():
-            first = -model.importance_bound(x, samples, generator, lengths=lengths).cpu().double()
-            second = -model.importance_bound(x, samples, generator, lengths=lengths).cpu().double()
-            elbo = -model.elbo(x, 1, generator, lengths=lengths).cpu().double()
-            kl = model.kl(x, generator, lengths=lengths).cpu().double()
-        nats, sizes = (first + second) / 2, [x[0].numel()] * len(x) if lengths is None else lengths.tolist()
-        for row, size in zip(nats.tolist(), sizes, strict=True):
-            self.add(row, size)
+            first = -model.importance_bound(x, samples, generator).cpu().double()
+            second = -model.importance_bound(x, samples, generator).cpu().double()
+            elbo = -model.elbo(x, 1, generator).cpu().double()
+            kl = model.kl(x, generator).cpu().double()
+        nats = (first + second) / 2
+        for row in nats.tolist():
+            self.add(row, x[0].numel())
         self.elbo += float(elbo.sum())
         self.kl += float(kl.sum())
         # Half the difference of two estimates, squared, is an unbiased estimate of the variance of their mean.
@@ -100,14 +99,14 @@ class BoundMeter(Tally):
         return bounds | {"negative_elbo": self.elbo / self.rows, "kl": self.kl / self.rows}
 
 
-def code_findings(model: "CodeModel", x: "Tensor", lengths: "Tensor | None" = None) -> "Findings":
+def code_findings(model: "CodeModel", x: "Tensor") -> "Findings":
     """Measure active units and the KL divergence per row of held-out rows (N, ...); empty for fewer than two."""
     from chainrule.diagnostics import active_units
     from chainrule.training import Findings
 
     if len(x) < 2:
         return Findings({})
-    use = active_units(model, x, lengths=lengths)
+    use = active_units(model, x)
     figures: dict[str, float] = {"active_units": use.count}
     if use.kl is not None:
         figures["kl"] = float(use.kl.sum())
@@ -181,25 +180,3 @@ def traversal_words(use: "LatentUse", noun: str, how: str) -> str:
         else f"from −{REACH} to {REACH} standard deviations of the prior"
     )
     return f"{which}: each strip changes one dimension {ends}, with the others at their means.{how}"
-
-
-def error_words(parts: str, noun: str) -> str:
-    """Explain the figures of `errors`."""
-    return (
-        f"Mean nats, −ln p(x | z), of {parts}, given the mean code z of the same {noun} or of another {noun}: the "
-        "difference is the information in the code."
-    )
-
-
-def errors(heading: str, names: Sequence[str], own: "Tensor", other: "Tensor") -> "Table":
-    """Tabulate the nats of P parts of x, decoded from their own code and from another's."""
-    from chainrule_app.pages.page import Table
-
-    differences = (other - own).tolist()
-    most = max(*differences, 1e-12)
-    rows = [
-        [name, f"{nats:.3f}", f"{others:.3f}", f"{round(difference, 3) + 0.0:.3f}"]
-        for name, nats, others, difference in zip(names, own.tolist(), other.tolist(), differences, strict=True)
-    ]
-    headings = [heading, "nats", "other code", "difference"]
-    return Table(headings, rows, shares=[max(difference / most, 0.0) for difference in differences], kind="barred")

@@ -17,20 +17,16 @@ import torch
 
 sys.path.append(str(Path(__file__).parents[1] / "training"))
 
+from kill_moments import at_a_rename, die, half_written
 from small_data import SMALL_SIZES, WRITERS
 from training_toy import remains
 
-from chainrule.training import _checkpoint as checkpoint
 from chainrule.training._loop import TrainingLoop
 from chainrule_app.cli.main import main as chainrule
 from chainrule_app.tasks import task_class
 
 STEPS, EVERY = 7, 3  # weights and checkpoints are written before the first validation, and after steps 3, 6 and 7
 RENAMES = 7  # within the training, at least: of a checkpoint, and of weights and a checkpoint for each validation
-
-
-def die() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def in_a_step(number: int) -> None:
@@ -45,34 +41,6 @@ def in_a_step(number: int) -> None:
         step(loop, progress)
 
     TrainingLoop._step = dying
-
-
-def at_a_rename(number: int, *, after: bool) -> None:
-    replace, calls = os.replace, [0]
-
-    def dying(source: Path, target: Path) -> None:
-        calls[0] += 1
-        if calls[0] == number and not after:
-            die()
-        replace(source, target)
-        if calls[0] == number:
-            die()
-
-    os.replace = dying
-
-
-def half_written(number: int) -> None:
-    """With the first half of a file on the disk."""
-    save, calls = checkpoint.save_file, [0]
-
-    def dying(tensors: dict[str, torch.Tensor], path: Path, metadata: dict[str, str]) -> None:
-        calls[0] += 1
-        save(tensors, path, metadata)
-        if calls[0] == number:
-            os.truncate(path, path.stat().st_size // 2)
-            die()
-
-    checkpoint.save_file = dying
 
 
 MOMENTS: dict[str, Callable[[], None]] = {

@@ -11,15 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from kill_moments import at_a_rename, die, half_written
 from training_toy import ToyModel, ToyStream, held_out, options
 
-from chainrule.training import _checkpoint as checkpoint
 from chainrule.training import train
 from chainrule.training._optimiser import AdamW
-
-
-def die() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def die_in_step(number: int) -> None:
@@ -35,56 +31,18 @@ def die_in_step(number: int) -> None:
     AdamW.step = step
 
 
-def die_before_rename(number: int) -> None:
-    replace, calls = os.replace, [0]
-
-    def dying(source: Path, target: Path) -> None:
-        calls[0] += 1
-        if calls[0] == number:
-            die()
-        replace(source, target)
-
-    os.replace = dying
-
-
-def die_after_rename(number: int) -> None:
-    replace, calls = os.replace, [0]
-
-    def dying(source: Path, target: Path) -> None:
-        calls[0] += 1
-        replace(source, target)
-        if calls[0] == number:
-            die()
-
-    os.replace = dying
-
-
-def die_half_written(number: int) -> None:
-    """With the first half of a file on the disk."""
-    save, calls = checkpoint.save_file, [0]
-
-    def dying(tensors: dict[str, torch.Tensor], path: Path, metadata: dict[str, str]) -> None:
-        calls[0] += 1
-        save(tensors, path, metadata)
-        if calls[0] == number:
-            os.truncate(path, path.stat().st_size // 2)
-            die()
-
-    checkpoint.save_file = dying
-
-
 # Renames: 1 metrics.jsonl at the beginning, 2 a checkpoint before the first weights, then at steps 4, 8, 12 and 16
 # model.safetensors and checkpoint.safetensors.
 MOMENTS: dict[str, Callable[[], None]] = {
     "before-the-first-checkpoint": lambda: die_in_step(3),
     "in-an-update": lambda: die_in_step(7),
     "in-a-later-epoch": lambda: die_in_step(15),
-    "between-the-first-weights-and-their-checkpoint": lambda: die_after_rename(3),
-    "between-weights-and-checkpoint": lambda: die_after_rename(5),
-    "before-a-checkpoint-is-renamed": lambda: die_before_rename(6),
-    "after-a-checkpoint-is-renamed": lambda: die_after_rename(6),
-    "in-a-half-written-checkpoint": lambda: die_half_written(5),
-    "in-half-written-weights": lambda: die_half_written(6),
+    "between-the-first-weights-and-their-checkpoint": lambda: at_a_rename(3, after=True),
+    "between-weights-and-checkpoint": lambda: at_a_rename(5, after=True),
+    "before-a-checkpoint-is-renamed": lambda: at_a_rename(6, after=False),
+    "after-a-checkpoint-is-renamed": lambda: at_a_rename(6, after=True),
+    "in-a-half-written-checkpoint": lambda: half_written(5),
+    "in-half-written-weights": lambda: half_written(6),
 }
 
 

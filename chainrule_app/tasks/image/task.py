@@ -167,8 +167,8 @@ class ImageTask(CodedTask["ImageModel"], ImageDataTask["ImageModel"]):
         batches = image_reader.image_batches(images.train, labels[0], training.batch_size, training.seed, shard, drawn)
         return batches, lambda: image_reader.image_evaluation(images.valid, labels[1], self.rows_at_once)
 
-    def coded_rows(self) -> "tuple[Tensor, None]":
-        return self.held_out_batch(_MEASURED).x, None
+    def coded_rows(self) -> "Tensor":
+        return self.held_out_batch(_MEASURED).x
 
     def best(self, evaluation: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
         read = evaluation.elements // self.dimensions

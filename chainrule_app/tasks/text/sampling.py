@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from chainrule_app.heavy import modes, np, torch
-from chainrule_app.results import Column, Form, Result
+from chainrule_app.results import Column, Result
 from chainrule_app.tasks.config import CheckedOptions, within
 from chainrule_app.tasks.display import counted
 from chainrule_app.tasks.text.copies import LineCopies
@@ -57,31 +57,22 @@ def sample_text(run: "TextTask", n: int, options: TextSampling, *, seed: int, de
         for text, elements in prompted.sampler.texts(n, prompted.beginning, options.length, seed):
             yield prompted.prompt, prompted.prompt + text, elements
 
-    return texts_result(run, rows(), seed, prompted.notice)
-
-
-def texts_result(
-    run: "TextTask", rows: Iterator[Sequence[Any]], seed: int, notice: str = "", *, form: Form = "texts"
-) -> Result:
-    """Build the result of sampling: prompt, text including it, and number of symbols drawn."""
     columns = [Column("prompt", shown=False), Column("text"), Column("elements", shown=False)]
-    copies, notes = LineCopies(run), (notice,) if notice else ()
+    copies, notes = LineCopies(run), (prompted.notice,) if prompted.notice else ()
     return Result(
         columns,
-        copies.counted(rows),
+        copies.counted(rows()),
         about={"seed": seed},
         summary=copies.figures,
         notes=lambda: notes,
         main="text",
-        form=form,
+        form="texts",
         hints={"one_line": run.data.reading == "lines"},
     )
 
 
-def text_pieces(run: "TextTask", options: TextSampling, *, seed: int, device: str) -> Result | None:
-    """Draw one text in pieces, the prompt first; None if a whole line is drawn at once."""
-    if run.has_code:
-        return None
+def text_pieces(run: "TextTask", options: TextSampling, *, seed: int, device: str) -> Result:
+    """Draw one text in pieces, the prompt first."""
     prompted = _prompted(run, options, device)
 
     copies = LineCopies(run)
