@@ -186,7 +186,7 @@ def score_music(run: "MusicTask", data: str, options: MusicScoring, *, device: s
     def rows() -> Iterator[Sequence[Any]]:
         read = partial(music_data.read_piece, frames_per_quarter=run.rate)
         for file, piece in read_each(files, read, skipped, skip_bad=options.skip_bad):
-            nats = _surprise(model, torch.from_numpy(piece.roll))
+            nats = frame_surprise(model, torch.from_numpy(piece.roll))
             total.add(float(nats.sum()), len(nats))
             bits = float(nats.mean()) / math.log(2)
             yield file.name, len(nats), float(nats.sum()), bits, run.seconds(int(nats.argmax()))
@@ -202,7 +202,7 @@ def score_music(run: "MusicTask", data: str, options: MusicScoring, *, device: s
     )  # fmt: skip
 
 
-def _surprise(model: "RNNMADE", roll: "Tensor") -> Any:
+def frame_surprise(model: "RNNMADE", roll: "Tensor") -> Any:
     """Return the nats of each frame of a piano roll (T, 88)."""
     state, x_prev, nats = model.initial_state(1), None, []
     for chunk in roll.float().to(modes.device_of(model)).unsqueeze(0).split(_CHUNK, 1):
