@@ -8,13 +8,13 @@ from fastapi import APIRouter, Request
 from pydantic import Field
 
 from chainrule.modes import device_of
+from chainrule_app.readers.piano_rolls import LOWEST
 from chainrule_app.run import Run
 from chainrule_app.serve.playground_media import check_number
 from chainrule_app.serve.views import Body, Count, NumberBody, Seed, Temperature, TopP, Views
 from chainrule_app.tasks.music.task import MusicTask, frame_surprise
 
 _EXAMPLES = 16  # held-out pieces
-_LOWEST = 21  # MIDI number of the lowest key
 _SECONDS = 20  # of a held-out piece
 
 
@@ -91,7 +91,7 @@ def _piece(run: Run, roll: torch.Tensor, given: int) -> dict[str, Any]:
     down = np.pad(roll.numpy() > 0, ((1, 1), (0, 0))).astype(np.int8)
     steps = np.diff(down, axis=0).T  # (88, T + 1)
     notes = [
-        [int(start), int(stop), key + _LOWEST]
+        [int(start), int(stop), key + LOWEST]
         for key, changes in enumerate(steps)
         for start, stop in zip(np.flatnonzero(changes > 0), np.flatnonzero(changes < 0), strict=True)
     ]
