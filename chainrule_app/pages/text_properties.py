@@ -4,6 +4,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from chainrule.option_error import OptionError
+
 HERE = "here"  # name of the group with the property, for patterns that also match its surroundings
 PROPERTIES = {
     "quotes": (r'(?<!\w)(?P<here>"(?=\S)[^"\n]*)(?<=\S)"|(?P<here2>“[^”]*)”', "inside double quotation marks"),
@@ -48,8 +50,8 @@ def text_property(name: str) -> TextProperty:
     try:
         return TextProperty(name, re.compile(name))
     except (re.error, OverflowError, RecursionError) as error:
-        raise ValueError(
-            f"property: expected one of {', '.join(PROPERTIES)}, or a regular expression, got {name!r} ({error})"
+        raise OptionError(
+            "property", f"expected one of {', '.join(PROPERTIES)}, or a regular expression, got {name!r} ({error})"
         ) from None
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from chainrule.option_error import OptionError, option
 from chainrule.printing import one_line
 from chainrule_app.heavy import torch
 from chainrule_app.pages.clipping import clipping
@@ -57,7 +58,9 @@ class TextInspection(CheckedOptions):
 def inspect_text(run: "TextTask", file: str | None, options: TextInspection, *, seed: int) -> Report:
     rows, steps = options.rows, options.steps
     if rows * steps > MOST_SYMBOLS:
-        raise ValueError(f"--rows {rows} --steps {steps}: expected at most {MOST_SYMBOLS} symbols, got {rows * steps}")
+        raise OptionError(
+            "rows", f"expected rows × {option('steps')} of at most {MOST_SYMBOLS} symbols, got {rows * steps}"
+        )
     pattern = None if options.property is None else quoted(Path(options.property))
     command = inspect_again(run, file, rows=rows, steps=steps, seed=seed, property=pattern)
     from chainrule.models import RecurrentLM, TransformerLM
