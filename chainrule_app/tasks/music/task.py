@@ -13,6 +13,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from chainrule.option_error import OptionError, option
 from chainrule_app.heavy import modes, music_data, np, torch
 from chainrule_app.readers.members import read_each
 from chainrule_app.results import Column, Report, Result
@@ -164,7 +165,7 @@ def sample_music(run: "MusicTask", n: int, options: MusicSampling, *, seed: int,
 def _prompt(run: "MusicTask", path: Path) -> "Tensor":
     files = music_data.MidiFiles(path).files
     if len(files) != 1:
-        raise ValueError(f"--prompt: expected one MIDI file, got {len(files)} in {path}")
+        raise OptionError("prompt", f"expected one MIDI file, got {len(files)} in {path}")
     (roll,) = _rolls(run, files)
     return torch.from_numpy(roll).float().unsqueeze(0)
 
@@ -176,7 +177,7 @@ def _length(run: "MusicTask", options: MusicSampling, prompt: int) -> int:
     length = round(seconds / run.seconds(1, options.tempo))
     if length <= prompt:
         began = f", more than the {run.seconds(prompt, options.tempo):.2f} of the prompt" if prompt else ""
-        raise ValueError(f"--seconds: expected a length of at least one frame{began}, got {seconds:g}")
+        raise OptionError("seconds", f"expected a length of at least one frame{began}, got {seconds:g}")
     return length
 
 
@@ -293,7 +294,9 @@ class MusicTask(Task["RNNMADE"]):
     def prepare(self, old: "MusicTask | None" = None) -> dict[str, Any]:
         data = self.data
         if old is not None and old.data.frames_per_quarter != data.frames_per_quarter:
-            raise ValueError(f"--from: {old.path} was trained with --frames-per-quarter {old.data.frames_per_quarter}")
+            raise OptionError(
+                "init", f"{old.path} was trained with {option('frames_per_quarter')} {old.data.frames_per_quarter}"
+            )
         return music_data.prepare_music(
             self.source,
             self.path / DATA,
