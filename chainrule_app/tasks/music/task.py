@@ -23,7 +23,6 @@ from chainrule_app.tasks.config import (
     Facts,
     Fingerprint,
     OptimisationOptions,
-    RunConfig,
     SkippedFile,
     SplitOptions,
     within,
@@ -33,7 +32,7 @@ from chainrule_app.tasks.likelihood_record import Basis
 from chainrule_app.tasks.model import Model
 from chainrule_app.tasks.output import write_piece
 from chainrule_app.tasks.run_directory import DATA
-from chainrule_app.tasks.size_schedule import SizeSchedule, describe_passes, limit_passes
+from chainrule_app.tasks.size_schedule import Planned, SizeSchedule, describe_passes, limit_passes, time_budget
 from chainrule_app.tasks.tally import Tally
 from chainrule_app.tasks.task import Shard, Source, Task
 
@@ -311,17 +310,16 @@ class MusicTask(Task["RNNMADE"]):
     def fingerprint(cls, path: Any) -> dict[str, Any]:
         return music_data.MidiFiles(path).fingerprint()
 
-    def plan(self, explicit_flags: frozenset[str]) -> RunConfig:
+    def plan(self, explicit_flags: frozenset[str]) -> Planned:
         """Limit the passes over the pieces, which are soon overfitted."""
-        config = super().plan(explicit_flags)
+        config, timed = super().plan(explicit_flags)
         if config.duration.budget is None:
-            return config
-        run = MusicTask(self.path, config)
-        model, batches = run.new_model(config.training.seed), run.batches((0, 1))[0]
-        frames, settled = self.facts.train.frames // batches.steps_per_epoch, config.settled
-        return limit_passes(
-            config, model, batches, _MOST_PASSES, elements=frames, options=settled.options if settled else []
-        )
+            return Planned(config)
+        batches, settled = self.batches((0, 1))[0], config.settled
+        timed = timed or time_budget(MusicTask(self.path, config), batches)
+        frames, options = self.facts.train.frames // batches.steps_per_epoch, settled.options if settled else []
+        rate = timed.steps_per_second
+        return Planned(limit_passes(config, rate, batches, _MOST_PASSES, elements=frames, options=options), timed)
 
     def choice(self) -> str:
         return f"{describe_passes(self.config, 'frames', 'pieces')}: hidden size {self.config.options.hidden_size}"

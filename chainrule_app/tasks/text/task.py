@@ -15,6 +15,7 @@ from chainrule_app.tasks.display import counted, format_duration, format_passes,
 from chainrule_app.tasks.likelihood_record import Basis, LikelihoodRecord
 from chainrule_app.tasks.model import share_of
 from chainrule_app.tasks.run_directory import CONFIG, DATA, VOCABULARY
+from chainrule_app.tasks.size_schedule import Planned
 from chainrule_app.tasks.task import Shard, Source, Task
 from chainrule_app.tasks.text.options import DROPOUTS, MODELS, PLANNED, SIZE_SCHEDULES, TextData, TextTraining
 
@@ -158,19 +159,14 @@ class TextTask(Task["AutoregressiveModel"]):
     def options_in_weights(self) -> dict[str, Any]:
         return {"kneser_ney_order": self.training.kneser_ney_order}
 
-    def plan(self, explicit_flags: frozenset[str]) -> RunConfig:
+    def plan(self, explicit_flags: frozenset[str]) -> Planned:
+        from chainrule_app.tasks.text.plan import plan_blocks, plan_recurrence
         from chainrule_app.tasks.text.preparing import count_ngrams
 
-        if self.MODELS[self.config.model].planned:
-            from chainrule_app.tasks.text.plan import plan_recurrence
-
-            config = plan_recurrence(self)
-        else:
-            from chainrule_app.tasks.text.plan import plan_blocks
-
-            config = plan_blocks(self, explicit_flags)
-        count_ngrams(TextTask(self.path, config))
-        return config
+        recurrent = bool(self.MODELS[self.config.model].planned)
+        planned = plan_recurrence(self) if recurrent else plan_blocks(self, explicit_flags)
+        count_ngrams(TextTask(self.path, planned.config))
+        return planned
 
     def choice(self) -> str:
         if self.config.model in self.SIZE_SCHEDULES:
@@ -195,19 +191,17 @@ class TextTask(Task["AutoregressiveModel"]):
         return [*counts, *([f"{order}-gram embeddings"] if order > 1 else [])]
 
     def build(self) -> "AutoregressiveModel":
-        from chainrule_app.tasks.text.preparing import with_ngrams
-
-        return with_ngrams(self, self._network())
-
-    def _network(self) -> "AutoregressiveModel":
         return self.built(vocab_size=len(self.vocabulary), eos=self.vocabulary.eos)
 
-    def _unfilled(self) -> "AutoregressiveModel":
+    def completed(self, network: "AutoregressiveModel") -> "AutoregressiveModel":
         from chainrule_app.tasks.text.preparing import with_ngrams
 
-        with modes.unfilled():
-            network = self._network().to_empty(device="cpu")
         return with_ngrams(self, network)
+
+    def _unfilled(self) -> "AutoregressiveModel":
+        with modes.unfilled():
+            network = self.build().to_empty(device="cpu")
+        return self.completed(network)
 
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
         from chainrule_app.tasks.text.preparing import batches_of, corpus_of
