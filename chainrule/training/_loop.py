@@ -10,6 +10,7 @@ import torch
 from torch.optim import Optimizer
 
 from chainrule._base import TrainableModel
+from chainrule.option_error import MissingError, OptionError, option
 from chainrule.state import State
 from chainrule.training._batch import Batch, TrainingBatches, ValidationBatches, count_elements
 from chainrule.training._callbacks import Callback, Ending
@@ -114,14 +115,15 @@ def train(
     """
     began, directory = monotonic() if began is None else began, Path(directory)
     if not resume and (directory / CHECKPOINT).exists():
-        raise ValueError(
-            f"directory: expected a directory without a run, got {directory}, which holds one: "
-            "continue it with resume=True (--resume), or choose another"
+        raise OptionError(
+            "directory",
+            f"expected a directory without a run, got {directory}, which holds one",
+            f"continue it with {option('resume', True)}, or choose another",
         )
     if resume and not (directory / CHECKPOINT).exists() and (directory / WEIGHTS).exists():
-        raise FileNotFoundError(
-            f"{directory / CHECKPOINT}: no such file, so the run cannot go on, though {WEIGHTS} holds trained weights: "
-            "restore the checkpoint, or begin again with --overwrite or in another directory"
+        raise MissingError(
+            f"{directory / CHECKPOINT}: no such file, so the run cannot go on, though {WEIGHTS} holds trained weights",
+            f"restore the checkpoint, or begin again with {option('overwrite', True)} or in another directory",
         )
     with (
         processes(options.device) as process_group,

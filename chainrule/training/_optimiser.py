@@ -16,6 +16,7 @@ from chainrule.layers._masked_conv2d import MaskedConv2d
 from chainrule.layers._masked_linear import MaskedLinear
 from chainrule.layers._multi_head_attention import WindowAttention
 from chainrule.layers._transformer_stack import GATED, FeedForward
+from chainrule.option_error import OptionError
 from chainrule.training._computation import multiply_dtype
 
 
@@ -65,7 +66,7 @@ def make_optimiser(model: nn.Module, learning_rate: float, weight_decay: float, 
         raise ValueError("model: expected parameters that require a gradient, got none: there is nothing to train")
     matrices = hidden_matrices(model) if kind == "muon" else {}
     if kind == "muon" and not matrices:
-        raise ValueError("optimiser: expected adamw for a model without hidden layers, got muon")
+        raise OptionError("optimiser", "expected adamw for a model without hidden layers, got muon")
     rest = [parameter for parameter in trainable if parameter not in matrices]
     parts = [[weight for weight in rest if weight.dim() > 1], [weight for weight in rest if weight.dim() <= 1]]
     groups = [{"params": part} for part in parts if part]

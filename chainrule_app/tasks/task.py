@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from chainrule.files import write_json
+from chainrule.option_error import MissingError
 from chainrule.training import read_metrics
 from chainrule_app.heavy import modes, torch
 from chainrule_app.readers.text import fingerprint
@@ -326,8 +327,9 @@ class Task(Recipe, Declaration, Checks, ABC, Generic[M]):
 
         weights = self.path / WEIGHTS
         if not weights.is_file():
-            raise FileNotFoundError(
-                f"{weights}: no weights yet; `chainrule train --resume --out {self.path}` continues the training"
+            raise MissingError(
+                f"{weights}",
+                f"no weights yet; `chainrule train --resume --out {self.path}` continues the training",
             )
         self.check_size(weights)
         model = self._unfilled()

@@ -228,7 +228,7 @@ def test_a_share_of_affixes_left_out_chooses_the_encoder_that_does_so(planned, r
     options = open_run(out).config.options
     assert (options.character_encoder, options.affix_dropout) == ("cnn+affixes", 0.3)
     line = refused("train", *asked, "--character-encoder", "affixes", "--out", tmp_path / "other")
-    assert "--affix-dropout requires --character-encoder cnn+affixes, got affixes" in line
+    assert "--affix-dropout: requires --character-encoder cnn+affixes, got affixes" in line
 
 
 @pytest.mark.parametrize("task", WRITERS)

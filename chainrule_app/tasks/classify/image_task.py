@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from cyclopts import Parameter
 
+from chainrule.option_error import OptionError
 from chainrule_app import frames
 from chainrule_app.heavy import modes, np, torch
 from chainrule_app.readers.kinds import IMAGES
@@ -241,7 +242,7 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"]):
         from chainrule.metrics import classification_scores
 
         if data is None:
-            raise ValueError("DATA: expected labelled images, got none")
+            raise OptionError("data", "expected labelled images, got none")
         source = self.source_of(data, labelled=True, skip_bad=False)
         assert source.labels is not None
         true = torch.from_numpy(source.labels.among(self.classes, source.label))

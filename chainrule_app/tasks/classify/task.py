@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from chainrule.option_error import OptionError, option
 from chainrule_app.heavy import np, torch
 from chainrule_app.readers import labelled as label_reader
 from chainrule_app.tasks._vectors import VECTORS, describe_vectors, fill_embedding, resolve_size
@@ -128,7 +129,7 @@ class ClassifyTask(Task["SequenceClassifier"]):
     def resolve_reading(cls, request: RunConfig) -> RunConfig:
         """Choose the default n-gram order by level, and the embedding size by the vectors."""
         if request.sources.get("vectors") is not None and request.data.level != "word":
-            raise ValueError("--vectors requires --level word")
+            raise OptionError("vectors", f"requires {option('level', 'word')}")
         request = resolve_size(request)
         if request.options.ngram_order is not None:
             return request

@@ -16,6 +16,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from chainrule.files import copy_file
+from chainrule.option_error import OptionError, option
 from chainrule.printing import one_line
 from chainrule_app.heavy import torch
 from chainrule_app.printing import listed
@@ -250,8 +251,10 @@ class ForecastTask(Task["AutoregressiveModel"]):
             series.spans, series_reader.rolling_origins(rows, len(series.values), horizon), horizon
         )
         if not places:
-            raise ValueError(
-                f"DATA: expected an item with {horizon} rows after row {rows:,}: choose a smaller --horizon"
+            raise OptionError(
+                "data",
+                f"expected an item with {horizon} rows after row {rows:,}",
+                f"choose a smaller {option('horizon')}",
             )
         return batches, lambda: series_reader.window_evaluation(
             series.values, series.features, places, self.history, horizon, _ROWS, series.spans

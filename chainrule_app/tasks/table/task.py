@@ -16,6 +16,7 @@ from hashlib import sha256
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from chainrule.option_error import option
 from chainrule_app.heavy import modes, torch
 from chainrule_app.readers import tables as table_reader
 from chainrule_app.readers.origin import is_path
@@ -128,7 +129,7 @@ class TableTask(Task["TableMADE"]):
             check_memory(
                 self._count_weights(schema),
                 f"{source}: {counted(len(schema.kept), 'column')}",
-                "skip columns with --types NAME=skip, or reduce --components",
+                f"skip columns with {option('types', 'NAME=skip')}, or reduce {option('components')}",
             )
 
         table = prepare_table(

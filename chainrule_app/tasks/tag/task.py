@@ -13,6 +13,7 @@ from functools import cached_property
 from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
+from chainrule.option_error import OptionError, option
 from chainrule_app.heavy import modes, np, torch
 from chainrule_app.readers import tagged as tag_reader
 from chainrule_app.readers.record_keys import keys_of
@@ -117,7 +118,7 @@ class TagTask(Task["SequenceTagger"]):
         super().check_asked(request, explicit_flags)
         encoder = request.options.character_encoder
         if "--affix-dropout" in explicit_flags and encoder != "cnn+affixes":
-            raise ValueError(f"--affix-dropout requires --character-encoder cnn+affixes, got {encoder}")
+            raise OptionError("affix_dropout", f"requires {option('character_encoder', 'cnn+affixes')}, got {encoder}")
 
     @cached_property
     def vocabulary(self) -> "TaggedVocabulary":
