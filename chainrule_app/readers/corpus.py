@@ -14,8 +14,7 @@ from chainrule.files import load_record
 from chainrule.option_error import OptionError
 from chainrule.typed_json import read_fields
 from chainrule_app.readers.origin import HeldText
-from chainrule_app.readers.store import FORMAT, Store, StoreWriter
-from chainrule_app.readers.stored_tokens import Ids, StoredTokens, token_dtype
+from chainrule_app.readers.store import FORMAT, Ids, Store, StoredTokens, StoreWriter, token_dtype
 from chainrule_app.readers.text import Pass, Progress, Source, no_progress, open_source, split_position
 
 MANIFEST = "corpus.json"

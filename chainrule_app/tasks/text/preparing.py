@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from chainrule import AutoregressiveModel
     from chainrule.data import Tokens, Vocabulary
     from chainrule_app.readers.origin import HeldText
-    from chainrule_app.readers.stored_tokens import Ids
+    from chainrule_app.readers.store import Ids
     from chainrule_app.tasks.text.task import TextTask
 
 # N-grams of an order as a share of the symbols. With 0.6 tiny Shakespeare has order 8, a third of the tables of order
