@@ -16,14 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 from chainrule.option_error import OptionError, option
 from chainrule.printing import printable
-from chainrule_app.inputs import Inputs
-from chainrule_app.readers.array_file import is_array
-from chainrule_app.readers.gather import paths_of
-from chainrule_app.readers.kinds import check_path
-from chainrule_app.readers.origin import is_path
-from chainrule_app.readers.packed import plain_name
-from chainrule_app.readers.record_keys import keys_of
-from chainrule_app.readers.records import holds_records
+from chainrule_app.readers.sources import (
+    KINDS,
+    check_path,
+    holds_records,
+    is_array,
+    is_path,
+    must_gather,
+    paths_of,
+    plain_name,
+)
 from chainrule_app.readers.text import STDIN
 from chainrule_app.tasks.config import ChosenComputation, Duration, Fingerprint, InitialWeights, RunConfig, facts_of
 from chainrule_app.tasks.display import counted, flag
@@ -365,9 +367,14 @@ def load_initial(run: "Task[Any]", network: "nn.Module") -> None:
 @contextmanager
 def readable(task: "type[Task[Any]]", config: RunConfig) -> Iterator[RunConfig]:
     """Unpack compressed, piped or several sources to plain files during the block; errors name the sources."""
+    named = {name: path for name, path in config.sources.items() if is_path(path)}
+    if not any(must_gather(path, KINDS[task.name]) for path in named.values()):
+        yield replace(config, sources=config.sources | {name: paths_of(path)[0] for name, path in named.items()})
+        return
+    from chainrule_app.inputs import Inputs
+    from chainrule_app.readers.record_keys import keys_of
+
     with Inputs(task.name, keys=keys_of(config.data)) as inputs:
-        plain: dict[str, str | None] = {
-            name: inputs.plain(path, name) for name, path in config.sources.items() if is_path(path)
-        }
+        plain: dict[str, str | None] = {name: inputs.plain(path, name) for name, path in named.items()}
         data = replace(config.data, **inputs.options) if inputs.options else config.data
         yield replace(config, sources=config.sources | plain, data=data)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 from chainrule.files import write_json
 from chainrule.option_error import MissingError
 from chainrule.training import read_metrics
-from chainrule_app.heavy import modes, torch
+from chainrule_app.heavy import torch
 from chainrule_app.readers.text import fingerprint
 from chainrule_app.recorded import TIMINGS, read_elapsed
 from chainrule_app.tasks.capabilities import Checks
@@ -293,6 +293,8 @@ class Task(Recipe, Declaration, Checks, ABC, Generic[M]):
 
     def new_network(self, seed: int) -> M:
         """Build the network before training from `seed`, without touching the global random state."""
+        from chainrule import modes
+
         with modes.own_draws(seed):
             return self.build()
 

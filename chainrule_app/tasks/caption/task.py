@@ -13,8 +13,7 @@ from chainrule.files import check_header, copy_file, naming
 from chainrule.option_error import OptionError, option
 from chainrule.printing import printable
 from chainrule_app.heavy import caption_data, np
-from chainrule_app.readers.origin import is_path
-from chainrule_app.readers.records import holds_records
+from chainrule_app.readers.sources import holds_records, is_path
 from chainrule_app.readers.text import check_file
 from chainrule_app.tasks.config import Counts, Facts, Fingerprint, OptimisationOptions, RunConfig, SplitOptions, within
 from chainrule_app.tasks.display import counted, measured_part

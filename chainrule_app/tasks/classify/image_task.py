@@ -15,8 +15,7 @@ from cyclopts import Parameter
 from chainrule.option_error import OptionError
 from chainrule_app import frames
 from chainrule_app.heavy import modes, np, torch
-from chainrule_app.readers.kinds import IMAGES
-from chainrule_app.readers.origin import is_path
+from chainrule_app.readers.sources import IMAGES, is_path
 from chainrule_app.results import Column, Result
 from chainrule_app.tasks.classify.labels import (
     figure_notes,

@@ -22,7 +22,7 @@ from chainrule_app.heavy import torch
 from chainrule_app.printing import listed
 from chainrule_app.readers import series as series_reader
 from chainrule_app.readers import tables as table_reader
-from chainrule_app.readers.origin import is_path
+from chainrule_app.readers.sources import is_path
 from chainrule_app.tasks.capabilities import CheckedRows
 from chainrule_app.tasks.config import Facts, HeaderOptions, OptimisationOptions, Parts, within
 from chainrule_app.tasks.display import counted, progress_bars, quoted, sparkline

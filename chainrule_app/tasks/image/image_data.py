@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from chainrule.option_error import OptionError
 from chainrule_app.readers import images as image_reader
-from chainrule_app.readers.origin import is_path
+from chainrule_app.readers.sources import is_path
 from chainrule_app.readers.text import no_such_file, refuse_stdin
 from chainrule_app.tasks.config import Facts, Fingerprint, Parts, RunConfig, SplitOptions, within
 from chainrule_app.tasks.display import Switch, counted

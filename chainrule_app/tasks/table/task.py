@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from chainrule.option_error import option
 from chainrule_app.heavy import modes, torch
 from chainrule_app.readers import tables as table_reader
-from chainrule_app.readers.origin import is_path
+from chainrule_app.readers.sources import is_path
 from chainrule_app.tasks.config import (
     Facts,
     Fingerprint,

@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from chainrule.data import Vocabulary
     from chainrule.training import Evaluation as Measurement
     from chainrule.training import GradientProbe, TrainingBatches, ValidationBatches
-    from chainrule_app.tasks.preview import Observe
+    from chainrule_app.tasks.preview import Observe, OnValidation
 
 _ELEMENT = {"char": "character", "byte": "byte", "word": "word", "bpe": "token"}
+_SAMPLE_LENGTH = {"char": 200, "byte": 200, "word": 40, "bpe": 60}
 _CHECKED_ROWS, _CHECKED_ELEMENTS = 4, 32
 
 
@@ -224,6 +225,18 @@ class TextTask(Task["AutoregressiveModel"]):
         if self.config.init is not None:
             unknown = facts.train.unknown / facts.train.elements
             yield f"starting from {self.config.init.run}; {unknown:.2%} of the symbols to train on are unknown to it"
+
+    def on_validation(self) -> "OnValidation":
+        from chainrule_app.tasks.text.sampling import Sampler
+
+        vocabulary = self.vocabulary
+        ends = vocabulary.eos if self.data.reading == "lines" else None
+
+        def sample(trained: Any, step: int, seconds: float) -> str:
+            sampler = Sampler(trained, vocabulary, eos=ends)
+            return sampler.texts(1, vocabulary.begin(""), _SAMPLE_LENGTH[self.data.level], step)[0][0]
+
+        return sample
 
     def observe(self) -> "Observe | None":
         if not self.training.kneser_ney_order:
