@@ -24,10 +24,11 @@ from typing import Any
 import narwhals as nw
 import polars
 
+from chainrule.option_error import OptionError
 from chainrule_app import frames
 from chainrule_app.answering import Answering
 from chainrule_app.inputs import inputs_of
-from chainrule_app.keywords import chosen_options, keyword_errors, seed_of, whole_number
+from chainrule_app.keywords import chosen_options, seed_of, whole_number
 from chainrule_app.results import Column
 from chainrule_app.scale.batches import frame_of, with_columns
 from chainrule_app.tasks.classify.labels import label_columns
@@ -103,7 +104,7 @@ class Mapper:
         **options: Any,
     ):
         if per != "row":
-            raise ValueError(f"per: expected row, got {per!r:.80}: a mapper has an answer for each row")
+            raise OptionError("per", f"expected row, got {per!r:.80}")
         size = None if batch_size is None else whole_number(batch_size, "batch_size", 1, 1 << 20)
         self._run = run if isinstance(run, Answering) else _load(run)
         self._key, self._prefix = key, prefix
@@ -119,7 +120,7 @@ class Mapper:
                 f"batch: there is a column {min(taken)!r} already: rename it, or set prefix= for the added columns"
             )
         if self._key is not None and self._key not in frame.columns:
-            raise ValueError(f"key: expected a column of {', '.join(frame.columns)}, got {self._key!r:.80}")
+            raise OptionError("key", f"expected a column of {', '.join(frame.columns)}, got {self._key!r:.80}")
         rows = frame.select(self._rows.reads(frame)).to_polars()
         device = self._arguments[-2]
         keys = None if self._key is None else list(map(str, frame[self._key].to_list()))
@@ -178,13 +179,14 @@ class _Rows(ABC):
         self._options, self._device = options, {"device": device}
         self._method = "predict" if method == (task.verb or task.name) else method
         if self._method not in sizes:
-            raise ValueError(f"method: expected one of {', '.join(sizes)} for the task {task.name}, got {method!r:.80}")
+            names = ", ".join(sizes)
+            raise OptionError("method", f"expected one of {names} for a run of {task.name}, got {method!r:.80}")
         self._size = size or sizes[self._method]
-        with keyword_errors(), inputs_of(task, answers=False) as inputs:
+        with inputs_of(task, answers=False) as inputs:
             self._chosen: Any = chosen_options(run.options_of(self._method), options, inputs)
         for name, single in (("n_best", (None, 1)), ("n", (1,)), ("per", (None, "row")), ("given", ("previous",))):
             if getattr(self._chosen, name, single[0]) not in single:
-                raise ValueError(f"{name}: a mapper has one answer for each row: leave this option out")
+                raise OptionError(name, "a mapper has one answer for each row", "leave this option out")
 
     @abstractmethod
     def reads(self, frame: nw.DataFrame[Any]) -> list[str]:
@@ -241,10 +243,9 @@ class _TableRows(_Rows):
         if self._method == "predict":
             from chainrule_app.tasks.table.prediction import columns_of
 
-            with keyword_errors():
-                self._targets = [self._schema.kept[index] for index in columns_of(self._schema, self._chosen.columns)]
+            self._targets = [self._schema.kept[index] for index in columns_of(self._schema, self._chosen.columns)]
             if not self._targets:
-                raise ValueError("columns: expected the columns to predict; fill predicts every missing cell")
+                raise OptionError("columns", "expected the columns to predict", "fill predicts every missing cell")
         if self._method == "fill":
             self.replaces = [column.name for column in self._schema.kept]
 
@@ -347,7 +348,7 @@ class _TextRows(_Rows):
             chosen = [name for name in frame.columns if name == self._column]
         if len(chosen) != 1:
             asked = "" if self._column is None else f", got {self._column!r:.80}"
-            raise ValueError(f"column: expected the column of texts, one of {', '.join(frame.columns)}{asked}")
+            raise OptionError("column", f"expected the column of texts, one of {', '.join(frame.columns)}{asked}")
         return chosen
 
     def adds(self, frame: nw.DataFrame[Any]) -> dict[str, Kind]:
