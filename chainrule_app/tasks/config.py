@@ -127,6 +127,15 @@ class OptimisationOptions(CheckedOptions):
     """Save samples drawn at validations to samples.jsonl, for `chainrule report`."""
 
 
+def forgetting_decay(steps: float, learning_rate: float, *, least: float = 0.01, most: float = 0.5) -> float:
+    """Return the weight decay with a time scale in steps, 1 / (steps · learning rate) (Wang and Aitchison 2024).
+
+    >>> forgetting_decay(434, 0.008), forgetting_decay(4e6, 0.008), forgetting_decay(10, 0.008)
+    (0.29, 0.01, 0.5)
+    """
+    return round(min(most, max(least, 1 / max(steps * learning_rate, 1e-9))), 2)
+
+
 @dataclass(frozen=True)
 class SearchOptions(CheckedOptions):
     beam: int = within(5, 1, 1 << 12)
@@ -249,7 +258,8 @@ class RunConfig:
             "format": FORMAT,
             "chainrule": __version__,
             "task": task,
-            "data": {"sources": {name: _recorded(own) for name, own in self.sources.items()}, **asdict(self.data)},
+            "data": {"sources": dict(zip(self.sources, map(recorded_source, self.sources.values()), strict=True))}
+            | asdict(self.data),
             "facts": None if self.facts is None else asdict(self.facts),
             "model": {"name": self.model, "options": asdict(self.options)},
             "training": {**asdict(self.duration), **asdict(self.training)},
@@ -259,7 +269,7 @@ class RunConfig:
         }
 
 
-def _recorded(source: Any) -> str | None:
+def recorded_source(source: Any) -> str | None:
     """Return a source as the config keeps it: of data in memory, which it does not hold, the name of the argument."""
     return source if source is None or isinstance(source, str) else f"{source}{IN_MEMORY}"
 

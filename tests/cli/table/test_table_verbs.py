@@ -155,7 +155,7 @@ def test_parquet_holds_numbers(ok, run, tmp_path):
 
 
 def test_too_many_columns_for_the_memory_are_refused_before_it_is_taken(refused, tmp_path, monkeypatch):
-    monkeypatch.setattr("chainrule_app.tasks.model.memory", lambda: 1 << 30)
+    monkeypatch.setattr("chainrule_app.tasks.model_size.memory", lambda: 1 << 30)
     names = [f"c{n}" for n in range(600)]
     rows = [",".join(str((n * n + k) % 11) for k in range(600)) for n in range(30)]
     (tmp_path / "wide.csv").write_text("\n".join([",".join(names), *rows]))
