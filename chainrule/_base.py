@@ -14,6 +14,7 @@ from chainrule._executor import Executor
 from chainrule.heads._adapter import Draw, head_of
 from chainrule.heads._categorical import Categorical
 from chainrule.modes import device_of, drawn_in_evaluation, evaluating
+from chainrule.option_error import OptionError
 from chainrule.state import State, map_state
 
 Context: TypeAlias = State  # condition of a sequence: a tensor, or a tree of tensors, batch first
@@ -188,7 +189,7 @@ class AutoregressiveModel(LikelihoodModel):
         if end is None:
             return self.reach
         if drawn >= end:
-            raise ValueError(f"length: expected fewer than the {end} positions that were learned, got {drawn}")
+            raise OptionError("length", f"expected fewer than the {end} positions that were learned, got {drawn}")
         return end - drawn if self.reach is None else min(self.reach, end - drawn)
 
     def prepare(self) -> Executor:
