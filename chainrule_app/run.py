@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from chainrule.training import Callback
+    from chainrule_app.scale import Mapper
 
 
 class Run(Answering):
@@ -297,6 +298,18 @@ class Run(Answering):
             self.task = train_with(task, request, self.path, flags, resume=True, callbacks=callbacks)
             vars(self).pop("model", None)
         return self
+
+    def mapper(self, method: str, *, per: Literal["row"] = "row", **options: Any) -> "Mapper":
+        """Return a method as one picklable function of a batch of rows, for Ray Data, Dask, Spark or polars.
+
+        Args:
+            method: score, predict, fill, sample, embed, tag, classify or translate.
+            per: "row": an answer for each row.
+            **options: of the method, and of `chainrule_app.scale.Mapper`, such as `column`, `key` and `seed`.
+        """
+        from chainrule_app.scale import Mapper
+
+        return Mapper(self, method, per=per, **options)
 
     def export(self, to: Literal["hub", "onnx", "torch-export"], out: str | Path) -> None:
         """Write a new folder for other software: `to` is "hub", "onnx" or "torch-export"; see `chainrule export`."""

@@ -29,8 +29,7 @@ from chainrule.option_error import UserError, WriteOption
 from chainrule.printing import printable
 from chainrule_app.cli.selection import described_verbs, is_verb, owners, select, verbs_of
 from chainrule_app.cli.signature import Verb, check_arguments, open_run
-from chainrule_app.printing import Substitution
-from chainrule_app.tasks.display import SafeOutput, counted, flag, quoted, shortened
+from chainrule_app.tasks.display import SafeOutput, Substitution, counted, flag, quoted, shortened
 from chainrule_app.tasks.task import Task
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Group, Parameter
 
 from chainrule_app.inputs import inputs_of
-from chainrule_app.readers.gather import paths_of
-from chainrule_app.readers.kinds import check_path
+from chainrule_app.readers.sources import check_path, paths_of
 from chainrule_app.readers.text import STDIN
 from chainrule_app.tasks import TASKS
 from chainrule_app.tasks.config import check_value, range_of

@@ -21,7 +21,7 @@ from chainrule_app.cli.signature import (
     Verb,
     flags_of,
 )
-from chainrule_app.readers.gather import names_files
+from chainrule_app.readers.sources import names_files
 from chainrule_app.tasks.config import Duration, RunConfig
 from chainrule_app.tasks.display import counted, dump_json, flag, format_duration, resume_command
 from chainrule_app.tasks.task import Task

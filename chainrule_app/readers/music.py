@@ -23,13 +23,12 @@ from chainrule.data import Batch, Batches
 from chainrule.data._batches import Shuffled, by_length
 from chainrule.option_error import OptionError
 from chainrule_app.readers.held_out import split_rows
-from chainrule_app.readers.kinds import MIDI
 from chainrule_app.readers.members import LARGEST, Member, Members, read_each
 from chainrule_app.readers.piano_rolls import KEYS, LOWEST, HeldRoll, HeldRolls
 from chainrule_app.readers.piano_rolls import Roll as Roll
 from chainrule_app.readers.row_order import in_order
-from chainrule_app.readers.store import Store, StoreWriter
-from chainrule_app.readers.stored_tokens import Ids
+from chainrule_app.readers.sources import MIDI
+from chainrule_app.readers.store import Ids, Store, StoreWriter
 
 _TICKS = 480  # of a quarter note in files written here, or the nearest multiple of its frames below
 _MOST_TICKS = 0x7FFF  # 15 bits

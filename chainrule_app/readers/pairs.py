@@ -20,8 +20,7 @@ from chainrule_app.readers.held_out import OneInEvery, check_fraction
 from chainrule_app.readers.origin import HeldRows, Origin, origin_of
 from chainrule_app.readers.ragged import Ragged
 from chainrule_app.readers.row_order import Rows, in_order
-from chainrule_app.readers.store import Store, StoreWriter
-from chainrule_app.readers.stored_tokens import Ids
+from chainrule_app.readers.store import Ids, Store, StoreWriter
 from chainrule_app.readers.text import fingerprint
 
 _BATCHES_IN_POOL = 64

@@ -19,8 +19,7 @@ from chainrule_app.readers.held_out import OneInEvery, check_fraction, keep_labe
 from chainrule_app.readers.members import read_each
 from chainrule_app.readers.sounds.levels import SoundLevels, make_levels
 from chainrule_app.readers.sounds.sound_file import Collection, HeldSounds, SoundFile, read_sound, sound_facts
-from chainrule_app.readers.store import Store, StoreWriter
-from chainrule_app.readers.stored_tokens import Ids, StoredTokens, token_dtype
+from chainrule_app.readers.store import Ids, Store, StoredTokens, StoreWriter, token_dtype
 
 _BATCHES_IN_POOL = 64
 Labels = npt.NDArray[np.int64]

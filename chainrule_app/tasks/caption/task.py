@@ -14,8 +14,7 @@ from chainrule.option_error import OptionError, option
 from chainrule.printing import printable
 from chainrule.ranges import Layers, Probability, Range, Size
 from chainrule_app.heavy import caption_data, np
-from chainrule_app.readers.origin import is_path
-from chainrule_app.readers.records import holds_records
+from chainrule_app.readers.sources import holds_records, is_path
 from chainrule_app.readers.text import check_file
 from chainrule_app.tasks.config import (
     BatchSize,

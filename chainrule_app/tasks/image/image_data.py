@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from chainrule.option_error import OptionError
 from chainrule.ranges import Range
 from chainrule_app.readers import images as image_reader
-from chainrule_app.readers.origin import is_path
+from chainrule_app.readers.sources import is_path
 from chainrule_app.readers.text import no_such_file, refuse_stdin
 from chainrule_app.tasks.config import Facts, Fingerprint, Parts, RunConfig, SplitOptions
 from chainrule_app.tasks.display import Switch, counted

@@ -27,7 +27,6 @@ from chainrule_app.tasks.config import (
     Fingerprint,
     LearningRate,
     OptimisationOptions,
-    RunConfig,
     SkippedFile,
     SplitOptions,
 )
@@ -36,7 +35,7 @@ from chainrule_app.tasks.likelihood_record import Basis
 from chainrule_app.tasks.model import Model
 from chainrule_app.tasks.output import write_piece
 from chainrule_app.tasks.run_directory import DATA
-from chainrule_app.tasks.size_schedule import SizeSchedule, describe_passes, limit_passes
+from chainrule_app.tasks.size_schedule import Planned, SizeSchedule, describe_passes, limit_passes, time_budget
 from chainrule_app.tasks.tally import Tally
 from chainrule_app.tasks.task import Shard, Source, Task
 
@@ -204,7 +203,7 @@ def score_music(run: "MusicTask", data: str, options: MusicScoring, *, device: s
     def rows() -> Iterator[Sequence[Any]]:
         read = partial(music_data.read_piece, frames_per_quarter=run.rate)
         for file, piece in read_each(files, read, skipped, skip_bad=options.skip_bad):
-            nats = _surprise(model, torch.from_numpy(piece.roll))
+            nats = frame_surprise(model, torch.from_numpy(piece.roll))
             total.add(float(nats.sum()), len(nats))
             bits = float(nats.mean()) / math.log(2)
             yield file.name, len(nats), float(nats.sum()), bits, run.seconds(int(nats.argmax()))
@@ -220,7 +219,7 @@ def score_music(run: "MusicTask", data: str, options: MusicScoring, *, device: s
     )  # fmt: skip
 
 
-def _surprise(model: "RNNMADE", roll: "Tensor") -> Any:
+def frame_surprise(model: "RNNMADE", roll: "Tensor") -> Any:
     """Return the nats of each frame of a piano roll (T, 88)."""
     state, x_prev, nats = model.initial_state(1), None, []
     for chunk in roll.float().to(modes.device_of(model)).unsqueeze(0).split(_CHUNK, 1):
@@ -329,17 +328,16 @@ class MusicTask(Task["RNNMADE"]):
     def fingerprint(cls, path: Any) -> dict[str, Any]:
         return music_data.MidiFiles(path).fingerprint()
 
-    def plan(self, explicit_flags: frozenset[str]) -> RunConfig:
+    def plan(self, explicit_flags: frozenset[str]) -> Planned:
         """Limit the passes over the pieces, which are soon overfitted."""
-        config = super().plan(explicit_flags)
+        config, timed = super().plan(explicit_flags)
         if config.duration.budget is None:
-            return config
-        run = MusicTask(self.path, config)
-        model, batches = run.new_model(config.training.seed), run.batches((0, 1))[0]
-        frames, settled = self.facts.train.frames // batches.steps_per_epoch, config.settled
-        return limit_passes(
-            config, model, batches, _MOST_PASSES, elements=frames, options=settled.options if settled else []
-        )
+            return Planned(config)
+        batches, settled = self.batches((0, 1))[0], config.settled
+        timed = timed or time_budget(MusicTask(self.path, config), batches)
+        frames, options = self.facts.train.frames // batches.steps_per_epoch, settled.options if settled else []
+        rate = timed.steps_per_second
+        return Planned(limit_passes(config, rate, batches, _MOST_PASSES, elements=frames, options=options), timed)
 
     def choice(self) -> str:
         return f"{describe_passes(self.config, 'frames', 'pieces')}: hidden size {self.config.options.hidden_size}"

@@ -167,8 +167,6 @@ MOST_WEIGHTS = 1 << 24  # of a head on all rows
 def inspect_heads(
     run: "TextTask", model: TransformerLM, file: str | None, options: TextInspection, *, command: str
 ) -> Report:
-    if options.property is not None:
-        raise OptionError("property", f"only recurrences have units to find, got {run.config.model}", "leave it out")
     if broken := [name for name, weight in model.named_parameters() if not weight.isfinite().all()]:
         raise ValueError(f"{run.path}: {broken[0]} holds a non-finite number: this model cannot be inspected")
     if options.rows * options.steps**2 > MOST_WEIGHTS:

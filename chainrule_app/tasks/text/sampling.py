@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from chainrule.data import Vocabulary
     from chainrule.data._vocabulary import Beginning
     from chainrule.state import State
-    from chainrule_app.readers.stored_tokens import Ids
+    from chainrule_app.readers.store import Ids
     from chainrule_app.tasks.text.task import TextTask
 
     Line = tuple[int, str, Ids]

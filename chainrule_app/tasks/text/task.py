@@ -15,6 +15,7 @@ from chainrule_app.tasks.display import counted, format_duration, format_passes,
 from chainrule_app.tasks.likelihood_record import Basis, LikelihoodRecord
 from chainrule_app.tasks.model import share_of
 from chainrule_app.tasks.run_directory import CONFIG, DATA, VOCABULARY
+from chainrule_app.tasks.size_schedule import Planned
 from chainrule_app.tasks.task import Shard, Source, Task
 from chainrule_app.tasks.text.options import DROPOUTS, MODELS, PLANNED, SIZE_SCHEDULES, TextData, TextTraining
 
@@ -23,9 +24,10 @@ if TYPE_CHECKING:
     from chainrule.data import Vocabulary
     from chainrule.training import Evaluation as Measurement
     from chainrule.training import GradientProbe, TrainingBatches, ValidationBatches
-    from chainrule_app.tasks.preview import Observe
+    from chainrule_app.tasks.preview import Observe, OnValidation
 
 _ELEMENT = {"char": "character", "byte": "byte", "word": "word", "bpe": "token"}
+_SAMPLE_LENGTH = {"char": 200, "byte": 200, "word": 40, "bpe": 60}
 _CHECKED_ROWS, _CHECKED_ELEMENTS = 4, 32
 
 
@@ -158,19 +160,14 @@ class TextTask(Task["AutoregressiveModel"]):
     def options_in_weights(self) -> dict[str, Any]:
         return {"kneser_ney_order": self.training.kneser_ney_order}
 
-    def plan(self, explicit_flags: frozenset[str]) -> RunConfig:
+    def plan(self, explicit_flags: frozenset[str]) -> Planned:
+        from chainrule_app.tasks.text.plan import plan_blocks, plan_recurrence
         from chainrule_app.tasks.text.preparing import count_ngrams
 
-        if self.MODELS[self.config.model].planned:
-            from chainrule_app.tasks.text.plan import plan_recurrence
-
-            config = plan_recurrence(self)
-        else:
-            from chainrule_app.tasks.text.plan import plan_blocks
-
-            config = plan_blocks(self, explicit_flags)
-        count_ngrams(TextTask(self.path, config))
-        return config
+        recurrent = bool(self.MODELS[self.config.model].planned)
+        planned = plan_recurrence(self) if recurrent else plan_blocks(self, explicit_flags)
+        count_ngrams(TextTask(self.path, planned.config))
+        return planned
 
     def choice(self) -> str:
         if self.config.model in self.SIZE_SCHEDULES:
@@ -195,19 +192,17 @@ class TextTask(Task["AutoregressiveModel"]):
         return [*counts, *([f"{order}-gram embeddings"] if order > 1 else [])]
 
     def build(self) -> "AutoregressiveModel":
-        from chainrule_app.tasks.text.preparing import with_ngrams
-
-        return with_ngrams(self, self._network())
-
-    def _network(self) -> "AutoregressiveModel":
         return self.built(vocab_size=len(self.vocabulary), eos=self.vocabulary.eos)
 
-    def _unfilled(self) -> "AutoregressiveModel":
+    def completed(self, network: "AutoregressiveModel") -> "AutoregressiveModel":
         from chainrule_app.tasks.text.preparing import with_ngrams
 
-        with modes.unfilled():
-            network = self._network().to_empty(device="cpu")
         return with_ngrams(self, network)
+
+    def _unfilled(self) -> "AutoregressiveModel":
+        with modes.unfilled():
+            network = self.build().to_empty(device="cpu")
+        return self.completed(network)
 
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
         from chainrule_app.tasks.text.preparing import batches_of, corpus_of
@@ -230,6 +225,18 @@ class TextTask(Task["AutoregressiveModel"]):
         if self.config.init is not None:
             unknown = facts.train.unknown / facts.train.elements
             yield f"starting from {self.config.init.run}; {unknown:.2%} of the symbols to train on are unknown to it"
+
+    def on_validation(self) -> "OnValidation":
+        from chainrule_app.tasks.text.sampling import Sampler
+
+        vocabulary = self.vocabulary
+        ends = vocabulary.eos if self.data.reading == "lines" else None
+
+        def sample(trained: Any, step: int, seconds: float) -> str:
+            sampler = Sampler(trained, vocabulary, eos=ends)
+            return sampler.texts(1, vocabulary.begin(""), _SAMPLE_LENGTH[self.data.level], step)[0][0]
+
+        return sample
 
     def observe(self) -> "Observe | None":
         if not self.training.kneser_ney_order:

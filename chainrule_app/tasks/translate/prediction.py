@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
 from chainrule.option_error import OptionError, option
 from chainrule.ranges import Range
 from chainrule_app.heavy import modes, np, pair_data, torch
-from chainrule_app.readers.origin import Origin, is_path, origin_of
+from chainrule_app.readers.origin import Origin, origin_of
+from chainrule_app.readers.sources import is_path
 from chainrule_app.readers.text import STDIN, name_of
 from chainrule_app.results import Column, Form, Report, Result
 from chainrule_app.tasks.config import CheckedOptions, NBestOptions, SearchOptions

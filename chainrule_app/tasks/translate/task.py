@@ -33,7 +33,7 @@ from chainrule_app.tasks.display import counted, flag, measured_part
 from chainrule_app.tasks.likelihood_record import Basis
 from chainrule_app.tasks.model import Model
 from chainrule_app.tasks.run_directory import DATA
-from chainrule_app.tasks.size_schedule import SizeSchedule, expected_passes, record_resolved
+from chainrule_app.tasks.size_schedule import Planned, SizeSchedule, expected_passes, record_resolved
 from chainrule_app.tasks.task import Shard, Source, Task
 
 if TYPE_CHECKING:
@@ -312,8 +312,10 @@ class TranslateTask(Task["TranslationModel"]):
         ).manifest
         return manifest | {"validation": manifest["validation_source"]}
 
-    def plan(self, explicit_flags: frozenset[str]) -> RunConfig:
-        return resolve_training(super().plan(explicit_flags), explicit_flags, self.batches((0, 1))[0].steps_per_epoch)
+    def plan(self, explicit_flags: frozenset[str]) -> Planned:
+        config, timed = super().plan(explicit_flags)
+        steps_per_epoch = self.batches((0, 1))[0].steps_per_epoch
+        return Planned(resolve_training(config, explicit_flags, steps_per_epoch), timed)
 
     def build(self) -> "TranslationModel":
         symbols = self.facts.symbols

@@ -229,9 +229,8 @@ def test_covariates_may_be_true_and_false(tmp_path, words):
 def test_digits_finer_than_a_microsecond_are_refused(tmp_path):
     """They were cut off, and the rows were irregular or came twice."""
     text = "time,v\n" + "".join(f"2024-01-01 00:00:00.{number * 1500:09},{number}\n" for number in range(9))
-    with pytest.raises(
-        ValueError, match=r"line 3, column 'time': expected at most six digits of a second, got '.*000001500'"
-    ):
+    said = r"line 3, column 'time': expected at most six digits of a second, got '.*000001500'"
+    with pytest.raises(ValueError, match=said):
         read_series(written(tmp_path, text), "v")
 
 

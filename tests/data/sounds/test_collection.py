@@ -10,10 +10,9 @@ from sound_files import tone, wav_bytes, write
 
 from chainrule_app.readers import kinds as _kinds
 from chainrule_app.readers import members as members
-from chainrule_app.readers.kinds import kind_of
 from chainrule_app.readers.sounds.prepare import Labelling, label_number, ordered
 from chainrule_app.readers.sounds.sound_file import Collection, read_sound
-from chainrule_app.tasks import recognise
+from chainrule_app.readers.sources import kind_of, recognise
 
 NAMES = ["b/2.wav", "a/1.wav", "a/3.WAV"]
 
