@@ -377,7 +377,7 @@ def load_initial(run: "Task[Any]", network: "nn.Module") -> None:
 def readable(task: "type[Task[Any]]", config: RunConfig) -> Iterator[RunConfig]:
     """Unpack compressed, piped or several sources to plain files during the block; errors name the sources."""
     named = {name: path for name, path in config.sources.items() if is_path(path)}
-    if not any(must_gather(path, KINDS[task.name]) for path in named.values()):
+    if not any(must_gather(path, KINDS.get(task.name, "files")) for path in named.values()):
         yield replace(config, sources=config.sources | {name: paths_of(path)[0] for name, path in named.items()})
         return
     from chainrule_app.inputs import Inputs

@@ -28,7 +28,7 @@ class TrainingOptions:
         weight_decay: decoupled weight decay of matrices; biases and gains have none.
         warmup: fraction of the run in which the learning rate rises linearly.
         clip_norm: maximum global norm of the gradient; None disables clipping.
-        validate_every: steps between validations; by default about ten per run, on less data if they are slow.
+        validate_every: steps between validations; by default ten to a hundred per run, on less data if they are slow.
         patience: stop after this many consecutive validations without improvement; None never stops early.
         precision: bfloat16 multiplies in half precision (weights stay float32); auto does so if the device supports it.
         seed: seed of all randomness of training (dropout).

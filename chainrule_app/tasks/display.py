@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 Switch = Annotated[bool, Parameter(negative=())]
 """A flag without a value and without a --no- form."""
-Verb = Callable[..., int | None]
-"""A function that runs a verb; its signature names the arguments."""
 
 
 def flag(name: str) -> str:
@@ -117,14 +115,14 @@ def format_passes(passes: float, data: str) -> str:
     return f"{number} pass{'es' * (passes != 1)} over the {data}"
 
 
-def csv_line(cells: Iterable[str]) -> str:
+def csv_line(cells: Iterable[str], delimiter: str = ",") -> str:
     r"""Format cells as a line of CSV, without the line end; a carriage return in a cell is quoted, too.
 
     >>> csv_line(["a", "b, c", "d\re"])
     'a,"b, c","d\re"'
     """
     text = io.StringIO()
-    csv.writer(text, lineterminator="\r\n").writerow(cells)
+    csv.writer(text, delimiter=delimiter, lineterminator="\r\n").writerow(cells)
     return text.getvalue().removesuffix("\r\n")
 
 

@@ -14,20 +14,24 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from chainrule.option_error import option
+from chainrule.ranges import Probability, Range, Size
 from chainrule_app.heavy import modes, torch
 from chainrule_app.readers import tables as table_reader
 from chainrule_app.readers.sources import is_path
 from chainrule_app.tasks.config import (
+    BatchSize,
+    CheckedOptions,
     Facts,
     Fingerprint,
     HeaderOptions,
+    LearningRate,
+    MinCount,
     OptimisationOptions,
     Parts,
     RunConfig,
-    within,
 )
 from chainrule_app.tasks.display import aligned, counted, shortened
 from chainrule_app.tasks.likelihood_record import Basis
@@ -55,7 +59,7 @@ _FEW_ROWS, _DROPOUT_OF_FEW = 20, 0.5  # rows a feature; dna of MADE's paper: 84.
 class TableData(HeaderOptions):
     types: str = ""
     """Override detected column types: COLUMN=KIND,... with categorical, integer, real, date or skip."""
-    min_count: int = within(2, 1, 1 << 40)
+    min_count: MinCount = 2
     """Rarer categories become <other>."""
 
 
@@ -63,8 +67,8 @@ class TableData(HeaderOptions):
 class TableTraining(OptimisationOptions):
     """Training options of a table: rows are short and many."""
 
-    batch_size: int = within(128, 1, 1 << 24)
-    learning_rate: float = within(3e-3, 0.0, 1e3)
+    batch_size: BatchSize = 128
+    learning_rate: LearningRate = 3e-3
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,20 @@ class FoundColumn:
     missing: int
     distinct: str  # "at least 1,000" for many values
     doubt: str | None
+
+
+@dataclass(frozen=True)
+class MADEOptions(CheckedOptions):
+    hidden_size: Size = 256
+    """Units of each layer."""
+    num_layers: Annotated[int, Range(0, 256)] = 2
+    """Hidden layers; 0 makes all connections direct."""
+    components: Annotated[int, Range(1, 1024)] = 8
+    """Mixture components of a numeric column."""
+    direct: bool = True
+    """Connect each column to later outputs directly, past the hidden layers."""
+    dropout: Probability = 0.1
+    """Share of hidden units dropped in training; by default 0.5 for few rows."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +117,7 @@ class TableTask(Task["TableMADE"]):
     Facts = TableFacts
     Training = TableTraining
     NEEDS_FLOAT64 = True
-    MODELS: ClassVar[dict[str, Model]] = {"made": Model("TableMADE")}
+    MODELS: ClassVar[dict[str, Model]] = {"made": Model("TableMADE", MADEOptions)}
     BUDGET = "1m"
     PREPARED = f"{DATA}/table.json"
     verb = "predict"

@@ -3,14 +3,15 @@
 import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from chainrule.option_error import OptionError, option
 from chainrule.printing import one_line
+from chainrule.ranges import Range
 from chainrule_app.pages.clipping import clipping
 from chainrule_app.readers.text import name_of
 from chainrule_app.results import Report
-from chainrule_app.tasks.config import CheckedOptions, within
+from chainrule_app.tasks.config import CheckedOptions
 from chainrule_app.tasks.display import aligned, counted
 from chainrule_app.tasks.output import inspect_again, page_report
 
@@ -36,14 +37,15 @@ class TextInspection(CheckedOptions):
     of the run's held-out text or of DATA, in rows that each start from the initial state; in a run trained on lines,
     each row is a line. Shows the first of several averaged models. Recurrences require matplotlib: pip install
     matplotlib.
-
-    Args:
-        data: Text to read; the held-out text by default; - is standard input.
     """
 
-    rows: int = within(8, 1, 256)
+    ARGUMENTS: ClassVar[dict[str, str]] = {
+        "data": "Text to read; the held-out text by default; - is standard input.",
+    }
+
+    rows: Annotated[int, Range(1, 256)] = 8
     """Number of rows to read."""
-    steps: int = within(200, 2, 10_000)
+    steps: Annotated[int, Range(2, 10_000)] = 200
     """Symbols per row, over which gradients are followed."""
 
 
