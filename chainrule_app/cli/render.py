@@ -23,7 +23,7 @@ from typing import Any
 from chainrule.files import write_bytes
 from chainrule_app.result_table import table_lines
 from chainrule_app.results import Column, Report, Result
-from chainrule_app.tasks.display import counted, csv_line, dump_json, plain_value, progress_bars
+from chainrule_app.tasks.display import counted, csv_lines, dump_json, plain_value, progress_bars
 from chainrule_app.tasks.output import save_figure, write_images, write_music, write_page, write_sounds
 
 _ROWS = (".csv", ".tsv", ".npy", ".parquet")  # formats that hold rows and nothing else
@@ -112,7 +112,7 @@ def _ranked(result: Result, top: int | None) -> Result:
 def _lines(result: Result, form: str) -> Iterator[str]:
     """Render a result as lines for people."""
     if form in ("csv", "cells"):
-        yield from map(csv_line, _csv(result, header=form == "csv"))
+        yield from csv_lines(_csv(result, header=form == "csv"))
     elif form == "lines":
         index = result.names.index(result.main)
         yield from (str(row[index]) for row in result.stream())
@@ -138,7 +138,10 @@ def _json_lines(result: Result) -> Iterator[str]:
         say([dump_json(facts)])
 
 
-def _csv(result: Result, *, header: bool) -> Iterator[list[str]]:
+_PLAIN = frozenset({int, float, str, type(None)})
+
+
+def _csv(result: Result, *, header: bool) -> Iterator[list[Any]]:
     """Return the visible cells; a vector has one cell per number."""
     visible = [index for index, column in enumerate(result.columns) if column.shown]
     first = next(result.rows(), None)
@@ -149,7 +152,9 @@ def _csv(result: Result, *, header: bool) -> Iterator[list[str]]:
             for name in _csv_names(result.columns[index], () if first is None else getattr(first[index], "shape", ()))
         ]
     for row in result.stream():
-        yield [cell for index in visible for cell in _csv_cells(row[index])]
+        cells = [row[index] for index in visible]
+        plain = _PLAIN.issuperset(map(type, cells))  # which a writer of CSV takes as they are
+        yield cells if plain else [part for cell in cells for part in _csv_cells(cell)]
 
 
 def _csv_names(column: Column, shape: tuple[int, ...]) -> list[str]:

@@ -21,18 +21,18 @@ COLUMNS = [
 DISCRETE = [Column("categorical", categories=size) for size in (3, 2, 4, 2)]
 
 
-def table(columns, order, seed=0, layers=2, direct=True):
+def table(columns, order, seed=0, layers=2, direct=True, knots=16):
     torch.manual_seed(seed)
-    model = TableMADE(columns, 24, layers, order=order, components=2, direct=direct).double()
+    model = TableMADE(columns, 24, layers, order=order, components=2, direct=direct, knots=knots).double()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.25 * torch.randn_like(parameter))
     return model.eval()
 
 
-@pytest.fixture(scope="module")
-def mixed():
-    model = table(COLUMNS, [3, 1, 0, 5, 4, 2])
+@pytest.fixture(scope="module", params=[16, 1])
+def mixed(request):
+    model = table(COLUMNS, [3, 1, 0, 5, 4, 2], knots=request.param)  # with one, several atoms are not read
     return model, model.sample(4, generator=torch.Generator().manual_seed(1))
 
 

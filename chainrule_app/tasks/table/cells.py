@@ -45,7 +45,10 @@ def score_cells(run: "TableTask", file: str, *, given_all: bool, device: str, em
 
 def _cells(run: "TableTask", file: str, given_all: bool, device: str, total: Tally) -> Iterator[Sequence[Any]]:
     model, columns = run.model(device), run.schema.kept
-    typical = _measured(model, _typical_rows(run, model), given_all)[0].median(0).values.tolist()
+    name = f"median_nats given {'all' if given_all else 'previous'}"
+    if name not in run.computed:
+        run.computed[name] = _measured(model, _typical_rows(run, model), given_all)[0].median(0).values.tolist()
+    typical = run.computed[name]
     for block in in_blocks(run.schema.encoded(file), _BLOCK):
         x = torch.tensor([numbers for _, _, numbers in block], dtype=torch.float64)
         nats, found = _measured(model, x, given_all)
