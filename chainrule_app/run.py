@@ -5,6 +5,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
+from chainrule.option_error import OptionError
 from chainrule_app.answering import Answering
 from chainrule_app.inputs import inputs_of
 from chainrule_app.keywords import (
@@ -13,7 +14,6 @@ from chainrule_app.keywords import (
     config_of,
     device_name,
     flags_given,
-    keyword_errors,
     path_of,
     seed_of,
     train_with,
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from chainrule.training import Callback
+    from chainrule_app.scale import Mapper
 
 _MOST = 1 << 20  # samples of one call
 
@@ -274,7 +275,6 @@ class Run(Answering):
         with self._calling(model=False) as run:
             return cast(Report, run.report())
 
-    @keyword_errors()
     def resume(
         self,
         *,
@@ -300,16 +300,27 @@ class Run(Answering):
             vars(self).pop("model", None)
         return self
 
+    def mapper(self, method: str, *, per: Literal["row"] = "row", **options: Any) -> "Mapper":
+        """Return a method as one picklable function of a batch of rows, for Ray Data, Dask, Spark or polars.
+
+        Args:
+            method: score, predict, fill, sample, embed, tag, classify or translate.
+            per: "row": an answer for each row.
+            **options: of the method, and of `chainrule_app.scale.Mapper`, such as `column`, `key` and `seed`.
+        """
+        from chainrule_app.scale import Mapper
+
+        return Mapper(self, method, per=per, **options)
+
     def export(self, to: Literal["hub", "onnx", "torch-export"], out: str | Path) -> None:
         """Write a new folder for other software: `to` is "hub", "onnx" or "torch-export"; see `chainrule export`."""
         from chainrule_app.exchange import export_run
 
         if not isinstance(to, str):
-            raise ValueError(f"to: expected hub, onnx or torch-export, got a {type(to).__name__}")
+            raise OptionError("to", f"expected hub, onnx or torch-export, got a {type(to).__name__}")
         with self._calling() as run:
             export_run(run, to, path_of(out, "out"))
 
-    @keyword_errors()
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Move the run into a directory, if it is in a temporary one; else copy it there.
 

@@ -19,6 +19,7 @@ from chainrule.models._column_model import checked_order
 from chainrule.models._table_candidates import TableCandidates, TableNetwork
 from chainrule.models._table_layout import TableLayout
 from chainrule.modes import wide
+from chainrule.option_error import OptionError
 from chainrule.ranges import Probability, Range, Size
 from chainrule.state import State
 
@@ -139,7 +140,7 @@ class TableMADE(TableNetwork):
         if weights is not None and (len(weights) != len(columns) or min(weights) < 0):
             raise ValueError(f"weights: expected {len(columns)} numbers >= 0, one for each column, got {weights!r:.80}")
         if num_layers < 0:
-            raise ValueError(f"num_layers: expected an integer >= 0, got {num_layers}")
+            raise OptionError("num_layers", f"expected an integer >= 0, got {num_layers}")
         check_sizes(hidden_size=hidden_size, components=components)
         check_shares(dropout=dropout)
         self.columns, self.hidden_sizes, self.dropout = tuple(columns), (hidden_size,) * num_layers, dropout

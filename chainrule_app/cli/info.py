@@ -10,7 +10,6 @@ from chainrule_app.cli.render import line_width, show, show_report
 from chainrule_app.cli.signature import Seed, verb_for
 from chainrule_app.inputs import inputs_of
 from chainrule_app.listing import runs as list_runs
-from chainrule_app.readers.kinds import is_table
 from chainrule_app.result_table import fitted
 from chainrule_app.results import Column, Result
 from chainrule_app.tasks import open_run
@@ -183,24 +182,14 @@ def compare(*runs: Path, data: Path | None = None, json: Switch = False, device:
     if unit, condition, tokens, base measure and data agree; otherwise a line names the difference. A bound lies above
     the true figure, so a model with a bound may be better than its rank.
 
-    For two tables, a real and a synthetic one, compare columns, pairs of columns, copies of real rows, and how well a
-    classifier can distinguish the tables.
-
     Args:
-        runs: Run directories, of any tasks; or two tables, the real one first.
+        runs: Run directories, of any tasks.
         data: A file or folder to score with every run; the held-out data of each run if not given.
         json: Print one JSON object per run.
         device: Where to compute: auto, cpu, cuda or mps.
     """
     if not runs:
         raise ValueError("RUN: expected at least one run directory, got none")
-    if all(path.is_file() and is_table(path) for path in runs):
-        if len(runs) != 2 or data is not None:
-            raise ValueError("compare: expected two tables, the real and the synthetic one, and no other option")
-        from chainrule_app.tasks.table.comparison import compare_tables
-
-        show(compare_tables(*map(str, runs)), json=json)
-        return
     lines = [_measured(open_run(run), data, device) for run in runs]
     why = why_not_ranked([entry for _, entry in lines if entry is not None])
     if not why:

@@ -27,9 +27,8 @@ from chainrule_app.cli.verbs import (
     sample,
     score,
 )
-from chainrule_app.readers.gather import paths_of
-from chainrule_app.readers.kinds import is_images
-from chainrule_app.tasks import TASK_VERBS, TASKS, recognise, task_class, unrecognised
+from chainrule_app.readers.sources import is_images, paths_of, recognise
+from chainrule_app.tasks import TASK_VERBS, TASKS, task_class, unrecognised
 from chainrule_app.tasks.config import task_in
 from chainrule_app.tasks.display import Verb, resume_command
 from chainrule_app.tasks.run_directory import read_config, task_of
@@ -91,7 +90,7 @@ def select(name: str, arguments: Sequence[str]) -> tuple[type[Task[Any]], Verb |
     """Return the task that the arguments refer to, and its verb; None if the task lacks the verb."""
     line = scan(arguments)
     if name == "train":
-        task = task_class(_task_to_train(line))
+        task = TASKS[_task_to_train(line)]()
         model = line.flags.get("--model") or _run_before(line)[1]
         return task, train_verb(task, model if model in task.MODELS else "")
     runs = [*line.words, *line.unsure]

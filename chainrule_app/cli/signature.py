@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 from cyclopts import Group, Parameter
 
 from chainrule_app.inputs import inputs_of
-from chainrule_app.readers.gather import paths_of
-from chainrule_app.readers.kinds import check_path
+from chainrule_app.readers.sources import check_path, paths_of
 from chainrule_app.readers.text import STDIN
 from chainrule_app.tasks import TASKS
 from chainrule_app.tasks.capabilities import OPTIONS

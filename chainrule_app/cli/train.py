@@ -17,7 +17,7 @@ from chainrule_app.cli.signature import (
     as_flags,
     described,
 )
-from chainrule_app.readers.gather import names_files
+from chainrule_app.readers.sources import names_files
 from chainrule_app.tasks.config import Duration, RunConfig, options_class
 from chainrule_app.tasks.display import Verb, counted, dump_json, flag, format_duration, resume_command
 from chainrule_app.tasks.task import Task

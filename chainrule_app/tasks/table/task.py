@@ -16,10 +16,11 @@ from hashlib import sha256
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from chainrule.option_error import OptionError, option
 from chainrule_app.heavy import modes, torch
 from chainrule_app.printing import listed
 from chainrule_app.readers import tables as table_reader
-from chainrule_app.readers.origin import is_path
+from chainrule_app.readers.sources import is_path
 from chainrule_app.tasks.config import (
     Facts,
     Fingerprint,
@@ -33,7 +34,7 @@ from chainrule_app.tasks.display import aligned, counted, shortened
 from chainrule_app.tasks.likelihood_record import Basis
 from chainrule_app.tasks.model import Model, check_memory
 from chainrule_app.tasks.run_directory import DATA
-from chainrule_app.tasks.size_schedule import describe_passes, limit_passes
+from chainrule_app.tasks.size_schedule import Planned, describe_passes, limit_passes, time_budget
 from chainrule_app.tasks.table import trial
 from chainrule_app.tasks.task import Shard, Source, Task
 
@@ -105,6 +106,7 @@ class TableTask(Task["TableMADE | TableEnsemble"]):
     NEEDS_FLOAT64 = True
     MODELS: ClassVar[dict[str, Model]] = {"made": Model("TableMADE", planned=("num_members",), members=True)}
     BUDGET = "1m"
+    PLAIN: ClassVar[dict[str, Any]] = {"num_members": 1}
     PREPARED = f"{DATA}/table.json"
     verb = "predict"
     NEXT = (
@@ -133,11 +135,11 @@ class TableTask(Task["TableMADE | TableEnsemble"]):
         def fits(schema: "TableSchema") -> None:
             names = [column.name for column in schema.kept]
             if data.target is not None and data.target not in names:
-                raise ValueError(f"--target: expected one of {listed(names, 100)}, got {data.target!r:.60}")
+                raise OptionError("target", f"expected one of {listed(names, 100)}, got {data.target!r:.60}")
             check_memory(
                 self._count_weights(schema),
                 f"{source}: {counted(len(schema.kept), 'column')}",
-                "skip columns with --types NAME=skip, or reduce --components",
+                f"skip columns with {option('types', 'NAME=skip')}, or reduce {option('components')}",
             )
 
         table = prepare_table(
@@ -156,7 +158,7 @@ class TableTask(Task["TableMADE | TableEnsemble"]):
             print(notice, file=sys.stderr)
         return table.manifest
 
-    def plan(self, explicit_flags: frozenset[str]) -> RunConfig:
+    def plan(self, explicit_flags: frozenset[str]) -> Planned:
         """Limit the passes over the rows, with more dropout for few rows: these are soon overfitted.
 
         A trial finds out how soon. The time that remains trains several networks, whose conditionals are averaged.
@@ -170,20 +172,20 @@ class TableTask(Task["TableMADE | TableEnsemble"]):
         options = replace(options, num_members=options.num_members or 1)
         config = replace(config, options=options)
         if config.duration.budget is None:
-            return config
-        batches = table_reader.table_batches(table.train, config.training.batch_size, config.training.seed)
-        model = self.with_options(**asdict(options)).new_model(config.training.seed)
+            return Planned(config)
         rows = config.training.batch_size
-        most, members = _MOST_PASSES, _MOST_MEMBERS if open_number else 1
+        batches = table_reader.table_batches(table.train, rows, config.training.seed)
+        timed = time_budget(type(self)(self.path, config), batches)
+        rate, most, members = timed.steps_per_second, _MOST_PASSES, _MOST_MEMBERS if open_number else 1
         if not torch.distributed.is_initialized():  # a trial of one process says little about the speed of several
             device, budget = self.device(config.training.device), config.duration.budget
-            alone = self.with_options(**asdict(options) | {"num_members": 1}).new_model(config.training.seed)
             tried = trial.try_training(
-                alone, batches, self._held_out_nats, config.training, device, budget, _MOST_PASSES
+                timed.network, batches, self._held_out_nats, config.training, device, budget, _MOST_PASSES
             )
             print(tried, file=sys.stderr)
             most = tried.most_passes(_MOST_PASSES)
-        return limit_passes(config, model, batches, most, elements=rows, options=["dropout"], most_members=members)
+        limited = limit_passes(config, rate, batches, most, elements=rows, options=["dropout"], most_members=members)
+        return Planned(limited, timed)
 
     def _held_out_nats(self, model: Any) -> float:
         """Return the mean nats of a held-out row, or of its target, over the first rows."""

@@ -9,6 +9,7 @@ from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Literal
 
+from chainrule.option_error import OptionError, option, raw_text
 from chainrule_app.blocks import in_blocks
 from chainrule_app.heavy import modes, np, torch
 from chainrule_app.printing import listed
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from torch import Tensor
 
-    from chainrule.models import TableMADE
+    from chainrule.models import TableEnsemble, TableMADE
     from chainrule_app.readers.tables.blocks import Block
     from chainrule_app.readers.tables.column_schema import ColumnSchema
     from chainrule_app.readers.tables.partial_row import PartialRow
@@ -126,14 +127,14 @@ def _known_row(run: "TableTask", where: str) -> "PartialRow":
     try:
         pairs = [pair.partition("=") for pair in next(csv.reader([where]))]
     except csv.Error:
-        raise ValueError(f"--where: expected COLUMN=VALUE,... in one line, got {where!r:.60}") from None
+        raise OptionError("where", f"expected COLUMN=VALUE,... in one line, got {where!r:.60}") from None
     values = {name.strip(): value for name, _, value in pairs}
     names = [column.name for column in run.schema.kept]
     for name, equals, _ in pairs:
         if not equals or name.strip() not in names:
-            raise ValueError(f"--where: expected COLUMN=VALUE,... of {listed(names, 100)}, got {name!r:.60}")
+            raise OptionError("where", f"expected COLUMN=VALUE,... of {listed(names, 100)}, got {name!r:.60}")
     if len(values) < len(pairs):
-        raise ValueError(f"--where: expected each column once, got {where!r:.100}")
+        raise OptionError("where", f"expected each column once, got {where!r:.100}")
     try:
         for column in run.schema.kept:
             if column.dates is not None and values.get(column.name):
@@ -144,7 +145,7 @@ def _known_row(run: "TableTask", where: str) -> "PartialRow":
                 _check_seen(column, values[column.name])
         numbers = [column.encode(values[column.name]) if column.name in values else 0.0 for column in run.schema.kept]
     except ValueError as error:
-        raise ValueError(f"--where: {error}") from None
+        raise OptionError("where", raw_text(error)) from None
     known = [name in values for name in names]
     return PartialRow([values.get(name) for name in names], [not own for own in known], numbers, known)
 
@@ -222,7 +223,7 @@ class TableScoring(CheckedOptions):
 def score_table(run: "TableTask", file: str, options: TableScoring, *, device: str) -> Result:
     empty = f"{file}: expected at least one row to score, got none"
     if options.given == "all" and options.per == "row":
-        raise ValueError("--given all requires --per cell")
+        raise OptionError("given", f"all requires {option('per', 'cell')}")
     if options.per == "cell":
         return score_cells(run, file, given_all=options.given == "all", device=device, empty=empty)
     total, own = Tally(), run.schema.kept
@@ -247,14 +248,14 @@ def _parsed_row(columns: "Sequence[ColumnSchema]", cells: Sequence[str | None]) 
     return _by_name(columns, [column.parsed(cell) for column, cell in zip(columns, cells, strict=True)])
 
 
-def nats_of(model: "TableMADE", rows: "Tensor") -> "Tensor":
+def nats_of(model: "TableMADE | TableEnsemble", rows: "Tensor") -> "Tensor":
     """Return the nats (B, D) of each value given the previous ones."""
     rows = rows.to(modes.device_of(model))
     with torch.no_grad():
         return -model(rows).log_prob(rows).cpu().double()
 
 
-def mean_nats(run: "TableTask", model: "TableMADE") -> "Tensor":
+def mean_nats(run: "TableTask", model: "TableMADE | TableEnsemble") -> "Tensor":
     """Return the mean nats (D,) of each column over held-out rows; over drawn ones where an export left them out.
 
     They are computed once for the model of a run that several calls share.
@@ -271,7 +272,7 @@ def mean_nats(run: "TableTask", model: "TableMADE") -> "Tensor":
 
 
 def _scored(run: "TableTask", file: str, device: str, total: Tally) -> Iterator[Sequence[Any]]:
-    model, columns = run.model(device), run.schema.kept
+    model, columns = run.fixed_model(device), run.schema.kept
     means = mean_nats(run, model)
     for block, rows in run.schema.encoded_blocks(file, BLOCK):
         nats = nats_of(model, torch.from_numpy(rows))
@@ -289,7 +290,8 @@ def _cells_of(
     columns: "Sequence[ColumnSchema]", block: "Block", rows: "Rows", chosen: "npt.NDArray[np.int64]"
 ) -> tuple[list[str], list[Any], list[str]]:
     """Return the name and the value of the chosen cell of each row, and the names of its columns with unseen cells."""
-    names, cells, unseen = [""] * len(block), [None] * len(block), [""] * len(block)
+    names, unseen = [""] * len(block), [""] * len(block)
+    cells: list[Any] = [None] * len(block)
     for index, (column, own) in enumerate(zip(columns, block.columns, strict=True)):
         here = chosen == index
         places = np.flatnonzero(here).tolist()

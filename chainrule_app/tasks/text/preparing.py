@@ -20,14 +20,15 @@ from chainrule.layers import KneserNey
 from chainrule.models import CalibratedMixture, NgramLM
 from chainrule.training._checkpoint import read_sealed, write_sealed
 from chainrule_app.readers.corpus import Corpus, open_corpus, prepare_corpus
-from chainrule_app.readers.text import builtin_text, fingerprint, name_of, read_lines, read_text
+from chainrule_app.readers.text import name_of, open_source, read_lines, read_text
 from chainrule_app.tasks.display import progress_bars
 from chainrule_app.tasks.run_directory import DATA, NGRAMS, VOCABULARY
 
 if TYPE_CHECKING:
     from chainrule import AutoregressiveModel
     from chainrule.data import Tokens, Vocabulary
-    from chainrule_app.readers.stored_tokens import Ids
+    from chainrule_app.readers.origin import HeldText
+    from chainrule_app.readers.store import Ids
     from chainrule_app.tasks.text.task import TextTask
 
 # N-grams of an order as a share of the symbols. With 0.6 tiny Shakespeare has order 8, a third of the tables of order
@@ -90,10 +91,9 @@ def batches_of(run: "TextTask", corpus: Corpus, shard: tuple[int, int]) -> tuple
     )
 
 
-def default_fraction(source: str | None) -> float:
+def default_fraction(source: "str | HeldText | None") -> float:
     """Hold out 1% of long texts, up to 5% of short ones: about 10,000 bytes."""
-    size = len(builtin_text()) if source is None else fingerprint(source)["bytes"]
-    return max(0.01, min(0.05, 10_000 / max(size, 1)))
+    return max(0.01, min(0.05, 10_000 / open_source(source).size))
 
 
 _MOST_LINES = 1 << 16

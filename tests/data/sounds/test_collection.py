@@ -10,10 +10,9 @@ from sound_files import tone, wav_bytes, write
 
 from chainrule_app.readers import kinds as _kinds
 from chainrule_app.readers import members as members
-from chainrule_app.readers.kinds import kind_of
 from chainrule_app.readers.sounds.prepare import Labelling, label_number, ordered
 from chainrule_app.readers.sounds.sound_file import Collection, read_sound
-from chainrule_app.tasks import recognise
+from chainrule_app.readers.sources import kind_of, recognise
 
 NAMES = ["b/2.wav", "a/1.wav", "a/3.WAV"]
 
@@ -109,7 +108,7 @@ def test_wrong_patterns_and_names_that_do_not_fit_are_named():
     for pattern in ("*_x", "{label}{label}"):
         with pytest.raises(ValueError, match=r"label_pattern: expected \{label\} once"):
             Labelling(pattern)
-    with pytest.raises(ValueError, match=r"a\.wav: does not fit --label-pattern"):
+    with pytest.raises(ValueError, match=r"a\.wav: does not fit label_pattern"):
         Labelling("{label}_*")("a.wav")
     with pytest.raises(ValueError, match="expected a folder named after its label"):
         Labelling(None)("a.wav")
