@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 from chainrule.files import write_json
 from chainrule.option_error import MissingError
 from chainrule.training import read_metrics
-from chainrule_app.heavy import torch
+from chainrule_app.heavy import modes, torch
 from chainrule_app.readers.text import fingerprint
 from chainrule_app.recorded import TIMINGS, read_elapsed
 from chainrule_app.tasks.capabilities import Checks

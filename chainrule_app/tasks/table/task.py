@@ -39,6 +39,9 @@ from chainrule_app.tasks.table import trial
 from chainrule_app.tasks.task import Shard, Source, Task
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
     from chainrule.models import TableEnsemble, TableMADE
     from chainrule.training import Evaluation as Measurement
     from chainrule.training import TrainingBatches, ValidationBatches, ValidationMetric
@@ -244,12 +247,12 @@ class TableTask(Task["TableMADE | TableEnsemble"]):
 
         valid = torch.from_numpy(self.table().valid.copy())
 
-        def answer(model: Any, rows: Sequence[int]) -> list[float]:
-            parts = valid[torch.as_tensor(list(rows))].split(_ROWS)
+        def answer(model: Any, rows: "npt.NDArray[np.int64]") -> list[float]:
+            parts = valid[torch.from_numpy(rows)].split(_ROWS)
             x = [part.to(modes.device_of(model)) for part in parts]
             return [log for part in x for log in model(part).log_prob(part)[:, target].tolist()]
 
-        def compare(rows: Sequence[int], answers: Sequence[float], step: int) -> MetricValue:
+        def compare(rows: "npt.NDArray[np.int64]", answers: Sequence[float], step: int) -> MetricValue:
             return MetricValue(self.metric_name, sum(answers) / len(answers))
 
         return ValidationMetric(len(valid), answer, compare)
