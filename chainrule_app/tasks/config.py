@@ -19,7 +19,7 @@ from chainrule.typed_json import described, field_types, read_value
 from chainrule_app.readers.origin import InMemory
 from chainrule_app.tasks.display import flags_of, parse_duration
 
-FORMAT = 20
+FORMAT = 21
 IN_MEMORY = " (in memory)"  # of a source that a config names but cannot hold
 
 Options = TypeVar("Options")
