@@ -121,7 +121,7 @@ class OptimisationOptions(CheckedOptions):
     clip_norm: ClipNorm | None = 1.0
     """Maximum global norm of the gradient."""
     validate_every: Steps | None = None
-    """Steps between validations; about ten validations per run by default."""
+    """Steps between validations; ten to a hundred validations per run by default."""
     patience: Steps | None = None
     """Stop after this many validations without improvement; never by default."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
