@@ -85,6 +85,11 @@ class Passage:
     gates: dict[str, Tensor]  # gates by name, after σ or tanh
     derivative: Derivative  # derivatives at the points (T, B)
 
+    @property
+    def values(self) -> dict[str, Tensor]:
+        """Gates by name, the hidden state, and the cell state if there is one."""
+        return self.gates | {"hidden": self.h} | ({} if self.c is None else {"cell": self.c})
+
 
 def outer_sum(left: Tensor, right: Tensor) -> Tensor:
     """Sum left rightᵀ over all points, (.., K) and (.., M) → (K, M)."""

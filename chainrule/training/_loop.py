@@ -9,6 +9,7 @@ from time import monotonic
 import torch
 
 from chainrule._base import TrainableModel
+from chainrule.devices import multiply_dtype
 from chainrule.state import State
 from chainrule.training._batch import Batch, TrainingBatches, ValidationBatches, count_elements
 from chainrule.training._callbacks import Callback, Ending
@@ -22,7 +23,7 @@ from chainrule.training._checkpoint import (
     save_checkpoint,
     save_weights,
 )
-from chainrule.training._computation import emulation_note, multiply_dtype
+from chainrule.training._computation import emulation_note
 from chainrule.training._duration import Duration, Position, make_duration, start_up_note
 from chainrule.training._evaluate import Evaluation, Objective, TrainingResult
 from chainrule.training._gradient_monitor import (
@@ -44,7 +45,6 @@ from chainrule.training._parallel import (
     Processes,
     deferred_interrupts,
     own_randomness,
-    processes,
     seed_step,
 )
 from chainrule.training._report import Display, Report, StepFigures, make_display
@@ -120,7 +120,7 @@ def train(
             "restore the checkpoint, or begin again with --overwrite or in another directory"
         )
     with (
-        processes(options.device) as process_group,
+        Processes.join(options.device) as process_group,
         own_randomness(process_group.device),
         deferred_interrupts(patient=process_group.world > 1) as interrupts,
     ):

@@ -2,34 +2,24 @@
 
 import copy
 from functools import partial
-from statistics import mean, median
+from statistics import median
 from time import monotonic, perf_counter
 
 import torch
 
 from chainrule._base import TrainableModel
 from chainrule.modes import seed_torch
-from chainrule.state import leaves
-from chainrule.training._batch import Batch, TrainingBatches, count_elements
-from chainrule.training._computation import Computation, computing
+from chainrule.training._batch import Batch, count_elements
+from chainrule.training._computation import Computation
 from chainrule.training._evaluate import Objective
 from chainrule.training._gradients import Gradients
 from chainrule.training._optimiser import Kind, make_optimiser
 from chainrule.training._parallel import Processes, own_randomness
 
-_POOL = 16  # number of batches to compare
 _WARM_UP = 2  # steps
 _FEWEST = 4  # steps to measure, unless they take too long
 _LONGEST = 5.0  # times the seconds to measure
 _UNTIL_LAUNCHED = 3.0  # seconds in which a GPU takes the steps before it launches recorded ones, at most
-
-
-def average_batch(batches: TrainingBatches) -> Batch:
-    """Return the batch of a run's first batches whose size is closest to their mean (the first of ties)."""
-    pool = map(batches.at, range(_POOL))
-    sizes = [sum(part.numel() for part in leaves((batch.x, batch.context))) for batch in pool]
-    average = mean(sizes)
-    return batches.at(min(range(_POOL), key=lambda step: abs(sizes[step] - average)))
 
 
 def steps_per_second(
@@ -50,7 +40,7 @@ def steps_per_second(
         trial = copy.deepcopy(model).to(device).train()
         gradients = Gradients(Objective(trial, way.dtype), trial, Processes(0, 1, device), 1.0)
         updates = make_optimiser(trial, 0.0, 0.0, optimiser)
-        with computing(trial, way):
+        with way.applied_to(trial):
             for _ in range(_WARM_UP):
                 _take_step(updates, batch, gradients)
             began = monotonic()

@@ -7,6 +7,7 @@ steps of the default size and then of smaller ones, and takes the first size tha
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 from chainrule_app.tasks.config import Duration, RunConfig, Settled
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from chainrule.training import Batch, TrainingBatches
     from chainrule_app.tasks.config import OptimisationOptions
 
+_POOL = 16  # batches that `average_batch` compares
 TRAINING_SHARE = 0.9  # of a budget goes into training steps
 
 
@@ -31,14 +33,23 @@ def seconds_to_measure(budget: float) -> float:
     return max(min(2.0, 0.02 * budget), min(10.0, 0.01 * budget))
 
 
+def average_batch(batches: "TrainingBatches") -> "Batch":
+    """Return the batch of a run's first batches whose size is closest to their mean (the first of ties)."""
+    from chainrule.state import leaves
+
+    pool = map(batches.at, range(_POOL))
+    sizes = [sum(part.numel() for part in leaves((batch.x, batch.context))) for batch in pool]
+    average = mean(sizes)
+    return batches.at(min(range(_POOL), key=lambda step: abs(sizes[step] - average)))
+
+
 def step_rate(model: "TrainableModel", batch: "Batch", training: "OptimisationOptions", seconds: float) -> float:
     """Measure training steps per second of a model, computed as in its training; a terminal shows that it goes on."""
-    from chainrule.training import choose_computation
-    from chainrule.training._parallel import choose_device
-    from chainrule.training._speed import steps_per_second
+    from chainrule.devices import choose_device
+    from chainrule.training import Computation, steps_per_second
 
     device = choose_device(training.device)
-    way, _ = choose_computation(
+    way, _ = Computation.choose(
         model, batch, device, threads=training.threads, precision=training.precision, backend=training.backend
     )
     weights = sum(weight.numel() for weight in model.parameters())
@@ -92,8 +103,7 @@ def choose_size(
     device: "torch.device",
 ) -> RunConfig:
     """Choose the size that suits the budget of a new run; `new_model` builds the model with the given options."""
-    from chainrule.training._batch import count_elements
-    from chainrule.training._speed import average_batch
+    from chainrule.training import count_elements
 
     assert config.duration.budget is not None
     budget, steps_per_epoch = config.duration.budget, batches.steps_per_epoch
@@ -127,8 +137,7 @@ def time_passes(
 
     `new_model` builds the model from a seed.
     """
-    from chainrule.training._batch import count_elements
-    from chainrule.training._speed import average_batch
+    from chainrule.training import count_elements
 
     budget = config.duration.budget
     if budget is not None and config.settled is None:
@@ -160,7 +169,6 @@ def limit_passes(
     most_members: int = 1,
 ) -> RunConfig:
     """Limit the passes of a new run, so that it does not overfit; spare time trains up to `most_members` models."""
-    from chainrule.training._speed import average_batch
 
     budget, training = config.duration.budget, config.training
     assert budget is not None

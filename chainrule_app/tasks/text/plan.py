@@ -22,13 +22,13 @@ from dataclasses import asdict, dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any, Literal
 
-from chainrule.training import Batch
-from chainrule.training._batch import count_elements
+from chainrule.training import Batch, count_elements
 from chainrule_app.heavy import torch
 from chainrule_app.tasks.config import Duration, RunConfig, Settled
 from chainrule_app.tasks.display import flag
 from chainrule_app.tasks.size_schedule import (
     TRAINING_SHARE,
+    average_batch,
     forgetting_decay,
     record_resolved,
     seconds_to_measure,
@@ -96,9 +96,9 @@ class Shape:
         return float(recurrent + size * self._scores())
 
     def _scores(self) -> float:
-        from chainrule.layers import default_cutoffs
+        from chainrule.layers import AdaptiveSoftmax
 
-        cutoffs = default_cutoffs(self.vocabulary) if self.adaptive else None
+        cutoffs = AdaptiveSoftmax.default_cutoffs(self.vocabulary) if self.adaptive else None
         if cutoffs is None:
             return self.vocabulary
         first, second = cutoffs  # three quarters of the text, 15% and 10%, at a full, a quarter and a 16th of the width
@@ -117,8 +117,6 @@ class Plan:
 
 def plan_recurrence(run: TextTask) -> RunConfig:
     """Resolve the options of a new recurrent run."""
-    from chainrule.training._speed import average_batch
-
     config, corpus = run.config, corpus_of(run)
 
     def measure(shapes: Sequence[Shape], batch_size: int, optimiser: "Kind") -> Speed:
@@ -211,11 +209,11 @@ def plan_text(
 
 def shape_of(cell: str, options: Any, vocabulary: int, level: str, size: int) -> Shape:
     """Return the shape of a model with `size` units and the user's other options."""
-    from chainrule.layers import default_cutoffs
+    from chainrule.layers import AdaptiveSoftmax
 
     adaptive = options.adaptive_softmax
     if adaptive is None:
-        adaptive = level == "word" and default_cutoffs(vocabulary) is not None
+        adaptive = level == "word" and AdaptiveSoftmax.default_cutoffs(vocabulary) is not None
     tied, wide = tie_weights(options, level), level in ("word", "bpe")
     embedding = options.embedding_size or (size if wide or tied else min(64, size))
     narrow = vocabulary <= NGRAM_VOCABULARY and not wide and not tied
