@@ -257,9 +257,9 @@ def passage_of(layer: Recurrent, x: Tensor, h_before: Tensor, state: tuple[Tenso
         case LSTM():
             return derivatives.lstm(projected, weights[0], h_before, state[1])
         case GRU(reset_after=True):
-            return derivatives.gru_reset_after(projected, weights[0], layer.bias_hn(weights), h_before)
+            return derivatives.gru_after(projected, weights[0], layer.bias_hn(weights), h_before)
         case GRU():
-            return derivatives.gru_reset_before(projected, weights[0], h_before)
+            return derivatives.gru_before(projected, weights[0], h_before)
         case RNN():
             return derivatives.rnn(projected, weights[0], h_before, layer.nonlinearity)
     raise ValueError(f"module: expected an RNN, LSTM or GRU, got {type(layer).__name__}")
