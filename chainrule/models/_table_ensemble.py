@@ -70,8 +70,7 @@ class TableEnsemble(ModelMean):
         return self.parts[0].from_sequence(sequence)
 
     def unroll(self, x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[Head, State]:
-        conditionals, after = AutoregressiveModel.unroll(self, x, state, x_prev)  # step by step: the columns differ
-        return cast("Head", conditionals), after
+        return cast("tuple[Head, State]", AutoregressiveModel.unroll(self, x, state, x_prev))  # step by step
 
     def training_objective(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
         """Return the mean of the members' objectives of each row, (B,), so that no member relies on another."""

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 Switch = Annotated[bool, Parameter(negative=())]
 """A flag without a value and without a --no- form."""
-Verb = Callable[..., int | None]
-"""A function that runs a verb; its signature names the arguments."""
 
 
 def flag(name: str) -> str:

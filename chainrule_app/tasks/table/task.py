@@ -14,27 +14,33 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from chainrule.option_error import OptionError, option
+from chainrule.ranges import Probability, Range, Size
 from chainrule_app.heavy import modes, torch
 from chainrule_app.printing import listed
 from chainrule_app.readers import tables as table_reader
 from chainrule_app.readers.sources import is_path
 from chainrule_app.tasks.config import (
+    BatchSize,
+    CheckedOptions,
     Facts,
     Fingerprint,
     HeaderOptions,
+    LearningRate,
+    Members,
+    MinCount,
     OptimisationOptions,
     Parts,
     RunConfig,
-    within,
 )
 from chainrule_app.tasks.display import aligned, counted, shortened
 from chainrule_app.tasks.likelihood_record import Basis
-from chainrule_app.tasks.model import Model, check_memory
+from chainrule_app.tasks.model import Model, Planned
+from chainrule_app.tasks.model_size import check_memory
 from chainrule_app.tasks.run_directory import DATA
-from chainrule_app.tasks.size_schedule import Planned, describe_passes, limit_passes, time_budget
+from chainrule_app.tasks.size_schedule import describe_passes, limit_passes, time_budget
 from chainrule_app.tasks.table import trial
 from chainrule_app.tasks.task import Shard, Source, Task
 
@@ -61,7 +67,7 @@ _DROPOUT_OF_FEW = {20: 0.5, 200: 0.2}  # by rows a feature; dna of MADE's paper:
 class TableData(HeaderOptions):
     types: str = ""
     """Override detected column types: COLUMN=KIND,... with categorical, integer, real, date or skip."""
-    min_count: int = within(2, 1, 1 << 40)
+    min_count: MinCount = 2
     """Rarer categories become <other>."""
     target: str | None = None
     """Column to predict from all others: the model visits it last, and is chosen by its held-out nats alone."""
@@ -71,8 +77,8 @@ class TableData(HeaderOptions):
 class TableTraining(OptimisationOptions):
     """Training options of a table: rows are short and many."""
 
-    batch_size: int = within(128, 1, 1 << 24)
-    learning_rate: float = within(3e-3, 0.0, 1e3)
+    batch_size: BatchSize = 128
+    learning_rate: LearningRate = 3e-3
 
 
 @dataclass(frozen=True)
@@ -85,6 +91,24 @@ class FoundColumn:
     missing: int
     distinct: str  # "at least 1,000" for many values
     doubt: str | None
+
+
+@dataclass(frozen=True)
+class MADEOptions(CheckedOptions):
+    hidden_size: Size = 256
+    """Units of each layer."""
+    num_layers: Annotated[int, Range(0, 256)] = 2
+    """Hidden layers; 0 makes all connections direct."""
+    components: Annotated[int, Range(1, 1024)] = 8
+    """Mixture components of a numeric column."""
+    knots: Annotated[int, Range(0, 1024)] = 16
+    """Pieces of the piecewise linear functions that the first layer may be of a number; 0 for linear ones."""
+    direct: bool = True
+    """Connect each column to later outputs directly, past the hidden layers."""
+    dropout: Probability = 0.1
+    """Share of hidden units dropped in training; by default 0.5 for few rows."""
+    num_members: Members | None = None
+    """Models to train separately and average; time and memory grow in proportion. Depends on the budget by default."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +131,7 @@ class TableTask(Task["TableMADE | TableEnsemble"]):
     Facts = TableFacts
     Training = TableTraining
     NEEDS_FLOAT64 = True
-    MODELS: ClassVar[dict[str, Model]] = {"made": Model("TableMADE", planned=("num_members",), members=True)}
+    MODELS: ClassVar[dict[str, Model]] = {"made": Model("TableMADE", MADEOptions, planned=("num_members",))}
     BUDGET = "1m"
     PLAIN: ClassVar[dict[str, Any]] = {"num_members": 1}
     PREPARED = f"{DATA}/table.json"

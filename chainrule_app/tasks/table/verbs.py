@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from chainrule.option_error import OptionError, option, raw_text
 from chainrule_app.blocks import in_blocks
@@ -15,7 +15,7 @@ from chainrule_app.heavy import modes, np, torch
 from chainrule_app.printing import listed
 from chainrule_app.readers import tables as table_reader
 from chainrule_app.results import Column, Result
-from chainrule_app.tasks.config import CheckedOptions, within
+from chainrule_app.tasks.config import CheckedOptions, Particles
 from chainrule_app.tasks.copies import Copies
 from chainrule_app.tasks.table.cells import score_cells
 from chainrule_app.tasks.table.gaps import complete_block, is_seen
@@ -39,16 +39,16 @@ _AGAIN = 20  # times that a row with a number outside the range of its column is
 
 @dataclass(frozen=True)
 class TableSampling(CheckedOptions):
-    """Draw rows of a table from a trained model; `chainrule fill` completes rows that have gaps.
+    """Draw rows of a table from a trained model; `chainrule fill` completes rows that have gaps."""
 
-    Args:
-        n: Number of rows.
-        out: A CSV file (.csv.gz compresses it) or a Parquet file; standard output by default.
-    """
+    ARGUMENTS: ClassVar[dict[str, str]] = {
+        "n": "Number of rows.",
+        "out": "A CSV file (.csv.gz compresses it) or a Parquet file; standard output by default.",
+    }
 
     where: str = ""
     """Values that every row must have, COLUMN=VALUE,...; quote one with a comma: '"name=a, b",size=3'."""
-    particles: int = within(256, 1, 1 << 18)
+    particles: Particles = 256
     """Draws from which each row is chosen with --where, if given columns come after others."""
 
 
@@ -208,10 +208,11 @@ class TableScoring(CheckedOptions):
     nats. With --per cell, each cell has a row, and --sort ranks them by their excess over the median nats of their
     column, categories that training lacked first. A variational autoencoder gives an upper bound of the nats, with the
     standard error of the draws, and the ELBO, without a cell.
-
-    Args:
-        data: The table.
     """
+
+    ARGUMENTS: ClassVar[dict[str, str]] = {
+        "data": "The table.",
+    }
 
     per: Literal["row", "cell"] = "row"
     """Print a row for each row of the table, or for each cell."""
