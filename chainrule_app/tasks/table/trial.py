@@ -68,12 +68,11 @@ def try_training(
         limit: passes of the training at most, of which a trial takes a quarter at most.
     """
     from chainrule.training import learning_rate, make_optimiser
-    from chainrule.training._parallel import own_randomness
 
     decay = 0.01 if training.weight_decay is None else training.weight_decay
     seconds, most_steps = min(_SHARE * budget, _LONGEST), max(limit / _UNSEEN * batches.steps_per_epoch, 1)
     validated = list[tuple[float, int]]()  # nats and step
-    with own_randomness(device):
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):  # dropout draws from the global generator
         modes.seed_torch(training.seed)
         trial = deepcopy(model).to(device).train()
         optimiser = make_optimiser(trial, training.learning_rate, decay, training.optimiser)
