@@ -27,7 +27,15 @@ from chainrule_app.readers.sources import (
     plain_name,
 )
 from chainrule_app.readers.text import STDIN
-from chainrule_app.tasks.config import ChosenComputation, Duration, Fingerprint, InitialWeights, RunConfig, facts_of
+from chainrule_app.tasks.config import (
+    ChosenComputation,
+    Duration,
+    Fingerprint,
+    InitialWeights,
+    RunConfig,
+    facts_of,
+    recorded_source,
+)
 from chainrule_app.tasks.display import counted, flag
 from chainrule_app.tasks.run_directory import (
     CHECKPOINT,
@@ -91,7 +99,7 @@ def train_run(
         if process_group.first and before is None:
             made = create_run(task, request, out, overwrite=overwrite, explicit_flags=explicit_flags)
         process_group.agree([0.0])  # the others wait for the first
-        run = task.open(out)
+        run = task.open(out) if made is None else made[0]
         if before is not None:
             if process_group.first:
                 remove_unfinished(out)
@@ -103,7 +111,7 @@ def train_run(
             there = [run.path / name for name in (CHECKPOINT, WEIGHTS) if (run.path / name).is_file()]
             confirm = "" if "--model" in explicit_flags else option("model", run.config.model)
             run.check_size(there[0] if there else None, confirm=confirm)
-        network, optimiser = (run.new_model(run.config.training.seed), None) if made is None else made
+        network, optimiser = (run.new_model(run.config.training.seed), None) if made is None else made[1:]
         load_initial(run, network)
         batches, held_out = run.batches((process_group.rank, process_group.world))
         if process_group.first:
@@ -184,8 +192,8 @@ def create_run(
     *,
     overwrite: bool,
     explicit_flags: frozenset[str] = frozenset(),
-) -> "tuple[TrainableModel, Optimizer]":
-    """Make a new run in a draft folder, with its data, and return its model and optimiser.
+) -> "tuple[Task[Any], TrainableModel, Optimizer]":
+    """Make a new run in a draft folder, with its data, and return it with its model and optimiser.
 
     It replaces an old run only when it is complete.
     """
@@ -207,17 +215,18 @@ def create_run(
             if request.init is not None:  # it leaves no option of the model open
                 explicit_flags |= {flag(item.name) for item in fields(unpacked.options)}
             draft.config, timed = draft.plan(explicit_flags)
-        draft.config = replace(draft.config, sources=request.sources)
+        sources = {name: recorded_source(source) for name, source in request.sources.items()}
+        draft.config = replace(draft.config, sources=sources)
         if draft.config.training.weight_decay is None:
             decay = training_options(draft.config).weight_decay
             draft.config = replace(draft.config, training=replace(draft.config.training, weight_decay=decay))
         draft.write_config()
         draft.batches((0, 1))
-        made = draft.trainable(timed)
+        model, optimiser = draft.trainable(timed)
         remove(out)
         for part in sorted(draft_path.iterdir(), key=lambda part: part.name == CONFIG):  # last: it makes it a run
             part.rename(out / part.name)
-        return made
+        return task(out, draft.config), model, optimiser
     finally:
         remove_folder(draft_path)
         if is_new:

@@ -70,7 +70,5 @@ def test_the_course_lists_its_chapters_in_order_and_their_titles_have_their_numb
 
 def test_thirty_questions_have_folded_answers() -> None:
     text = (COURSE / "questions.md").read_text()
-    numbers = [
-        int(number) for number in re.findall(r"^\*\*(\d+)\. .+\*\*\n\n<details><summary>Answer", text, re.MULTILINE)
-    ]
-    assert numbers == list(range(1, 31))
+    questions = re.findall(r"^\*\*(\d+)\. .+\*\*\n\n<details><summary>Answer", text, re.MULTILINE)
+    assert questions == [str(number) for number in range(1, 31)]

@@ -166,13 +166,13 @@ def import_(
         json: Print one JSON object.
     """
     from chainrule_app.exchange import import_model
-    from chainrule_app.tasks.text.task import TextTask
+    from chainrule_app.tasks.text.run import TextRun
 
     options = {"embedding": embedding, "activation": activation}
     run = import_model(kind, file, out, vocabulary=vocabulary, start=start, overwrite=overwrite, **options)
     weights = sum(weight.numel() for weight in run.model.parameters())
     name = run.config["model"]["name"]
-    size = len(TextTask.open(out).vocabulary)
+    size = len(TextRun.open(out).vocabulary)
     if json:
         print(dump_json({"run": str(out), "model": name, "parameters": weights, "vocabulary_size": size}))
         return

@@ -19,7 +19,7 @@ from chainrule.typed_json import described, field_types, read_value
 from chainrule_app.readers.origin import InMemory
 from chainrule_app.tasks.display import flags_of, parse_duration
 
-FORMAT = 20
+FORMAT = 21
 IN_MEMORY = " (in memory)"  # of a source that a config names but cannot hold
 
 Options = TypeVar("Options")
@@ -138,6 +138,15 @@ class OptimisationOptions(CheckedOptions):
     """Also log training figures to TensorBoard (files in the run), MLflow or Weights & Biases."""
     samples: bool = True
     """Save samples drawn at validations to samples.jsonl, for `chainrule report`."""
+
+
+def forgetting_decay(steps: float, learning_rate: float, *, least: float = 0.01, most: float = 0.5) -> float:
+    """Return the weight decay with a time scale in steps, 1 / (steps · learning rate) (Wang and Aitchison 2024).
+
+    >>> forgetting_decay(434, 0.008), forgetting_decay(4e6, 0.008), forgetting_decay(10, 0.008)
+    (0.29, 0.01, 0.5)
+    """
+    return round(min(most, max(least, 1 / max(steps * learning_rate, 1e-9))), 2)
 
 
 @dataclass(frozen=True)
@@ -262,7 +271,8 @@ class RunConfig:
             "format": FORMAT,
             "chainrule": __version__,
             "task": task,
-            "data": {"sources": {name: _recorded(own) for name, own in self.sources.items()}, **asdict(self.data)},
+            "data": {"sources": dict(zip(self.sources, map(recorded_source, self.sources.values()), strict=True))}
+            | asdict(self.data),
             "facts": None if self.facts is None else asdict(self.facts),
             "model": {"name": self.model, "options": asdict(self.options)},
             "training": {**asdict(self.duration), **asdict(self.training)},
@@ -272,7 +282,7 @@ class RunConfig:
         }
 
 
-def _recorded(source: Any) -> str | None:
+def recorded_source(source: Any) -> str | None:
     """Return a source as the config keeps it: of data in memory, which it does not hold, the name of the argument."""
     return source if source is None or isinstance(source, str) else f"{source}{IN_MEMORY}"
 

@@ -1,25 +1,19 @@
-"""A model that a task offers: its options are the arguments of its constructor, and it must fit in memory."""
+"""A model that a task offers: its options are the arguments of its constructor, and its speed is measured."""
 
-import os
-from contextvars import ContextVar
-from dataclasses import asdict, dataclass, fields
-from functools import cache, cached_property, partial
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cached_property, partial
 from importlib import import_module
 from inspect import signature
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from chainrule.option_error import UserError
-from chainrule_app.heavy import modes
-from chainrule_app.tasks.config import CheckedOptions
-from chainrule_app.tasks.run_directory import count_weights
+from chainrule_app.tasks.config import CheckedOptions, OptimisationOptions, RunConfig
+from chainrule_app.tasks.display import counted, progress_bars
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from torch.optim import Optimizer
 
-    from torch import nn
-
-    from chainrule.training import Findings
+    from chainrule import TrainableModel
+    from chainrule.training import Batch, Findings
     from chainrule_app.tasks.preview import Observe
 
 
@@ -71,104 +65,65 @@ class Model:
         return Ensemble([one() for _ in range(members)])
 
 
-def check_size(
-    build: "Callable[[], nn.Module]", config: Path, weights: Path | None, *, least: int = 0, confirm: str = ""
-) -> int:
-    """Count the weights; refuse options of a larger model than the weights file, or than memory allows."""
-    if weights is None:
-        needed = least if least > memory() // _TRAINED else count_built(build, most=memory())
-        check_memory(needed, f"{config}: its options", "restore it from a copy")
-        if confirm and needed > _UNCONFIRMED:
-            raise UserError(
-                f"{config}: nothing is trained yet, and its options make a model of {needed:,} weights",
-                f"restore it from a copy, or confirm it with {confirm}",
-            )
-        return needed
-    there = count_weights(weights)
-    needed = least if there < least else count_built(build, most=there)
-    if there < needed:
-        raise ValueError(
-            f"{weights}: holds {there} numbers, but {config.name} and the data describe a model of at least "
-            f"{needed}: one of the files was changed or comes from another run"
-        )
-    return needed
+def seconds_to_measure(budget: float) -> float:
+    """Return the seconds to measure speed: 2% of a budget up to 2 s; 1% up to 10 s for a long one.
 
-
-def count_built(build: "Callable[[], nn.Module]", most: int) -> int:
-    """Count the weights of a model built on the meta device; stop at many more than `most`."""
-    _watch_weights()
-    counter = _Counter(_OFTEN * most)
-    token = _counter.set(counter)
-    try:
-        with modes.unfilled():
-            return sum(weight.numel() for weight in build().parameters())
-    except _TooManyError:
-        return counter.count
-    finally:
-        _counter.reset(token)
+    >>> [seconds_to_measure(budget) for budget in (30, 180, 600, 3600)]
+    [0.6, 2.0, 6.0, 10.0]
+    """
+    return max(min(2.0, 0.02 * budget), min(10.0, 0.01 * budget))
 
 
 @dataclass
-class _Counter:
-    most: int
-    count: int = 0
+class Timed:
+    """A network that was timed, as new, and its optimiser."""
+
+    network: Any
+    optimiser: "Optimizer"
+    identity: tuple[Any, ...]  # `Task.network_identity` of its run
+    steps_per_second: float
+    elements: int  # of the batch that was timed
+
+    @property
+    def elements_per_second(self) -> float:
+        return self.steps_per_second * self.elements
 
 
-_counter: ContextVar[_Counter | None] = ContextVar("_counter", default=None)  # of the model that this thread counts
+class Planned(NamedTuple):
+    """The config of a planned run, and the network that was timed last for it."""
+
+    config: RunConfig
+    timed: Timed | None = None
 
 
-@cache
-def _watch_weights() -> None:
-    """Count every weight that is registered while a thread counts.
+def time_network(run: Any, batch: "Batch", seconds: float) -> Timed:
+    """Build the network of a run, a `Task`, and time its training steps for about `seconds`."""
+    from chainrule.training import make_optimiser
+    from chainrule.training._batch import count_elements
 
-    The hook stays: torch calls it for modules of all threads, and fails in those where it comes or goes meanwhile.
-    """
-    from torch.nn.modules.module import register_module_parameter_registration_hook
-
-    register_module_parameter_registration_hook(_count_weight)
-
-
-def _count_weight(module: "nn.Module", name: str, weight: "nn.Parameter | None") -> None:
-    counter = _counter.get()
-    if counter is None or weight is None:
-        return
-    counter.count += weight.numel()
-    if counter.count > counter.most:
-        raise _TooManyError
+    training = replace(run.training, device=str(run.device(run.training.device)))
+    network = run.new_network(training.seed).to(training.device)
+    optimiser = make_optimiser(network, 0.0, 0.0, training.optimiser)
+    rate = step_rate(network, optimiser, batch, training, seconds)
+    return Timed(network, optimiser, run.network_identity, rate, count_elements(batch))
 
 
-_UNCONFIRMED = 1 << 25  # weights, which take 0.8 GB to train
-_OFTEN = 4  # times that a weight may be registered: shared by layers, or replaced
+def step_rate(
+    model: "TrainableModel", optimiser: "Optimizer", batch: "Batch", training: OptimisationOptions, seconds: float
+) -> float:
+    """Measure training steps per second of a model, computed as in its training; a terminal shows that it goes on."""
+    from chainrule.training import choose_computation
+    from chainrule.training._parallel import choose_device
+    from chainrule.training._speed import steps_per_second
 
-
-class _TooManyError(Exception):
-    """A model has more weights than it may have."""
-
-
-_TRAINED = 24  # bytes a weight: itself, its gradient, two moments of AdamW, and a masked copy with its gradient
-_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")  # of a container
-
-
-def check_memory(weights: int, what: str, remedy: str) -> None:
-    """Refuse a model that takes more memory to train than there is."""
-    needed, there = weights * _TRAINED, memory()
-    if needed > there:
-        raise UserError(
-            f"{what} make a model of {weights:,} weights, which takes about {needed / 2**30:,.0f} GiB to train, more "
-            f"than the {there / 2**30:,.0f} GiB of this machine",
-            remedy,
-        )
-
-
-def memory() -> int:
-    """Return the bytes of memory that this process may use, in its container."""
-    limits = []
-    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
-        limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    for path in map(Path, _LIMITS):
-        if path.is_file() and (limit := path.read_text(encoding="utf-8").strip()).isdecimal():
-            limits.append(int(limit))
-    return min(limits, default=1 << 62)
+    device = choose_device(training.device)
+    way, _ = choose_computation(
+        model, batch, device, threads=training.threads, precision=training.precision, backend=training.backend
+    )
+    weights = sum(weight.numel() for weight in model.parameters())
+    with progress_bars() as begin:
+        begin(None, f"timing training steps of {counted(weights, 'weight')}")
+        return steps_per_second(model, optimiser, batch, way, seconds, device)
 
 
 def share_of(name: str, description: str) -> "Observe":

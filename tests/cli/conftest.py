@@ -29,7 +29,7 @@ class Outcome(NamedTuple):
 def short_checks() -> Iterator[None]:
     """`check` reads eight symbols of a line: 32 take most of a test's time."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("chainrule_app.tasks.text.task._CHECKED_ELEMENTS", 8)
+        patch.setattr("chainrule_app.tasks.text.run._CHECKED_ELEMENTS", 8)
         patch.setattr("chainrule_app.tasks.translate.run.TranslateRun.CHECKED", (4, 8))
         patch.setattr("chainrule_app.tasks.sound.run.SoundRun.CHECKED", (3, 8))
         yield

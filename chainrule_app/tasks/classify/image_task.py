@@ -37,9 +37,9 @@ from chainrule_app.tasks.config import (
 from chainrule_app.tasks.display import counted, measured_part
 from chainrule_app.tasks.image.image_data import ImageDataTask, ImageFacts, ImageFiles, ImageReading
 from chainrule_app.tasks.likelihood_record import Basis
-from chainrule_app.tasks.model import Model
+from chainrule_app.tasks.model import Model, Planned
 from chainrule_app.tasks.run_directory import FRAME
-from chainrule_app.tasks.size_schedule import Planned, SizeSchedule, record_resolved, time_passes
+from chainrule_app.tasks.size_schedule import SizeSchedule, record_resolved, time_passes
 from chainrule_app.tasks.task import Shard, Source
 
 if TYPE_CHECKING:

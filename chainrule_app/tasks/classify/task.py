@@ -38,9 +38,9 @@ from chainrule_app.tasks.config import (
 )
 from chainrule_app.tasks.display import counted, measured_part
 from chainrule_app.tasks.likelihood_record import Basis
-from chainrule_app.tasks.model import Model
+from chainrule_app.tasks.model import Model, Planned
 from chainrule_app.tasks.run_directory import DATA, WEIGHTS
-from chainrule_app.tasks.size_schedule import Planned, describe_passes, limit_passes, time_budget
+from chainrule_app.tasks.size_schedule import describe_passes, limit_passes, time_budget
 from chainrule_app.tasks.task import Shard, Source, Task
 
 if TYPE_CHECKING:

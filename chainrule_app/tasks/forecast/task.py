@@ -38,16 +38,9 @@ from chainrule_app.tasks.config import (
 from chainrule_app.tasks.display import counted, progress_bars, quoted, sparkline
 from chainrule_app.tasks.forecast.paths import draw_paths
 from chainrule_app.tasks.likelihood_record import Basis
-from chainrule_app.tasks.model import Model, share_of
+from chainrule_app.tasks.model import Model, Planned, share_of
 from chainrule_app.tasks.run_directory import DATA, WEIGHTS
-from chainrule_app.tasks.size_schedule import (
-    Planned,
-    describe_passes,
-    limit_passes,
-    record_resolved,
-    resolve_decay,
-    time_budget,
-)
+from chainrule_app.tasks.size_schedule import describe_passes, limit_passes, record_resolved, resolve_decay, time_budget
 from chainrule_app.tasks.task import Shard, Source, Task
 
 if TYPE_CHECKING:

@@ -20,7 +20,8 @@ from chainrule_app.tasks.display import quoted
 from chainrule_app.tasks.image.image_data import ImageData, ImageDataTask
 from chainrule_app.tasks.image.models import MODELS
 from chainrule_app.tasks.likelihood_record import Basis, LikelihoodRecord
-from chainrule_app.tasks.size_schedule import Planned, SizeSchedule, describe_passes, record_resolved, time_passes
+from chainrule_app.tasks.model import Planned
+from chainrule_app.tasks.size_schedule import SizeSchedule, describe_passes, record_resolved, time_passes
 from chainrule_app.tasks.task import Shard, Source
 
 if TYPE_CHECKING:

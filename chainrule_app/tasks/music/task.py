@@ -32,10 +32,10 @@ from chainrule_app.tasks.config import (
 )
 from chainrule_app.tasks.display import Switch, counted
 from chainrule_app.tasks.likelihood_record import Basis
-from chainrule_app.tasks.model import Model
+from chainrule_app.tasks.model import Model, Planned
 from chainrule_app.tasks.output import write_piece
 from chainrule_app.tasks.run_directory import DATA
-from chainrule_app.tasks.size_schedule import Planned, SizeSchedule, describe_passes, limit_passes, time_budget
+from chainrule_app.tasks.size_schedule import SizeSchedule, describe_passes, limit_passes, time_budget
 from chainrule_app.tasks.tally import Tally
 from chainrule_app.tasks.task import Shard, Source, Task
 

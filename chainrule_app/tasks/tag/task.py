@@ -27,8 +27,9 @@ from chainrule_app.tasks.config import (
 )
 from chainrule_app.tasks.display import counted, measured_part, progress_bars
 from chainrule_app.tasks.likelihood_record import Basis
+from chainrule_app.tasks.model import Planned
 from chainrule_app.tasks.run_directory import DATA, WEIGHTS
-from chainrule_app.tasks.size_schedule import Planned, describe_passes, record_resolved, resolve_decay, time_passes
+from chainrule_app.tasks.size_schedule import describe_passes, record_resolved, resolve_decay, time_passes
 from chainrule_app.tasks.tag.options import MODELS, TagData, TagTraining
 from chainrule_app.tasks.task import Shard, Source, Task
 

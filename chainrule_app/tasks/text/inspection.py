@@ -90,7 +90,7 @@ def inspect_text(run: "TextTask", file: str | None, options: TextInspection, *, 
 
 def read_window(run: "TextTask", file: str | None, rows: int, steps: int) -> "tuple[Tensor, Tensor | None, str]":
     """Return the rows, their lengths, and a description of their source."""
-    from chainrule_app.tasks.text.preparing import file_window, own_window
+    from chainrule_app.tasks.text.windows import file_window, own_window
 
     if file is None:
         x, lengths, part = own_window(run, rows, steps)

@@ -193,12 +193,10 @@ BY: dict[By, str] = {"excess": "excess", "bits": "bits_per_element", "nats": "na
 
 def _line_end_notes(run: "TextTask", file: str) -> Iterator[str]:
     """Report if lines end differently from the training text; for words, a line end is ordinary white space."""
-    from chainrule_app.tasks.text.preparing import corpus_of
-
     if run.data.level == "word" or not Path(file).is_file():
         return
     try:
-        trained = corpus_of(run).train
+        trained = run.corpus().train
     except (FileNotFoundError, ValueError):
         return
     with open_bytes(file) as content:

@@ -31,9 +31,9 @@ from chainrule_app.tasks.config import (
 )
 from chainrule_app.tasks.display import counted, flag, measured_part
 from chainrule_app.tasks.likelihood_record import Basis
-from chainrule_app.tasks.model import Model
+from chainrule_app.tasks.model import Model, Planned
 from chainrule_app.tasks.run_directory import DATA
-from chainrule_app.tasks.size_schedule import Planned, SizeSchedule, expected_passes, record_resolved
+from chainrule_app.tasks.size_schedule import SizeSchedule, expected_passes, record_resolved
 from chainrule_app.tasks.task import Shard, Source, Task
 
 if TYPE_CHECKING:
