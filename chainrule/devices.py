@@ -7,6 +7,8 @@ from pathlib import Path
 
 import torch
 
+from chainrule.option_error import OptionError
+
 
 def process_shard() -> tuple[int, int]:
     """Return (rank, world): this process trains on rows rank::world of every batch; (0, 1) outside torchrun."""
@@ -20,18 +22,18 @@ def choose_device(device: str, *, apple: bool = False) -> torch.device:
         device = "cuda" if torch.cuda.is_available() else "mps" if apple and has_mps else "cpu"
     name, _, index = device.partition(":")
     if name not in ("cpu", "cuda", "mps") or (index and not (name == "cuda" and index.isdigit())):
-        raise ValueError(f"device: expected auto, cpu, cuda, cuda:N or mps, got {device!r}")
+        raise OptionError("device", f"expected auto, cpu, cuda, cuda:N or mps, got {device!r}")
     if name == "mps" and not has_mps:
-        raise ValueError("device: torch finds no Apple GPU on this machine: use device cpu")
+        raise OptionError("device", "torch finds no Apple GPU on this machine", "use device cpu")
     if name == "mps" and process_shard()[1] > 1:
-        raise ValueError("device: several processes train on cpu or cuda, got mps: use device cpu")
+        raise OptionError("device", "several processes train on cpu or cuda, got mps", "use device cpu")
     if name in ("cpu", "mps"):
         return torch.device(name)
     number = int(index or os.environ.get("LOCAL_RANK", "0"))
     if number >= (gpus := torch.cuda.device_count()):
         if not gpus:
-            raise ValueError(f"device: no CUDA device is available, got {device}: use device cpu")
-        raise ValueError(f"device: expected one of {gpus} GPUs, got {device} (number {number}): use device cpu")
+            raise OptionError("device", f"no CUDA device is available, got {device}", "use device cpu")
+        raise OptionError("device", f"expected one of {gpus} GPUs, got {device} (number {number})", "use device cpu")
     return torch.device("cuda", number)
 
 
@@ -96,5 +98,7 @@ def multiply_dtype(precision: str, device: torch.device) -> torch.dtype:
     if device.type == "mps":
         return torch.float32
     if precision == "bfloat16" and device.type == "cuda" and not native:
-        raise ValueError(f"precision: expected a GPU that multiplies bfloat16, got {device}: use precision float32")
+        raise OptionError(
+            "precision", f"expected a GPU that multiplies bfloat16, got {device}", "use precision float32"
+        )
     return torch.bfloat16 if precision == "bfloat16" or (precision == "auto" and native) else torch.float32

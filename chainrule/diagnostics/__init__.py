@@ -1,4 +1,4 @@
-"""Look inside models: gradients through time, memory, units that follow a property, receptive fields."""
+"""Look inside models: gradients through time, memory, gates, attention, receptive fields."""
 
 from typing import TYPE_CHECKING
 

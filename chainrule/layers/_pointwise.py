@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor, nn
 
+from chainrule.option_error import OptionError
+
 
 def gate(a: Tensor, dim: int = 1) -> Tensor:
     r"""Apply the gated unit of the gated PixelCNN and WaveNet (van den Oord et al. 2016) to two halves of channels.
@@ -32,7 +34,7 @@ def norm_layer(norm: str, size: int) -> nn.LayerNorm | nn.RMSNorm:
         \mathrm{RMS}(x) = g \odot \frac{x}{\sqrt{\frac1N \sum_i x_i^2 + \varepsilon}}
     """
     if norm not in NORMS:
-        raise ValueError(f"norm: expected one of {', '.join(NORMS)}, got {norm!r}")
+        raise OptionError("norm", f"expected one of {', '.join(NORMS)}, got {norm!r}")
     return NORMS[norm](size, eps=EPSILON)
 
 

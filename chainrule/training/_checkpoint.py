@@ -8,12 +8,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from chainrule._base import AutoregressiveModel
 from chainrule.state import State, count_rows, flatten, unflatten
 from chainrule.tensor_files import read_tensors, write_tensors
 from chainrule.training._duration import Position
-from chainrule.training._optimiser import AdamW, moments, restore_moments
+from chainrule.training._optimiser import moments, restore_moments
 from chainrule.training._options import TrainingOptions
 
 CHECKPOINT = "checkpoint.safetensors"
@@ -23,7 +24,7 @@ WEIGHTS = "model.safetensors"
 def save_checkpoint(
     path: Path,
     model: nn.Module,
-    optimiser: AdamW,
+    optimiser: Optimizer,
     state: State,
     position: Position,
     options: TrainingOptions,
@@ -43,7 +44,7 @@ def save_checkpoint(
 
 
 def restore_checkpoint(
-    path: Path, model: nn.Module, optimiser: AdamW, options: TrainingOptions, steps_per_epoch: int
+    path: Path, model: nn.Module, optimiser: Optimizer, options: TrainingOptions, steps_per_epoch: int
 ) -> tuple[State, Position]:
     """Restore `model` and `optimiser`; return the carried state (on the CPU) and the position."""
     tensors, record = _read(path, "checkpoint")

@@ -165,7 +165,7 @@ class Interrupted(KeyboardInterrupt):
     def __init__(self, directory: Path, step: int):
         self.directory = directory
         self.step = step
-        super().__init__(f"interrupted; step {step} is saved in {directory}: resume=True (--resume) continues from it")
+        super().__init__(f"interrupted; step {step} is saved in {directory}: resume=True continues from it")
 
 
 class Interrupts:

@@ -27,7 +27,7 @@ from chainrule_app.readers.corpus import load_vocabulary
 from chainrule_app.run import Run
 from chainrule_app.serve.guard import Busy, Limits
 from chainrule_app.serve.stream import Held, Request, Stream, Token, facts_of
-from chainrule_app.tasks.config import MOST_SEED
+from chainrule_app.tasks.config import Seed, check_value
 from chainrule_app.tasks.run_directory import VOCABULARY
 from chainrule_app.tasks.text.sampling import Decoder, begin_prompt, cover_log_probs, fitting_prompt
 
@@ -177,8 +177,7 @@ class Engine:
             raise ValueError(f"max_tokens: expected 0 to {self.limits.tokens}, got {request.max_tokens}")
         if not 0 <= request.alternatives <= self.limits.alternatives:
             raise ValueError(f"logprobs: expected 0 to {self.limits.alternatives}, got {request.alternatives}")
-        if request.seed is not None and not 0 <= request.seed <= MOST_SEED:
-            raise ValueError(f"seed: expected 0 to {MOST_SEED}, got {request.seed}")
+        check_value("seed", Seed | None, request.seed)
         if (length := len(request.prompt) + len(request.tail)) > self.limits.prompt:
             raise ValueError(f"prompt: expected at most {self.limits.prompt} symbols, got {length}")
         if request.start is not None and not request.prompt:

@@ -10,8 +10,6 @@ from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from chainrule.devices import usable_threads
-
 from chainrule import AutoregressiveModel
 from chainrule.coding import (
     DamagedError,
@@ -19,6 +17,7 @@ from chainrule.coding import (
     model_digest,
     reproducible,
 )
+from chainrule.devices import usable_threads
 from chainrule_app.tasks.capabilities import FileCodec
 from chainrule_app.tasks.container import Container, unpacked, write_container
 

@@ -13,8 +13,8 @@ from chainrule.tensor_files import read_tensors
 from chainrule.training import _metrics, read_metrics
 from chainrule_app.cli.main import main
 from chainrule_app.recorded import read_elapsed
-from chainrule_app.tasks import model
-from chainrule_app.tasks.model import count_built
+from chainrule_app.tasks import model_size
+from chainrule_app.tasks.model_size import count_built
 from chainrule_app.tasks.run_directory import count_weights
 
 
@@ -87,7 +87,7 @@ def test_a_large_model_of_which_nothing_is_trained_is_confirmed(run, capsys, mon
     """A changed config took gigabytes and minutes before the first step had ended."""
     for name in ("model.safetensors", "checkpoint.safetensors"):
         (run / name).unlink()
-    monkeypatch.setattr(model, "_UNCONFIRMED", 100)
+    monkeypatch.setattr(model_size, "_UNCONFIRMED", 100)
     status, told = resume(run, capsys)
     assert status == 2
     assert "nothing is trained yet" in told

@@ -16,7 +16,7 @@ from chainrule_app.tasks.container import unpacked
 
 if TYPE_CHECKING:
     from chainrule.data import Vocabulary
-    from chainrule_app.readers.stored_tokens import Ids
+    from chainrule_app.readers.store import Ids
 
 STREAMS = 64
 # Each stream begins without context: its first symbols cost about 10 bits more than in the middle of the text (measured

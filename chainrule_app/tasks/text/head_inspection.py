@@ -14,6 +14,7 @@ from torch import Tensor
 from chainrule.diagnostics import HeadFigures, MixerView, mixer_views
 from chainrule.layers import CausalAttention
 from chainrule.models import TransformerLM
+from chainrule.option_error import OptionError, option
 from chainrule.printing import one_line
 from chainrule.state import leaves
 from chainrule_app.pages.page import (
@@ -197,14 +198,13 @@ MOST_WEIGHTS = 1 << 24  # of a head on all rows
 def inspect_heads(
     run: "TextTask", model: TransformerLM, file: str | None, options: TextInspection, *, command: str
 ) -> Report:
-    if options.property is not None:
-        raise ValueError(f"--property: only recurrences have units to find, got {run.config.model}: leave it out")
     if broken := [name for name, weight in model.named_parameters() if not weight.isfinite().all()]:
         raise ValueError(f"{run.path}: {broken[0]} holds a non-finite number: this model cannot be inspected")
     if options.rows * options.steps**2 > MOST_WEIGHTS:
-        raise ValueError(
-            f"--rows {options.rows} --steps {options.steps}: expected rows × steps² of at most {MOST_WEIGHTS}, the "
-            f"weights of a head, got {options.rows * options.steps**2}"
+        raise OptionError(
+            "rows",
+            f"expected rows × {option('steps')}² of at most {MOST_WEIGHTS}, the "
+            f"weights of a head, got {options.rows * options.steps**2}",
         )
     x, line_lengths, name = read_window(run, file, options.rows, options.steps)
     lengths = torch.full((len(x),), x.shape[1]) if line_lengths is None else line_lengths

@@ -57,7 +57,7 @@ def test_a_dev_file_is_held_out_whole(source, tmp_path):
 
 def test_impossible_tags_are_refused_or_repaired(tmp_path):
     source = write(tmp_path / "a.conll", ["a/B-X"] * 8 + ["a/O b/I-X"] * 2)
-    with pytest.raises(ValueError, match=r"a\.conll line 18: I-X after O is impossible in BIO tags: .*--repair"):
+    with pytest.raises(ValueError, match=r"a\.conll line 18: I-X after O is impossible in BIO tags: .*pass repair"):
         prepare_tagged(source, tmp_path / "data")
     assert not (tmp_path / "data" / "corpus.json").exists()
     corpus = prepare_tagged(source, tmp_path / "data", repair=True)
@@ -95,7 +95,7 @@ def test_repaired_spans_keep_the_spelling_of_the_file(tmp_path):
             r"train\.conll: column: expected at least two different tags, got only 'O' in column 2",
         ),
         (["a/(X*", "a/*)"] * 5, None, {}, r"train\.conll: the tag '\(X\*' marks a span by brackets"),
-        (["1/O 2/X", "1/X 2/O"] * 5, None, {}, r"line 1: expected words, got the numbers of words: .* --word-column 2"),
+        (["1/O 2/X", "1/X 2/O"] * 5, None, {}, r"line 1: expected words, got the numbers of words: .* word_column=2"),
         (["s1/O s1/X", "s2/X s2/O"] * 5, None, {}, r"expected words, got the same for all words of a sentence: name"),
     ],
 )
