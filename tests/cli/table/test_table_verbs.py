@@ -218,7 +218,7 @@ def test_too_many_columns_for_the_memory_are_refused_before_it_is_taken(refused,
 
 def test_a_trial_that_overfits_shortens_the_training(planned, rows, tmp_path, monkeypatch):
     """What is left of the budget trains further models; the flags that are printed repeat the run."""
-    monkeypatch.setattr("chainrule_app.tasks.size_schedule.step_rate", lambda *_: 3.0)
+    monkeypatch.setattr("chainrule_app.tasks.model.step_rate", lambda *_: 3.0)
     monkeypatch.setattr("chainrule_app.tasks.table.trial.try_training", lambda *_: Trial(12.0, 3.0, True))
     small = ("--hidden-size", 8, "--components", 1, "--batch-size", 90)
     outcome = planned(rows, "--out", tmp_path / "run", *small, "--budget", "300s")
@@ -253,7 +253,7 @@ def test_a_trial_finds_out_when_a_table_is_overfitted():
 
 def test_a_few_rows_are_not_learnt_by_heart(planned, rows, tmp_path, monkeypatch):
     small = ("--hidden-size", 8, "--components", 1, "--batch-size", 90)
-    monkeypatch.setattr("chainrule_app.tasks.size_schedule.step_rate", lambda *_: 3.0)  # 405 passes of two batches
+    monkeypatch.setattr("chainrule_app.tasks.model.step_rate", lambda *_: 3.0)  # 405 passes of two batches
     monkeypatch.setattr("chainrule_app.tasks.table.trial.try_training", lambda *_: Trial(25.0, 25.0, False))
     outcome = planned(rows, "--out", tmp_path / "run", *small, "--budget", "300s")
     assert "passes over the rows are enough, for each of 2 models that are averaged: dropout 0.5" in outcome.err
