@@ -131,15 +131,6 @@ class OptimisationOptions(CheckedOptions):
     """Save samples drawn at validations to samples.jsonl, for `chainrule report`."""
 
 
-def forgetting_decay(steps: float, learning_rate: float, *, least: float = 0.01, most: float = 0.5) -> float:
-    """Return the weight decay with a time scale in steps, 1 / (steps · learning rate) (Wang and Aitchison 2024).
-
-    >>> forgetting_decay(434, 0.008), forgetting_decay(4e6, 0.008), forgetting_decay(10, 0.008)
-    (0.29, 0.01, 0.5)
-    """
-    return round(min(most, max(least, 1 / max(steps * learning_rate, 1e-9))), 2)
-
-
 @dataclass(frozen=True)
 class SearchOptions(CheckedOptions):
     beam: Annotated[int, Range(1, 1 << 12)] = 5

@@ -1,4 +1,4 @@
-"""A model that a task offers: its options are the arguments of its constructor, and its speed is measured."""
+"""A model that a task offers: it is built from its options, and its training steps are timed."""
 
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property, partial
@@ -63,6 +63,15 @@ class Model:
         from chainrule.models import Ensemble
 
         return Ensemble([one() for _ in range(members)])
+
+
+def forgetting_decay(steps: float, learning_rate: float, *, least: float = 0.01, most: float = 0.5) -> float:
+    """Return the weight decay with a time scale in steps, 1 / (steps · learning rate) (Wang and Aitchison 2024).
+
+    >>> forgetting_decay(434, 0.008), forgetting_decay(4e6, 0.008), forgetting_decay(10, 0.008)
+    (0.29, 0.01, 0.5)
+    """
+    return round(min(most, max(least, 1 / max(steps * learning_rate, 1e-9))), 2)
 
 
 def seconds_to_measure(budget: float) -> float:

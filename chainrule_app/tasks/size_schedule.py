@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass, replace
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
-from chainrule_app.tasks.config import Duration, RunConfig, Settled, forgetting_decay
+from chainrule_app.tasks.config import Duration, RunConfig, Settled
 from chainrule_app.tasks.display import counted, flag, format_duration, format_passes
-from chainrule_app.tasks.model import Planned, Timed, seconds_to_measure, time_network
+from chainrule_app.tasks.model import Planned, Timed, forgetting_decay, seconds_to_measure, time_network
 
 if TYPE_CHECKING:
     from chainrule.training import Batch, TrainingBatches

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -114,6 +115,10 @@ class TableSchema(Record):
     def open(self, source: TableSource, *, complete: bool = True) -> tuple["TableFile | FrameTable", list[int]]:
         """Open other data; return the table and the places of the kept columns in its rows, -1 for a missing one."""
         file = open_rows(source, header=self.header)
+        return file, self.places(file, complete=complete)
+
+    def places(self, file: "TableFile | FrameTable", *, complete: bool = True) -> list[int]:
+        """Return the places of the kept columns in the rows of a table, -1 for a missing one."""
         names = dict.fromkeys(column.name for column in self.columns)
         if not self.header and len(file.names) != len(names):
             raise ValueError(f"{file.origin}: expected {len(names)} columns without a header, got {len(file.names)}")
@@ -130,7 +135,7 @@ class TableSchema(Record):
                 f"{file.origin}: the column {unknown[0]!r} was not there in training: remove it "
                 f"(expected: {', '.join(names)})"
             )
-        return file, [there.get(column.name, -1) for column in self.kept]
+        return [there.get(column.name, -1) for column in self.kept]
 
     def encoded(self, source: TableSource) -> Generator[tuple[int, list[str | None], list[float]], None, None]:
         """Line, cells and numbers of the rows of a table; errors name the line."""
@@ -269,13 +274,18 @@ def prepare_table(
     (['categorical', 'real'], (36, 2), (4, 2))
     """
     fraction = None if validation is not None else validation_fraction
-    schema, columns = like or _fitted_schema(source, header, types or {}, min_count, fraction, seed)
+    if like is None:
+        file = open_rows(source, header=header)
+        schema, columns = _fitted_schema(file, types or {}, min_count, fraction, seed)
+        places = schema.places(file)
+    else:
+        schema, columns = like
+        file, places = schema.open(source)
     if check is not None:
         check(schema)
     with StoreWriter(directory, _MANIFEST) as writer:
         schema.save(writer.path("schema.json"))
         train, valid = (writer.growing(f"{part}.rows", "f8", (len(schema.kept),)) for part in ("train", "valid"))
-        file, places = schema.open(source)
         with closing(file.blocks()) as blocks:
             for block, held_out in _shared_out(blocks, fraction, seed):
                 rows = schema.encode_block(file, block, places)
@@ -302,31 +312,32 @@ def prepare_table(
 
 
 def _fitted_schema(
-    source: TableSource,
-    header: bool | None,
+    file: "TableFile | FrameTable",
     types: Mapping[str, str],
     min_count: int,
     fraction: float | None,
     seed: int,
 ) -> tuple[TableSchema, list[dict[str, Any]]]:
     """Return the schema of the training rows of a table, and what was found of each column."""
-    file = open_rows(source, header=header)
     with closing(file.blocks()) as blocks:
-        first = next(blocks, Block(np.zeros(0, np.int64), ()))
-    known = ~OneInEvery(fraction, seed).take(len(first))
-    formats = find_date_formats(
-        {name: cells.part(known) for name, cells in zip(file.names, first.columns, strict=False)}, types
-    )
-    facts, count = _counted(file, formats, types, fraction, seed)
+        first = list(islice(blocks, 1))
+        cells = {}
+        for block, held_out in _shared_out(first, fraction, seed):
+            cells = {name: own.part(~held_out) for name, own in zip(file.names, block.columns, strict=True)}
+        formats = find_date_formats(cells, types)
+        facts, count = _counted(file, chain(first, blocks), formats, types, fraction, seed)
     while finer := finer_date_formats(facts, types):  # a later cell is finer, or no date
         formats = {name: dates for name, dates in (formats | finer).items() if dates is not None}
-        facts, count = _counted(file, formats, types, fraction, seed)
+        with closing(file.blocks()) as blocks:
+            facts, count = _counted(file, blocks, formats, types, fraction, seed)
     if count < 2:
-        raise ValueError(f"{source}: expected at least two rows to train on, got {count} with a value: give more rows")
+        raise ValueError(
+            f"{file.origin}: expected at least two rows to train on, got {count} with a value: give more rows"
+        )
     schema = TableSchema.fit(facts, file.header, types, min_count)
     kept_names = {column.name for column in schema.kept}
     if all(column.constant for column in facts if column.name in kept_names):
-        raise ValueError(f"{source}: every column is constant in the training rows: there is nothing to learn")
+        raise ValueError(f"{file.origin}: every column is constant in the training rows: there is nothing to learn")
     columns = [
         {"name": column.name, "kind": schema.columns[index].kind, "found": column.kind(),
          "missing": column.missing, "distinct": column.counted(), "doubt": column.doubt()}
@@ -337,6 +348,7 @@ def _fitted_schema(
 
 def _counted(
     file: "TableFile | FrameTable",
+    blocks: Iterable[Block],
     formats: Mapping[str, DateFormat | None],
     types: Mapping[str, str],
     fraction: float | None,
@@ -349,12 +361,11 @@ def _counted(
         for name in file.names
     ]
     count = 0
-    with closing(file.blocks()) as blocks:
-        for block, held_out in _shared_out(blocks, fraction, seed):
-            lines = block.lines[~held_out]
-            count += len(lines)
-            for column, cells in zip(facts, block.columns, strict=True):
-                column.add(cells.part(~held_out), lines)
+    for block, held_out in _shared_out(blocks, fraction, seed):
+        lines = block.lines[~held_out]
+        count += len(lines)
+        for column, cells in zip(facts, block.columns, strict=True):
+            column.add(cells.part(~held_out), lines)
     return facts, count
 
 

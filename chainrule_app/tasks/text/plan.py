@@ -24,9 +24,9 @@ from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any, Literal
 
-from chainrule_app.tasks.config import Duration, Settled, forgetting_decay
+from chainrule_app.tasks.config import Duration, Settled
 from chainrule_app.tasks.display import flag
-from chainrule_app.tasks.model import Planned, Timed, seconds_to_measure, time_network
+from chainrule_app.tasks.model import Planned, Timed, forgetting_decay, seconds_to_measure, time_network
 from chainrule_app.tasks.size_schedule import TRAINING_SHARE, average_batch, record_resolved, time_passes
 from chainrule_app.tasks.task import Task
 from chainrule_app.tasks.text.options import DROPOUTS, PLANNED, TextTraining

@@ -1,0 +1,41 @@
+"""What `train` builds, opens, reads and passes through, as `benchmarks/path_length.py` counts it, does not grow."""
+
+import math
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def path_length(monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "benchmarks")
+    import path_length
+
+    return path_length
+
+
+def speed(network, *_):
+    """Steps per second as if all time went into products with matrices, embeddings apart."""
+    shapes = {name: weight.shape for name, weight in network.named_parameters()}
+    matrices = [math.prod(shape) for name, shape in shapes.items() if "ngrams" not in name and len(shape) > 1]
+    return 2e7 / sum(matrices)
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "networks"),
+    [
+        ("poem.txt", ("--budget", "10s"), 2),  # one of 128 units is timed, and the one that is trained
+        ("poem.txt", ("--steps", "2"), 1),
+        ("rows.csv", ("--budget", "0.5s"), 1),
+        ("rows.csv", ("--steps", "2"), 1),
+    ],
+)
+def test_counts_of_a_training(path_length, tmp_path, monkeypatch, data, options, networks):
+    monkeypatch.setattr("chainrule_app.tasks.model.step_rate", speed)
+    monkeypatch.setattr("chainrule.training._duration.Seconds.finished", lambda _, position: position.step >= 2)
+    write = {"poem.txt": path_length.write_poem, "rows.csv": path_length.write_rows}[data]
+    built, reads, files = path_length.train_on(write(tmp_path / data), tmp_path / "run", *options)
+    most = {"poem.txt": (3, 2, 16), "rows.csv": (9, 3, 28)}[data]
+    assert (built["networks"], built["optimisers"]) == (networks, networks)
+    for count, limit in zip((len(reads.bytes), reads.full, len(files)), most, strict=True):
+        assert count <= limit, sorted(files)
