@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from chainrule.training import _checkpoint as checkpoint
+from chainrule import tensor_files
 
 
 def die() -> None:
@@ -29,7 +29,7 @@ def at_a_rename(number: int, *, after: bool) -> None:
 
 def half_written(number: int) -> None:
     """With the first half of a file on the disk."""
-    save, calls = checkpoint.save_file, [0]
+    save, calls = tensor_files.save_file, [0]
 
     def dying(tensors: dict[str, torch.Tensor], path: Path, metadata: dict[str, str]) -> None:
         calls[0] += 1
@@ -38,4 +38,4 @@ def half_written(number: int) -> None:
             os.truncate(path, path.stat().st_size // 2)
             die()
 
-    checkpoint.save_file = dying
+    tensor_files.save_file = dying
