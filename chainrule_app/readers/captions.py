@@ -15,8 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from chainrule.data import Batch, Batches, WordVocabulary
-from chainrule.data._batches import Shuffled
+from chainrule.data import Batch, Batches, Shuffled, WordVocabulary
 from chainrule.option_error import UserError, option
 from chainrule.typed_json import read_value
 from chainrule_app.readers.delimited import DelimitedFile

@@ -9,8 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from torch import Tensor
 
-from chainrule.data import Batch, Batches, BPEVocabulary, Vocabulary, WordVocabulary
-from chainrule.data._batches import Shuffled
+from chainrule.data import Batch, Batches, BPEVocabulary, Shuffled, Vocabulary, WordVocabulary
 from chainrule.option_error import UserError, option
 from chainrule.typed_json import read_value
 from chainrule_app.blocks import in_blocks

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from chainrule.option_error import OptionError, UserError, option
+from chainrule.option_error import OptionError, option
 from chainrule.printing import one_line
 from chainrule.ranges import Range
 from chainrule.typed_json import described, field_types, read_value
@@ -21,10 +21,8 @@ from chainrule_app.tasks.display import flags_of, parse_duration
 
 FORMAT = 21
 IN_MEMORY = " (in memory)"  # of a source that a config names but cannot hold
-
 Options = TypeVar("Options")
 SECTIONS = ("data", "model", "training", "computation", "facts", "settled", "init")
-
 
 BatchSize = Annotated[int, Range(1, 1 << 24)]
 LearningRate = Annotated[float, Range(0.0, 1e3)]
@@ -93,11 +91,8 @@ class Duration(CheckedOptions):
         super().__post_init__()
         lengths = [name for name, value in asdict(self).items() if value is not None and name != "most_seconds"]
         if len(lengths) > 1:
-            raise UserError(
-                f"{lengths[1]}",
-                f"expected one of {option('budget')}, {option('steps')} and {option('epochs')}, got "
-                + " and ".join(lengths),
-            )
+            one, other = lengths[:2]
+            raise OptionError(other, f"{option(one)} is given, too", "drop one of them")
 
 
 @dataclass(frozen=True)
@@ -117,7 +112,7 @@ class OptimisationOptions(CheckedOptions):
     clip_norm: ClipNorm | None = 1.0
     """Maximum global norm of the gradient."""
     validate_every: Steps | None = None
-    """Steps between validations; about ten validations per run by default."""
+    """Steps between validations; ten to a hundred validations per run by default."""
     patience: Steps | None = None
     """Stop after this many validations without improvement; never by default."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"

@@ -98,8 +98,7 @@ class Planned(NamedTuple):
 
 def time_network(run: Any, batch: "Batch", seconds: float) -> Timed:
     """Build the network of a run, a `Task`, and time its training steps for about `seconds`."""
-    from chainrule.training import make_optimiser
-    from chainrule.training._batch import count_elements
+    from chainrule.training import count_elements, make_optimiser
 
     training = replace(run.training, device=str(run.device(run.training.device)))
     network = run.new_network(training.seed).to(training.device)
@@ -112,12 +111,11 @@ def step_rate(
     model: "TrainableModel", optimiser: "Optimizer", batch: "Batch", training: OptimisationOptions, seconds: float
 ) -> float:
     """Measure training steps per second of a model, computed as in its training; a terminal shows that it goes on."""
-    from chainrule.training import choose_computation
-    from chainrule.training._parallel import choose_device
-    from chainrule.training._speed import steps_per_second
+    from chainrule.devices import choose_device
+    from chainrule.training import Computation, steps_per_second
 
     device = choose_device(training.device)
-    way, _ = choose_computation(
+    way, _ = Computation.choose(
         model, batch, device, threads=training.threads, precision=training.precision, backend=training.backend
     )
     weights = sum(weight.numel() for weight in model.parameters())

@@ -8,6 +8,7 @@ A network that was timed is as new afterwards, so the run trains it if the plan 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 from chainrule_app.tasks.config import Duration, RunConfig, Settled, forgetting_decay
@@ -15,9 +16,20 @@ from chainrule_app.tasks.display import counted, flag, format_duration, format_p
 from chainrule_app.tasks.model import Planned, Timed, seconds_to_measure, time_network
 
 if TYPE_CHECKING:
-    from chainrule.training import TrainingBatches
+    from chainrule.training import Batch, TrainingBatches
 
+_POOL = 16  # batches that `average_batch` compares
 TRAINING_SHARE = 0.9  # of a budget goes into training steps
+
+
+def average_batch(batches: "TrainingBatches") -> "Batch":
+    """Return the batch of a run's first batches whose size is closest to their mean (the first of ties)."""
+    from chainrule.state import leaves
+
+    pool = map(batches.at, range(_POOL))
+    sizes = [sum(part.numel() for part in leaves((batch.x, batch.context))) for batch in pool]
+    average = mean(sizes)
+    return batches.at(min(range(_POOL), key=lambda step: abs(sizes[step] - average)))
 
 
 _VALIDATIONS, _VALIDATIONS_OF_SEVERAL = 25, 10  # of a run whose passes are limited: of one model, of several
@@ -59,7 +71,6 @@ def is_open(schedule: SizeSchedule, config: RunConfig, explicit_flags: frozenset
 
 def choose_size(run: Any, schedule: SizeSchedule) -> Planned:
     """Choose the size of a new run, a `Task`, that suits its budget."""
-    from chainrule.training._speed import average_batch
 
     config, batches = run.config, run.batches((0, 1))[0]
     budget, steps_per_epoch = config.duration.budget, batches.steps_per_epoch
@@ -111,8 +122,6 @@ def record_resolved(config: RunConfig, names: Sequence[str]) -> RunConfig:
 
 def time_budget(run: Any, batches: "TrainingBatches") -> Timed:
     """Time training steps of the network of a run, a `Task`, for the share of its budget that is for measuring."""
-    from chainrule.training._speed import average_batch
-
     return time_network(run, average_batch(batches), seconds_to_measure(run.config.duration.budget))
 
 

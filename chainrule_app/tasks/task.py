@@ -142,7 +142,7 @@ class Task(Declaration, Checks, ABC, Generic[M]):
     @classmethod
     def device(cls, name: str) -> "torch.device":
         """Resolve a device name; a task that needs float64 computes on the CPU instead of mps."""
-        from chainrule.training._parallel import choose_device
+        from chainrule.devices import choose_device
 
         chosen = choose_device(name, apple=cls.APPLE)
         if chosen.type == "mps" and cls.NEEDS_FLOAT64:

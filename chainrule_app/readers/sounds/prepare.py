@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from chainrule.data import Batch, Batches, Tokens
-from chainrule.data._batches import Shuffled, by_length, padded
+from chainrule.data import Batch, Batches, Shuffled, Tokens, padded
 from chainrule.option_error import OptionError, UserError, option
 from chainrule.typed_json import read_value
 from chainrule_app.readers.held_out import OneInEvery, keep_labels
@@ -46,7 +45,7 @@ def clip_batches(
     pieces = _Pieces(tokens, longest, labels)
     lengths = pieces.lengths
     order = Shuffled(
-        len(lengths), batch_size, seed, shard, name="clips", sort=by_length(lengths), pool=_BATCHES_IN_POOL
+        len(lengths), batch_size, seed, shard, name="clips", sort=Shuffled.by_length(lengths), pool=_BATCHES_IN_POOL
     )
     return Batches(order, lambda _, rows: pieces.batch(order.own(rows), int(lengths[rows].max())))
 

@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from chainrule.data import Batch, Batches
-from chainrule.data._batches import Shuffled
+from chainrule.data import Batch, Batches, Shuffled
 from chainrule.files import Record
 from chainrule.heads import Column
 from chainrule.option_error import OptionError, UserError, option, raw_text

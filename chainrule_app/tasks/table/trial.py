@@ -72,7 +72,8 @@ def try_training(
     decay = 0.01 if training.weight_decay is None else training.weight_decay
     seconds, most_steps = min(_SHARE * budget, _LONGEST), max(limit / _UNSEEN * batches.steps_per_epoch, 1)
     validated = list[tuple[float, int]]()  # nats and step
-    with modes.own_draws(training.seed):
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):  # dropout draws from the global generator
+        modes.seed_torch(training.seed)
         trial = deepcopy(model).to(device).train()
         optimiser = make_optimiser(trial, training.learning_rate, decay, training.optimiser)
         began = monotonic()  # and once more after the first steps, which load and compile kernels
