@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from chainrule_app.cli.exchange import compress, decompress, export, import_, serve
 from chainrule_app.cli.info import check, compare, info, report, runs
-from chainrule_app.cli.signature import Verb, VerbTemplate, verb
+from chainrule_app.cli.signature import Verb, VerbTemplate, verb, verb_for
 from chainrule_app.cli.train import train_verb
 from chainrule_app.cli.verbs import (
     embed,
@@ -36,7 +36,7 @@ from chainrule_app.tasks.run_directory import read_config, task_of
 from chainrule_app.tasks.task import Task
 
 VERBS: dict[str, VerbTemplate] = {
-    "train": VerbTemplate(train_verb),
+    "train": verb_for("")(train_verb),
     "sample": sample,
     "score": score,
     "fill": fill,

@@ -88,12 +88,8 @@ class VerbTemplate:
     """A verb of every task that has a method."""
 
     make: Callable[[type[Task[Any]]], Verb]
+    line: str  # in the list of all verbs
     method: str = ""  # that a task needs for the verb; empty for a verb of all tasks
-
-    @property
-    def line(self) -> str:
-        """Return the line of the verb in the list of all verbs."""
-        return (self.make.__doc__ or "").partition("\n")[0]
 
     def __call__(self, task: type[Task[Any]]) -> Verb | None:
         """Return the verb for a task; None if the task lacks the method."""
@@ -102,17 +98,17 @@ class VerbTemplate:
 
 def verb_for(method: str) -> Callable[[Callable[[type[Task[Any]]], Verb]], VerbTemplate]:
     """Decorate a function that makes the verb of a task as a `VerbTemplate`."""
-    return lambda make: VerbTemplate(make, method)
+    return lambda make: VerbTemplate(make, _first_line(make), method)
 
 
 def verb(function: Callable[..., int | None], method: str = "") -> VerbTemplate:
     """Return the template of a verb that is the same for every task."""
+    # The parser finds the help in the docstring.
+    return VerbTemplate(lambda _: Verb(function, ""), _first_line(function), method)
 
-    def make(_: type[Task[Any]]) -> Verb:
-        return Verb(function, "")  # the parser finds the help in the docstring
 
-    make.__doc__ = function.__doc__
-    return VerbTemplate(make, method)
+def _first_line(function: Callable[..., Any]) -> str:
+    return (function.__doc__ or "").partition("\n")[0]
 
 
 def flags_of(options: type, group: Group | None = None) -> Any:
