@@ -229,9 +229,9 @@ class ModuleRun:
 
     def train(self, *, resume: bool = False, callbacks: "Sequence[Callback]" = ()) -> None:
         """Train, from the beginning or from the last checkpoint on."""
-        from chainrule.data import Batches
-        from chainrule.data._batches import Shuffled
-        from chainrule.training import Interrupted, process_shard, train
+        from chainrule.data import Batches, Shuffled
+        from chainrule.devices import process_shard
+        from chainrule.training import Interrupted, train
 
         order = Shuffled(len(self._trained), self._options.batch_size, self._options.seed, process_shard())
         batches = Batches(order, lambda step, rows: self._batch(self._trained[order.own(rows)]))

@@ -56,8 +56,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from chainrule import TrainableModel
-    from chainrule.training import Callback, Computation, TrainingBatches, TrainingOptions, TrainingResult
-    from chainrule.training._parallel import Processes
+    from chainrule.training import Callback, Computation, Processes, TrainingBatches, TrainingOptions, TrainingResult
 
 
 def train_run(
@@ -83,13 +82,12 @@ def train_run(
     before = None if resume is None else _before(task, request, out, explicit_flags, resume, overwrite)
     _announce(out if before is not None else request.sources["source"])
 
-    from chainrule.training import computing, train
-    from chainrule.training._parallel import processes
+    from chainrule.training import Processes, train
     from chainrule_app.tracking import make_tracker
 
     device = task.device((request if before is None or "--device" in explicit_flags else before).training.device)
     with ExitStack() as stack:
-        process_group = stack.enter_context(processes(str(device)))
+        process_group = stack.enter_context(Processes.join(str(device)))
         if resume is None:
             resume = bool(process_group.agree([float((out / CONFIG).is_file())])[0])
             before = _before(task, request, out, explicit_flags, resume, overwrite)
@@ -125,7 +123,7 @@ def train_run(
             print(f"reproduce with: {same}", file=sys.stderr, flush=True)
         options = training_options(run.config)
         options = replace(options, precision=computation.precision, device=str(process_group.device))
-        with computing(network, computation):
+        with computation.applied_to(network):
             result = train(
                 network, batches, held_out, options, run.path, optimiser=optimiser, resume=before is not None,
                 began=began, on_start=run.write_config, on_validation=run.on_validation(),
@@ -197,7 +195,7 @@ def create_run(
 
     It replaces an old run only when it is complete.
     """
-    from chainrule.training._computation import multiply_dtype
+    from chainrule.devices import multiply_dtype
 
     refuse_taken(out, overwrite=overwrite)
     options = training_options(request)  # checks them
@@ -246,10 +244,9 @@ def resolve_computation(
     run: Task[Any], network: "TrainableModel", batches: "TrainingBatches", process_group: "Processes"
 ) -> "Computation":
     """Return the computation of the config, else choose it by rule and options and record it."""
-    from chainrule.training import Computation, choose_computation
-    from chainrule.training._computation import most_threads
+    from chainrule.training import Computation
 
-    recorded, most = run.config.computation, most_threads()
+    recorded, most = run.config.computation, 4 * (os.cpu_count() or 1)
     if recorded is not None:
         if recorded.threads > most and process_group.first:
             print(f"{most} threads instead of the {recorded.threads} that the run began with", file=sys.stderr)
@@ -257,7 +254,7 @@ def resolve_computation(
     requested = run.config.training
     if requested.threads is not None and requested.threads > most:
         raise OptionError("threads", f"expected at most {most} on this machine, got {requested.threads}")
-    chosen, reason = choose_computation(
+    chosen, reason = Computation.choose(
         network, batches.at(0), process_group.device,
         threads=requested.threads, precision=requested.precision, backend=requested.backend,
     )  # fmt: skip

@@ -20,8 +20,7 @@ import torch
 from torch import Tensor
 
 from chainrule import AutoregressiveModel, Executor
-from chainrule.data import Vocabulary
-from chainrule.data._vocabulary import UNKNOWN, Beginning
+from chainrule.data import Beginning, Vocabulary
 from chainrule.heads import Categorical, head_of
 from chainrule.state import State, concatenate, expand, select
 from chainrule_app.readers.corpus import load_vocabulary
@@ -272,7 +271,7 @@ class Engine:
                 last = ends and index == len(facts)
                 text = decoder.add(symbol) + (decoder.rest() if last else "")
                 if symbol == self.vocabulary.unknown and request.tail:  # the beginning of a word, as it was written
-                    text = text.replace(UNKNOWN, request.rest)
+                    text = text.replace(Vocabulary.UNKNOWN, request.rest)
                 finish = "length" if last and not request.max_tokens else None
                 alternatives = others[: request.alternatives]
                 self._send(stream, Token(symbol, text, log_prob, alternatives, drawn=False, finish=finish))

@@ -12,20 +12,18 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from chainrule.option_error import OptionError, UserError, option
+from chainrule.option_error import OptionError, option
 from chainrule.printing import one_line
 from chainrule.ranges import Range
 from chainrule.typed_json import described, field_types, read_value
 from chainrule_app.readers.origin import InMemory
 from chainrule_app.tasks.display import flags_of, parse_duration
 
-FORMAT = 20
+FORMAT = 21
 IN_MEMORY = " (in memory)"  # of a source that a config names but cannot hold
-
 Options = TypeVar("Options")
 MOST_SEED = (1 << 63) - 1
 SECTIONS = ("data", "model", "training", "computation", "facts", "settled", "init")
-
 
 BatchSize = Annotated[int, Range(1, 1 << 24)]
 LearningRate = Annotated[float, Range(0.0, 1e3)]
@@ -41,12 +39,9 @@ Members = Annotated[int, Range(1, 16)]
 Particles = Annotated[int, Range(1, 1 << 18)]
 Paths = Annotated[int, Range(2, 1 << 20)]
 Cell = Literal["lstm", "gru", "rnn"]
-Number = Annotated[int, Range(1, 1 << 20)]
-"""A number of samples."""
-Top = Annotated[int, Range(1, 1 << 30)]
-"""A number of rows to show."""
-Seed = Annotated[int, Range(0, MOST_SEED)]
-"""A seed that torch takes."""
+Number = Annotated[int, Range(1, 1 << 20)]  # of samples
+Top = Annotated[int, Range(1, 1 << 30)]  # rows to show
+Seed = Annotated[int, Range(0, MOST_SEED)]  # that torch takes
 
 
 class CheckedOptions:
@@ -97,11 +92,8 @@ class Duration(CheckedOptions):
         super().__post_init__()
         lengths = [name for name, value in asdict(self).items() if value is not None and name != "most_seconds"]
         if len(lengths) > 1:
-            raise UserError(
-                f"{lengths[1]}",
-                f"expected one of {option('budget')}, {option('steps')} and {option('epochs')}, got "
-                + " and ".join(lengths),
-            )
+            one, other = lengths[:2]
+            raise OptionError(other, f"{option(one)} is given, too", "drop one of them")
 
 
 @dataclass(frozen=True)
@@ -121,7 +113,7 @@ class OptimisationOptions(CheckedOptions):
     clip_norm: ClipNorm | None = 1.0
     """Maximum global norm of the gradient."""
     validate_every: Steps | None = None
-    """Steps between validations; about ten validations per run by default."""
+    """Steps between validations; ten to a hundred validations per run by default."""
     patience: Steps | None = None
     """Stop after this many validations without improvement; never by default."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"

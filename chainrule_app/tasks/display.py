@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 from cyclopts import Parameter
@@ -115,15 +116,17 @@ def format_passes(passes: float, data: str) -> str:
     return f"{number} pass{'es' * (passes != 1)} over the {data}"
 
 
-def csv_line(cells: Iterable[str], delimiter: str = ",") -> str:
-    r"""Format cells as a line of CSV, without the line end; a carriage return in a cell is quoted, too.
+def csv_lines(rows: Iterable[Iterable[Any]], delimiter: str = ",") -> Iterator[str]:
+    r"""Yield rows of cells as lines of CSV, without the line ends; a carriage return in a cell is quoted, too.
 
-    >>> csv_line(["a", "b, c", "d\re"])
-    'a,"b, c","d\re"'
+    >>> list(csv_lines([["a", "b, c", "d\re"], [1, None, 0.5]]))
+    ['a,"b, c","d\re"', '1,,0.5']
     """
-    text = io.StringIO()
-    csv.writer(text, delimiter=delimiter, lineterminator="\r\n").writerow(cells)
-    return text.getvalue().removesuffix("\r\n")
+    written: list[str] = []
+    writer = csv.writer(SimpleNamespace(write=written.append), delimiter=delimiter, lineterminator="\r\n")
+    for row in rows:
+        writer.writerow(row)
+        yield written.pop().removesuffix("\r\n")
 
 
 BeginBar = Callable[[int | None, str], Callable[[int], None]]

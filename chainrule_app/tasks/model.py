@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property, partial
 from importlib import import_module
 from inspect import signature
+from statistics import mean
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from chainrule_app.tasks.config import CheckedOptions, OptimisationOptions, RunConfig
@@ -13,8 +14,10 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from chainrule import TrainableModel
-    from chainrule.training import Batch, Findings
+    from chainrule.training import Batch, Findings, TrainingBatches
     from chainrule_app.tasks.preview import Observe
+
+_POOL = 16  # batches that `average_batch` compares
 
 
 class Model:
@@ -74,6 +77,16 @@ def forgetting_decay(steps: float, learning_rate: float, *, least: float = 0.01,
     return round(min(most, max(least, 1 / max(steps * learning_rate, 1e-9))), 2)
 
 
+def average_batch(batches: "TrainingBatches") -> "Batch":
+    """Return the batch of a run's first batches whose size is closest to their mean (the first of ties)."""
+    from chainrule.state import leaves
+
+    pool = map(batches.at, range(_POOL))
+    sizes = [sum(part.numel() for part in leaves((batch.x, batch.context))) for batch in pool]
+    average = mean(sizes)
+    return batches.at(min(range(_POOL), key=lambda step: abs(sizes[step] - average)))
+
+
 def seconds_to_measure(budget: float) -> float:
     """Return the seconds to measure speed: 2% of a budget up to 2 s; 1% up to 10 s for a long one.
 
@@ -107,8 +120,7 @@ class Planned(NamedTuple):
 
 def time_network(run: Any, batch: "Batch", seconds: float) -> Timed:
     """Build the network of a run, a `Task`, and time its training steps for about `seconds`."""
-    from chainrule.training import make_optimiser
-    from chainrule.training._batch import count_elements
+    from chainrule.training import count_elements, make_optimiser
 
     training = replace(run.training, device=str(run.device(run.training.device)))
     network = run.new_network(training.seed).to(training.device)
@@ -121,12 +133,11 @@ def step_rate(
     model: "TrainableModel", optimiser: "Optimizer", batch: "Batch", training: OptimisationOptions, seconds: float
 ) -> float:
     """Measure training steps per second of a model, computed as in its training; a terminal shows that it goes on."""
-    from chainrule.training import choose_computation
-    from chainrule.training._parallel import choose_device
-    from chainrule.training._speed import steps_per_second
+    from chainrule.devices import choose_device
+    from chainrule.training import Computation, steps_per_second
 
     device = choose_device(training.device)
-    way, _ = choose_computation(
+    way, _ = Computation.choose(
         model, batch, device, threads=training.threads, precision=training.precision, backend=training.backend
     )
     weights = sum(weight.numel() for weight in model.parameters())

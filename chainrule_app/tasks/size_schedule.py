@@ -12,14 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 from chainrule_app.tasks.config import Duration, RunConfig, Settled
 from chainrule_app.tasks.display import counted, flag, format_duration, format_passes
-from chainrule_app.tasks.model import Planned, Timed, forgetting_decay, seconds_to_measure, time_network
+from chainrule_app.tasks.model import (
+    Planned,
+    Timed,
+    average_batch,
+    forgetting_decay,
+    seconds_to_measure,
+    time_network,
+)
 
 if TYPE_CHECKING:
     from chainrule.training import TrainingBatches
 
 TRAINING_SHARE = 0.9  # of a budget goes into training steps
-
-
 _VALIDATIONS, _VALIDATIONS_OF_SEVERAL = 25, 10  # of a run whose passes are limited: of one model, of several
 _SPARE = 2.0  # budget ÷ time of the limited passes, at least: validations need some, and a machine may be busy later
 
@@ -59,7 +64,6 @@ def is_open(schedule: SizeSchedule, config: RunConfig, explicit_flags: frozenset
 
 def choose_size(run: Any, schedule: SizeSchedule) -> Planned:
     """Choose the size of a new run, a `Task`, that suits its budget."""
-    from chainrule.training._speed import average_batch
 
     config, batches = run.config, run.batches((0, 1))[0]
     budget, steps_per_epoch = config.duration.budget, batches.steps_per_epoch
@@ -111,8 +115,6 @@ def record_resolved(config: RunConfig, names: Sequence[str]) -> RunConfig:
 
 def time_budget(run: Any, batches: "TrainingBatches") -> Timed:
     """Time training steps of the network of a run, a `Task`, for the share of its budget that is for measuring."""
-    from chainrule.training._speed import average_batch
-
     return time_network(run, average_batch(batches), seconds_to_measure(run.config.duration.budget))
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 from chainrule.files import write_json
 from chainrule.option_error import MissingError
 from chainrule.training import read_metrics
-from chainrule_app.heavy import torch
+from chainrule_app.heavy import modes, torch
 from chainrule_app.readers.text import fingerprint
 from chainrule_app.recorded import TIMINGS, read_elapsed
 from chainrule_app.tasks.capabilities import Checks
@@ -59,6 +59,7 @@ class Task(Declaration, Checks, ABC, Generic[M]):
         self.config = config
         self.identity = ""  # of the files that `open` found, see `run_directory.identity`
         self.loaded: M | None = None  # the model where `Run` keeps it; each call computes with a copy
+        self.computed: dict[str, Any] = {}  # what calls compute once from the loaded model
         self.source_names: dict[str, str] = {}  # of temporary files, as the user named the data in them
 
     @property
@@ -141,7 +142,7 @@ class Task(Declaration, Checks, ABC, Generic[M]):
     @classmethod
     def device(cls, name: str) -> "torch.device":
         """Resolve a device name; a task that needs float64 computes on the CPU instead of mps."""
-        from chainrule.training._parallel import choose_device
+        from chainrule.devices import choose_device
 
         chosen = choose_device(name, apple=cls.APPLE)
         if chosen.type == "mps" and cls.NEEDS_FLOAT64:
@@ -344,6 +345,12 @@ class Task(Declaration, Checks, ABC, Generic[M]):
         chosen = self.device(device) if isinstance(device, str) else device
         model = self.load() if self.loaded is None else deepcopy(self.loaded)
         return model.to(chosen).eval()
+
+    def fixed_model(self, device: str) -> M:
+        """Return the trained model for a call that does not change it: the loaded one, which other calls share."""
+        chosen = self.device(device)
+        loaded = self.loaded
+        return loaded if loaded is not None and modes.device_of(loaded) == chosen else self.model(chosen)
 
     def load(self) -> M:
         """Load the trained model with the best validation."""

@@ -99,8 +99,8 @@ def checked(ok: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch) -> Call
 
         def quick(model, x, context=None, lengths=None, *, seed):
             handed.append((model, x, context, lengths))
-            rules = (testing.check_batch_independence, testing.check_save_load)
-            return testing.Report([rule(model, x, context, lengths, seed=seed) for rule in rules])
+            rules = ("batch_independence", "save_load")
+            return testing.Report([testing.check_rule(rule, model, x, context, lengths, seed=seed) for rule in rules])
 
         with monkeypatch.context() as patch:
             patch.setattr(testing, "check_model", quick)

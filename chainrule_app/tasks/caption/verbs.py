@@ -51,8 +51,6 @@ class CaptionOptions(NBestOptions):
 
 
 def caption(run: "CaptionTask", images: list[str], options: CaptionOptions, *, device: str) -> Result:
-    from chainrule.decoding import rescored
-
     pixels = [read_image(image, run.data) for image in images]
     model, vocabulary = run.model(device), run.vocabulary
     results = search(
@@ -70,7 +68,7 @@ def caption(run: "CaptionTask", images: list[str], options: CaptionOptions, *, d
         device = modes.device_of(model)
         for index, (image, image_pixels, decoded) in enumerate(zip(images, pixels, results, strict=True)):
             context = torch.from_numpy(image_pixels).unsqueeze(0).to(device)
-            decoded = rescored(model, context, decoded, eos=vocabulary.eos, length_penalty=options.length_penalty)
+            decoded = decoded.rescored(model, context, eos=vocabulary.eos, length_penalty=options.length_penalty)
             best[index] = decoded.sequences[0]
             for text, log_prob in zip(words_of(decoded, vocabulary), decoded.log_probs.tolist(), strict=True):
                 yield str(image), text, -log_prob, decoded.proven

@@ -345,6 +345,8 @@ class ForecastTask(Task["AutoregressiveModel"]):
         return Basis("value", "density in the unit of the series", given="the past")
 
     def checked_rows(self) -> CheckedRows:
+        from chainrule.data import SeriesWindows
+
         series, steps = self.series(), min(_CHECKED_STEPS, self.data.horizon)
         longest = (series.spans[:, 1] - series.spans[:, 0]).argsort(kind="stable")[::-1]
         whole = [int(number) for number in longest[: max(1, len(longest) // 2)]]
@@ -353,7 +355,7 @@ class ForecastTask(Task["AutoregressiveModel"]):
         numbers = [whole[number % len(whole)] for number in range(_CHECKED_ROWS)]
         places = [(int(series.spans[own, 1]) - steps - number, own) for number, own in enumerate(numbers)]
         past = min(self.longest_lag, *(origin - int(series.spans[own, 0]) for origin, own in places))
-        batch = series_reader.window_batch(series.values, series.features, places, past, steps)
+        batch = SeriesWindows.batch(series.values, series.features, places, past, steps)
         return CheckedRows(self.model(), batch.x, batch.context)
 
     def _step(self) -> str:

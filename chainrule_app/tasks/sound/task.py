@@ -211,7 +211,7 @@ class SoundTask(Task["WaveNet"]):
         return self.built(levels=self.facts.levels, num_classes=len(self.labels) or None)
 
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
-        from chainrule.data import StreamBatches, stream_evaluation
+        from chainrule.data import StreamBatches
         from chainrule_app.readers.sounds.prepare import clip_batches, clip_evaluation
 
         sounds, training = self.sounds(), self.training
@@ -219,7 +219,7 @@ class SoundTask(Task["WaveNet"]):
         if self.facts.sequences == "stream":
             return (
                 StreamBatches(sounds.train, rows, length, seed, shard),
-                lambda: stream_evaluation(sounds.valid, _VALIDATION_ROWS, length),
+                lambda: StreamBatches.evaluation(sounds.valid, _VALIDATION_ROWS, length),
             )
         return (
             clip_batches(sounds.train, rows, length, sounds.train_labels, seed, shard),

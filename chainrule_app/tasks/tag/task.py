@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from chainrule import TrainableModel
     from chainrule.data import Batch
-    from chainrule.layers._word_forms import TemplateScores
+    from chainrule.layers import TemplateScores
     from chainrule.models import SequenceTagger
     from chainrule.training import Evaluation as Measurement
     from chainrule.training import MetricValue, TrainingBatches, ValidationBatches, ValidationMetric
@@ -171,12 +171,12 @@ class TagTask(Task["SequenceTagger"]):
         return self._tagger(new_templates(self) if self.training.template_passes else None)
 
     def _tagger(self, templates: "TemplateScores | None") -> "SequenceTagger":
-        from chainrule.heads import bio_constraints, bioes_constraints
+        from chainrule.heads import TagConstraints
 
         options, vocabulary = self.config.options, self.vocabulary
         constraints = None
         if options.head == "crf" and vocabulary.scheme is not None:
-            constraints = {"bio": bio_constraints, "bioes": bioes_constraints}[vocabulary.scheme](
+            constraints = {"bio": TagConstraints.bio, "bioes": TagConstraints.bioes}[vocabulary.scheme](
                 vocabulary.standard(vocabulary.tags)
             )
         tagger: SequenceTagger = self.built(
@@ -277,7 +277,7 @@ def default_passes(run: "TagTask", batches: "TrainingBatches", passes: float) ->
 
 def new_templates(run: "TagTask") -> "TemplateScores":
     """Return empty template scores; symbol 0 stands for unseen characters."""
-    from chainrule.layers._word_forms import TemplateScores
+    from chainrule.layers import TemplateScores
 
     return TemplateScores(["", *run.vocabulary.characters], len(run.vocabulary.tags))
 

@@ -10,8 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from chainrule.coding import CodedBatch, RowLayout
-from chainrule.data import WordVocabulary
-from chainrule.data._batches import padded
+from chainrule.data import WordVocabulary, padded
 from chainrule_app.tasks.capabilities import EncodedFile, FileCodec
 from chainrule_app.tasks.container import unpacked
 

@@ -16,7 +16,7 @@ from chainrule_app.tasks.display import aligned, counted
 from chainrule_app.tasks.output import inspect_again, page_report
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from chainrule.data import Vocabulary
     from chainrule.diagnostics import Inspection
@@ -49,6 +49,15 @@ class TextInspection(CheckedOptions):
     """Symbols per row, over which gradients are followed."""
 
 
+def first_network(model: "nn.Module") -> "nn.Module":
+    """Return the network of a mixture, or the first member of an ensemble; any other model as it is."""
+    from chainrule.models import CalibratedMixture, Ensemble
+
+    while isinstance(model, Ensemble | CalibratedMixture):
+        model = model.parts[0]
+    return model
+
+
 def inspect_text(run: "TextTask", file: str | None, options: TextInspection, *, seed: int) -> Report:
     rows, steps = options.rows, options.steps
     if rows * steps > MOST_SYMBOLS:
@@ -57,9 +66,8 @@ def inspect_text(run: "TextTask", file: str | None, options: TextInspection, *, 
         )
     command = inspect_again(run, file, rows=rows, steps=steps, seed=seed)
     from chainrule.models import RecurrentLM, TransformerLM
-    from chainrule.models._model_mean import first_part
 
-    trained_model = first_part(run.model())[0]
+    trained_model = first_network(run.model())
     if isinstance(trained_model, TransformerLM):
         from chainrule_app.tasks.text.head_inspection import inspect_heads
 

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from chainrule_app.tasks.config import Duration, Settled
 from chainrule_app.tasks.display import flag
-from chainrule_app.tasks.model import Planned, Timed, forgetting_decay, seconds_to_measure, time_network
+from chainrule_app.tasks.model import Planned, Timed, average_batch, forgetting_decay, seconds_to_measure, time_network
 from chainrule_app.tasks.size_schedule import TRAINING_SHARE, record_resolved, time_passes
 from chainrule_app.tasks.task import Task
 from chainrule_app.tasks.text.options import DROPOUTS, PLANNED, TextTraining
@@ -105,9 +105,9 @@ class Shape:
         return float(recurrent + size * self._scores())
 
     def _scores(self) -> float:
-        from chainrule.layers import default_cutoffs
+        from chainrule.layers import AdaptiveSoftmax
 
-        cutoffs = default_cutoffs(self.vocabulary) if self.adaptive else None
+        cutoffs = AdaptiveSoftmax.default_cutoffs(self.vocabulary) if self.adaptive else None
         if cutoffs is None:
             return self.vocabulary
         first, second = cutoffs  # three quarters of the text, 15% and 10%, at a full, a quarter and a 16th of the width
@@ -126,8 +126,6 @@ class Plan:
 
 def plan_recurrence(run: TextTask) -> Planned:
     """Resolve the options of a new recurrent run."""
-    from chainrule.training._speed import average_batch
-
     config, corpus, new = run.config, run.corpus(), partial(type(run), run.path)
     seconds = seconds_to_measure(config.duration.budget or 0.0) / TIMINGS
     timings: list[tuple[Any, Timed]] = []  # of the networks with these options
@@ -254,11 +252,11 @@ def plan_text(
 
 def shape_of(cell: str, options: Any, vocabulary: int, level: str, size: int) -> Shape:
     """Return the shape of a model with `size` units and the user's other options."""
-    from chainrule.layers import default_cutoffs
+    from chainrule.layers import AdaptiveSoftmax
 
     adaptive = options.adaptive_softmax
     if adaptive is None:
-        adaptive = level == "word" and default_cutoffs(vocabulary) is not None
+        adaptive = level == "word" and AdaptiveSoftmax.default_cutoffs(vocabulary) is not None
     tied, wide = tie_weights(options, level), level in ("word", "bpe")
     embedding = options.embedding_size or (size if wide or tied else min(64, size))
     narrow = vocabulary <= NGRAM_VOCABULARY and not wide and not tied

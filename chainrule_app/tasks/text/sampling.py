@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from chainrule import AutoregressiveModel
-    from chainrule.data import Vocabulary
-    from chainrule.data._vocabulary import Beginning
+    from chainrule.data import Beginning, Vocabulary
     from chainrule.state import State
     from chainrule_app.readers.store import Ids
     from chainrule_app.tasks.text.task import TextTask
@@ -347,7 +346,7 @@ def embed_lines(run: "TextTask", data: str | Sequence[str], options: TextEmbeddi
 
 def _batched_lines(run: "TextTask", data: str | Sequence[str]) -> "Iterator[tuple[list[Line], Tensor, Tensor]]":
     """Yield lines with numbers and symbols, as padded batches (B, T) with lengths (B,)."""
-    from chainrule.data._batches import padded
+    from chainrule.data import padded
     from chainrule_app.readers.row_order import SMALL_BATCH
     from chainrule_app.tasks.text.scoring import read_pieces, whole_lines
 

@@ -232,18 +232,18 @@ class TextTask(Task["AutoregressiveModel"]):
         return self.completed(network)
 
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
-        from chainrule.data import LineBatches, StreamBatches, line_evaluation, stream_evaluation
+        from chainrule.data import LineBatches, StreamBatches
 
         corpus, training = self.corpus(), self.training
         rows, length, seed = training.batch_size, training.chunk_length, training.seed
         if corpus.reading == "lines":
             return (
                 LineBatches(corpus.train, rows, training.line_length, seed, shard),
-                lambda: line_evaluation(corpus.valid, rows),
+                lambda: LineBatches.evaluation(corpus.valid, rows),
             )
         return (
             StreamBatches(corpus.train, rows, length, seed, shard),
-            lambda: stream_evaluation(corpus.valid, _EVALUATION_ROWS, 4 * length),
+            lambda: StreamBatches.evaluation(corpus.valid, _EVALUATION_ROWS, 4 * length),
         )
 
     def introduce(self) -> Iterable[str]:
@@ -297,11 +297,11 @@ def _count(part: TextCounts) -> str:
 def fitted_order(run: "TextTask") -> int:
     """Return the n-gram order of a run's tables; the configured one if the tables cannot be read."""
     from chainrule.layers import KneserNey
-    from chainrule.training._checkpoint import read_sealed
+    from chainrule.tensor_files import read_tensors
 
     configured: int = run.training.kneser_ney_order
     try:
-        return KneserNey.from_tables(read_sealed(run.path / NGRAMS)[0]).order
+        return KneserNey.from_tables(read_tensors(run.path / NGRAMS)[0]).order
     except (OSError, ValueError):  # `with_ngrams` says why
         return configured
 
@@ -310,12 +310,12 @@ def with_ngrams(run: "TextTask", network: "AutoregressiveModel") -> "Autoregress
     """Average the network with the n-gram counts of a run."""
     from chainrule.layers import KneserNey
     from chainrule.models import CalibratedMixture, NgramLM
-    from chainrule.training._checkpoint import read_sealed
+    from chainrule.tensor_files import read_tensors
 
     order, path = run.training.kneser_ney_order, run.path / NGRAMS
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file, but the run uses n-gram counts: restore it, or train again")
-    tables, record = read_sealed(path)
+    tables, record = read_tensors(path)
     try:
         if not _record(run).items() <= record.items():
             raise ValueError("expected the n-grams of the run's text, got n-grams of another text")
@@ -335,14 +335,14 @@ def count_ngrams(run: "TextTask") -> None:
     import torch
 
     from chainrule.layers import KneserNey
-    from chainrule.training._checkpoint import read_sealed, write_sealed
+    from chainrule.tensor_files import read_tensors, write_tensors
 
     order, budget = run.training.kneser_ney_order, run.config.duration.budget
     if not order:
         return
     if run.config.init is not None:  # they belong to the weights
-        tables, _ = read_sealed(Path(run.config.init.run) / NGRAMS)
-        write_sealed(run.path / NGRAMS, tables, _record(run))
+        tables, _ = read_tensors(Path(run.config.init.run) / NGRAMS)
+        write_tensors(run.path / NGRAMS, tables, _record(run))
         return
     corpus, most = run.corpus(), _MOST_SYMBOLS
     if budget is not None:
@@ -356,7 +356,7 @@ def count_ngrams(run: "TextTask") -> None:
             raise ValueError(f"{source}: expected at least two symbols to train on, got {len(text)}: give more text")
         symbols, most_different = torch.from_numpy(text), MOST_DIFFERENT[corpus.level]
         ngrams = KneserNey.fit(symbols, len(corpus.vocabulary), order, lines=lines, most_different=most_different)
-    write_sealed(run.path / NGRAMS, ngrams.tables(), _record(run))
+    write_tensors(run.path / NGRAMS, ngrams.tables(), _record(run))
 
 
 def _record(run: "TextTask") -> dict[str, Any]:

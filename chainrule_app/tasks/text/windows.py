@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chainrule.data._batches import padded
+from chainrule.data import padded
 from chainrule_app.readers.text import name_of, read_lines, read_text
 
 if TYPE_CHECKING:

@@ -235,7 +235,7 @@ def translations(
 
     `search` has options of `beam_search`, whose beam is 1 by default; `exact` scores each sentence alone.
     """
-    from chainrule.decoding import beam_search, rescored
+    from chainrule.decoding import beam_search
 
     order = np.argsort(sources.lengths, kind="stable")
     results: dict[int, Decoded] = {}
@@ -246,7 +246,7 @@ def translations(
         decoded = beam_search(model, pair_data.source_context(sources, chosen), **search)
         if exact:
             contexts = (_source(model, sources, chosen[[row]]) for row in range(len(chosen)))
-            decoded = [rescored(model, context, row, **scoring) for context, row in zip(contexts, decoded, strict=True)]
+            decoded = [row.rescored(model, context, **scoring) for context, row in zip(contexts, decoded, strict=True)]
         results.update(zip(chosen.tolist(), decoded, strict=True))
     return [results[index] for index in range(len(order))]
 

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from chainrule.data import Tokens
 from chainrule.layers import KneserNey
 from chainrule.models import CalibratedMixture, RecurrentLM
-from chainrule.training._checkpoint import read_sealed, write_sealed
+from chainrule.tensor_files import read_tensors, write_tensors
 from chainrule_app.tasks import open_run
 from chainrule_app.tasks.config import Duration
 from chainrule_app.tasks.run_directory import CHECKPOINT, NGRAMS
@@ -57,7 +57,7 @@ def test_the_order_that_is_told_is_that_of_the_tables(command, ok, tmp_path):
     source.write_text("".join(map(chr, letters)))
     trained = ok("train", source, "--steps", 2, *SMALL, *SAME, "--out", out)
     run = open_run(out)
-    order = KneserNey.from_tables(read_sealed(out / NGRAMS)[0]).order
+    order = KneserNey.from_tables(read_tensors(out / NGRAMS)[0]).order
     assert order < run.training.kneser_ney_order == 12
     assert f"\nLSTM 12 + {order}-gram counts + 3-gram embeddings with " in trained.err
     assert f"LSTM 12 + {order}-gram counts" in command("info", out).out
@@ -116,15 +116,15 @@ def test_a_file_that_is_gone_or_changed_gets_one_line(refused, run_copy, text_fi
     run = open_run(run_copy)
     record = text_ngrams._record(run)
     other = KneserNey.fit(torch.tensor([0, 1, 2, 0]), 3, 2)
-    write_sealed(path, other.tables(), record)
+    write_tensors(path, other.tables(), record)
     assert "at most 12 out of 29 symbols, got 2 out of 3" in refused("score", run_copy, text_file)
     longer = KneserNey.fit(torch.arange(40) % 29, 29, 14)
-    write_sealed(path, longer.tables(), record)
+    write_tensors(path, longer.tables(), record)
     assert "at most 12 out of 29 symbols, got 14 out of 29" in refused("score", run_copy, text_file)
-    write_sealed(path, other.tables() | {"keys": other.keys + 100}, record)
+    write_tensors(path, other.tables() | {"keys": other.keys + 100}, record)
     assert "after their contexts" in refused("score", run_copy, text_file)
     for wrong in ({"kind": "weights"}, {"source": "0" * 64}, {"train": {}}, {"reading": "lines"}):
-        write_sealed(path, run_tables(run), record | wrong)
+        write_tensors(path, run_tables(run), record | wrong)
         assert "n-grams of another text" in refused("score", run_copy, text_file)
     path.write_bytes(whole)
     assert run.model() is not None

@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 from chainrule.data import ByteVocabulary, WordVocabulary
 from chainrule.heads import Categorical
 from chainrule.models import RecurrentLM
-from chainrule.testing import _contract, check_causality, check_save_load
+from chainrule.testing import _contract
+from chainrule.testing._dependence import check_causality
+from chainrule.testing._invariance import check_save_load
 from chainrule_app.tasks import open_run
 from chainrule_app.tasks.text.windows import file_window, own_window
 
