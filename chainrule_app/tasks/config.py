@@ -5,7 +5,7 @@ The dataclasses of options are the option groups of `chainrule train`: a default
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from functools import cache, reduce
+from functools import reduce
 from itertools import chain, takewhile
 from operator import or_
 from pathlib import Path
@@ -22,7 +22,6 @@ from chainrule_app.tasks.display import flags_of, parse_duration
 FORMAT = 21
 IN_MEMORY = " (in memory)"  # of a source that a config names but cannot hold
 Options = TypeVar("Options")
-MOST_SEED = (1 << 63) - 1
 SECTIONS = ("data", "model", "training", "computation", "facts", "settled", "init")
 
 BatchSize = Annotated[int, Range(1, 1 << 24)]
@@ -41,7 +40,7 @@ Paths = Annotated[int, Range(2, 1 << 20)]
 Cell = Literal["lstm", "gru", "rnn"]
 Number = Annotated[int, Range(1, 1 << 20)]  # of samples
 Top = Annotated[int, Range(1, 1 << 30)]  # rows to show
-Seed = Annotated[int, Range(0, MOST_SEED)]  # that torch takes
+Seed = Annotated[int, Range(0, (1 << 63) - 1)]  # which torch takes
 
 
 class CheckedOptions:
@@ -315,14 +314,9 @@ def check_options(options: Any) -> None:
     Traceback (most recent call last):
     chainrule.option_error.OptionError: batch_size: expected a whole number from 1 to 16777216, got 0
     """
-    hints = _hints(cast(Any, type(options)))
+    hints = get_type_hints(type(options), include_extras=True)
     for item in fields(options):
         check_value(item.name, hints[item.name], getattr(options, item.name))
-
-
-@cache
-def _hints(kind: Any) -> dict[str, Any]:
-    return get_type_hints(kind, include_extras=True)
 
 
 def check_value(name: str, hint: Any, value: Any) -> None:
