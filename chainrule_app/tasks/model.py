@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property, partial
 from importlib import import_module
 from inspect import signature
+from statistics import mean
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from chainrule_app.tasks.config import CheckedOptions, OptimisationOptions, RunConfig
@@ -13,8 +14,10 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from chainrule import TrainableModel
-    from chainrule.training import Batch, Findings
+    from chainrule.training import Batch, Findings, TrainingBatches
     from chainrule_app.tasks.preview import Observe
+
+_POOL = 16  # batches that `average_batch` compares
 
 
 class Model:
@@ -72,6 +75,16 @@ def forgetting_decay(steps: float, learning_rate: float, *, least: float = 0.01,
     (0.29, 0.01, 0.5)
     """
     return round(min(most, max(least, 1 / max(steps * learning_rate, 1e-9))), 2)
+
+
+def average_batch(batches: "TrainingBatches") -> "Batch":
+    """Return the batch of a run's first batches whose size is closest to their mean (the first of ties)."""
+    from chainrule.state import leaves
+
+    pool = map(batches.at, range(_POOL))
+    sizes = [sum(part.numel() for part in leaves((batch.x, batch.context))) for batch in pool]
+    average = mean(sizes)
+    return batches.at(min(range(_POOL), key=lambda step: abs(sizes[step] - average)))
 
 
 def seconds_to_measure(budget: float) -> float:

@@ -8,30 +8,23 @@ A network that was timed is as new afterwards, so the run trains it if the plan 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 from chainrule_app.tasks.config import Duration, RunConfig, Settled
 from chainrule_app.tasks.display import counted, flag, format_duration, format_passes
-from chainrule_app.tasks.model import Planned, Timed, forgetting_decay, seconds_to_measure, time_network
+from chainrule_app.tasks.model import (
+    Planned,
+    Timed,
+    average_batch,
+    forgetting_decay,
+    seconds_to_measure,
+    time_network,
+)
 
 if TYPE_CHECKING:
-    from chainrule.training import Batch, TrainingBatches
+    from chainrule.training import TrainingBatches
 
-_POOL = 16  # batches that `average_batch` compares
 TRAINING_SHARE = 0.9  # of a budget goes into training steps
-
-
-def average_batch(batches: "TrainingBatches") -> "Batch":
-    """Return the batch of a run's first batches whose size is closest to their mean (the first of ties)."""
-    from chainrule.state import leaves
-
-    pool = map(batches.at, range(_POOL))
-    sizes = [sum(part.numel() for part in leaves((batch.x, batch.context))) for batch in pool]
-    average = mean(sizes)
-    return batches.at(min(range(_POOL), key=lambda step: abs(sizes[step] - average)))
-
-
 _VALIDATIONS, _VALIDATIONS_OF_SEVERAL = 25, 10  # of a run whose passes are limited: of one model, of several
 _SPARE = 2.0  # budget ÷ time of the limited passes, at least: validations need some, and a machine may be busy later
 

@@ -22,20 +22,20 @@ def speed(network, *_):
 
 
 @pytest.mark.parametrize(
-    ("data", "options", "networks"),
+    ("data", "options", "networks", "optimisers"),
     [
-        ("poem.txt", ("--budget", "10s"), 2),  # one of 128 units is timed, and the one that is trained
-        ("poem.txt", ("--steps", "2"), 1),
-        ("rows.csv", ("--budget", "0.5s"), 1),
-        ("rows.csv", ("--steps", "2"), 1),
+        ("poem.txt", ("--budget", "10s"), 2, 2),  # one of 128 units is timed, and the one that is trained
+        ("poem.txt", ("--steps", "2"), 1, 1),
+        ("rows.csv", ("--budget", "0.5s"), 1, 2),  # a trial has one for a copy
+        ("rows.csv", ("--steps", "2"), 1, 1),
     ],
 )
-def test_counts_of_a_training(path_length, tmp_path, monkeypatch, data, options, networks):
+def test_counts_of_a_training(path_length, tmp_path, monkeypatch, data, options, networks, optimisers):
     monkeypatch.setattr("chainrule_app.tasks.model.step_rate", speed)
     monkeypatch.setattr("chainrule.training._duration.Seconds.finished", lambda _, position: position.step >= 2)
     write = {"poem.txt": path_length.write_poem, "rows.csv": path_length.write_rows}[data]
     built, reads, files = path_length.train_on(write(tmp_path / data), tmp_path / "run", *options)
-    most = {"poem.txt": (3, 2, 16), "rows.csv": (9, 3, 28)}[data]
-    assert (built["networks"], built["optimisers"]) == (networks, networks)
+    most = {"poem.txt": (3, 2, 16), "rows.csv": (9, 3, 30)}[data]
+    assert (built["networks"], built["optimisers"]) == (networks, optimisers)
     for count, limit in zip((len(reads.bytes), reads.full, len(files)), most, strict=True):
         assert count <= limit, sorted(files)

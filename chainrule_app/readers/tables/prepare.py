@@ -274,13 +274,9 @@ def prepare_table(
     (['categorical', 'real'], (36, 2), (4, 2))
     """
     fraction = None if validation is not None else validation_fraction
-    if like is None:
-        file = open_rows(source, header=header)
-        schema, columns = _fitted_schema(file, types or {}, min_count, fraction, seed)
-        places = schema.places(file)
-    else:
-        schema, columns = like
-        file, places = schema.open(source)
+    file = open_rows(source, header=header if like is None else like[0].header)
+    schema, columns = like or _fitted_schema(file, types or {}, min_count, fraction, seed)
+    places = schema.places(file)
     if check is not None:
         check(schema)
     with StoreWriter(directory, _MANIFEST) as writer:

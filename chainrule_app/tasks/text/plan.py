@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from chainrule_app.tasks.config import Duration, Settled
 from chainrule_app.tasks.display import flag
-from chainrule_app.tasks.model import Planned, Timed, forgetting_decay, seconds_to_measure, time_network
-from chainrule_app.tasks.size_schedule import TRAINING_SHARE, average_batch, record_resolved, time_passes
+from chainrule_app.tasks.model import Planned, Timed, average_batch, forgetting_decay, seconds_to_measure, time_network
+from chainrule_app.tasks.size_schedule import TRAINING_SHARE, record_resolved, time_passes
 from chainrule_app.tasks.task import Task
 from chainrule_app.tasks.text.options import DROPOUTS, PLANNED, TextTraining
 from chainrule_app.tasks.text.task import ORDERS, TextTask
