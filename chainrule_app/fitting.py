@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from chainrule.files import write_json
 from chainrule.option_error import OptionError
-from chainrule.training import read_metrics
+from chainrule.training import process_shard, read_metrics
 from chainrule_app import frames
 from chainrule_app.heavy import torch
 from chainrule_app.inputs import Inputs
@@ -135,8 +135,8 @@ def fit(
         given_flags |= {chosen.SOURCES[name].flag for name, path in sources.items() if path is not None}
         if before is not None:
             request = started_from(chosen, request, before, given_flags)
-        folder = TemporaryFolder() if out is None else None
-        target = folder.path if folder is not None else Path(str(out))
+        folder = TemporaryFolder() if out is None and process_shard()[0] == 0 else None  # of all processes
+        target = folder.path if folder is not None else None if out is None else Path(str(out))
         trained = train_with(
             chosen, request, target, given_flags, plain=plain, overwrite=overwrite, callbacks=callbacks
         )
@@ -233,7 +233,7 @@ class ModuleRun:
         """Train, from the beginning or from the last checkpoint on."""
         from chainrule.data import Batches
         from chainrule.data._batches import Shuffled
-        from chainrule.training import Interrupted, process_shard, train
+        from chainrule.training import Interrupted, train
 
         order = Shuffled(len(self._trained), self._options.batch_size, self._options.seed, process_shard())
         batches = Batches(order, lambda step, rows: self._batch(self._trained[order.own(rows)]))

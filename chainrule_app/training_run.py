@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, fields, replace
+from functools import partial
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
@@ -48,13 +49,33 @@ if TYPE_CHECKING:
     from chainrule import TrainableModel
     from chainrule.training import Callback, Computation, TrainingBatches, TrainingOptions, TrainingResult
     from chainrule.training._parallel import Processes
+    from chainrule.training._peers import Peers
 
 
 def train_run(
     task: type[Task[Any]],
     request: RunConfig,
+    out: Path | None,
+    explicit_flags: frozenset[str],
+    **settings: Any,
+) -> "tuple[Task[Any], TrainingResult | None]":
+    """Train a new run, or continue one; returns it, and in the first of several processes its result.
+
+    With `resume=None` it continues the run in `out` if there is one; the first of several processes decides for all.
+    `out` is the first one's where another process has None.
+    """
+    from chainrule.training._peers import ending_together
+
+    with ending_together() as peers:
+        return _train_run(task, request, peers.path(out), explicit_flags, peers, **settings)
+
+
+def _train_run(
+    task: type[Task[Any]],
+    request: RunConfig,
     out: Path,
     explicit_flags: frozenset[str],
+    peers: "Peers",
     *,
     plain: bool = False,
     resume: bool | None = False,
@@ -62,10 +83,6 @@ def train_run(
     began: float | None = None,
     callbacks: "Sequence[Callback]" = (),
 ) -> "tuple[Task[Any], TrainingResult | None]":
-    """Train a new run, or continue one; returns it, and in the first of several processes its result.
-
-    With `resume=None` it continues the run in `out` if there is one; the first of several processes decides for all.
-    """
     if plain:
         request, explicit_flags = task.plain(request, explicit_flags)
     if request.training.device == "mps":  # what stays on the processor is measured there too
@@ -86,18 +103,15 @@ def train_run(
         if process_group.first:
             stack.enter_context(lock_run(out))
         made = None
-        if process_group.first and before is None:
-            made = create_run(task, request, out, overwrite=overwrite, explicit_flags=explicit_flags)
-        process_group.agree([0.0])  # the others wait for the first
+        if before is None:
+            create = partial(create_run, task, request, out, overwrite=overwrite, explicit_flags=explicit_flags)
+            made = peers.after_first(create)
         run = task.open(out)
         if before is not None:
             if process_group.first:
                 remove_unfinished(out)
             run.config = resumed_config(run, request, explicit_flags, check_data=process_group.first)
-            if process_group.first and not run.is_prepared():
-                with readable(task, run.config) as unpacked:
-                    task(run.path, unpacked).prepare_data()
-            process_group.agree([0.0])
+            peers.after_first(partial(_prepare_again, run))
             there = [run.path / name for name in (CHECKPOINT, WEIGHTS) if (run.path / name).is_file()]
             confirm = "" if "--model" in explicit_flags else option("model", run.config.model)
             run.check_size(there[0] if there else None, confirm=confirm)
@@ -124,6 +138,13 @@ def train_run(
                 callbacks=[*callbacks, *([make_tracker(run.training.track)] if run.training.track else [])],
             )  # fmt: skip
     return run, result if process_group.first else None
+
+
+def _prepare_again(run: Task[Any]) -> None:
+    """Prepare the data of a run that lost them."""
+    if not run.is_prepared():
+        with readable(type(run), run.config) as unpacked:
+            type(run)(run.path, unpacked).prepare_data()
 
 
 def _before(

@@ -31,7 +31,7 @@ BEHIND_THE_FENCE = {
     "data._batches", "data._vocabulary", "decoding._decoded", "diagnostics._mixer_views", "diagnostics._subject",
     "kernels._cached_steps", "layers._causal_attention", "layers._ngrams", "layers._word_forms", "metrics._tagging",
     "models._model_mean", "training._batch", "training._checkpoint", "training._computation", "training._parallel",
-    "training._speed",
+    "training._peers", "training._speed",
 }  # fmt: skip
 
 

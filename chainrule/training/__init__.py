@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from chainrule.training._optimiser import make_optimiser as make_optimiser
     from chainrule.training._options import TrainingOptions as TrainingOptions
     from chainrule.training._parallel import Interrupted as Interrupted
-    from chainrule.training._parallel import process_shard as process_shard
+    from chainrule.training._peers import process_shard as process_shard
     from chainrule.training._validation import Findings as Findings
     from chainrule.training._validation import Preview as Preview
     from chainrule.training._validation import ValidationMetric as ValidationMetric

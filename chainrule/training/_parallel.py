@@ -20,13 +20,9 @@ from torch.nn.parallel import DistributedDataParallel
 from chainrule.modes import seed_torch
 from chainrule.option_error import OptionError
 from chainrule.state import State, count_rows, expand, leaves, map_state
+from chainrule.training._peers import new_store, process_shard
 
 _DDP_OPTIONS = signature(DistributedDataParallel).parameters
-
-
-def process_shard() -> tuple[int, int]:
-    """Return (rank, world): this process trains on rows rank::world of every batch; (0, 1) outside torchrun."""
-    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 
 
 class Processes:
@@ -127,7 +123,8 @@ def processes(device: str) -> Iterator[Processes]:
     if ours:
         if chosen.type == "cuda":
             torch.cuda.set_device(chosen)
-        dist.init_process_group("cpu:gloo,cuda:nccl" if chosen.type == "cuda" else "gloo")
+        backend = "cpu:gloo,cuda:nccl" if chosen.type == "cuda" else "gloo"
+        dist.init_process_group(backend, store=new_store(), rank=rank, world_size=world)
     try:
         yield Processes(rank, world, chosen)
     finally:
