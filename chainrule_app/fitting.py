@@ -10,19 +10,17 @@ from typing import TYPE_CHECKING, Any, Self
 
 from chainrule.files import write_json
 from chainrule.option_error import OptionError
-from chainrule.training import process_shard, read_metrics
+from chainrule.training import read_metrics
 from chainrule_app import frames
 from chainrule_app.heavy import torch
 from chainrule_app.inputs import Inputs
 from chainrule_app.keywords import check_known, config_of, flags_given, path_of, train_with
 from chainrule_app.listing import history_of
-from chainrule_app.readers.gather import paths_of
-from chainrule_app.readers.kinds import is_images
-from chainrule_app.readers.origin import is_path
 from chainrule_app.readers.record_keys import keys_of
+from chainrule_app.readers.sources import is_images, is_path, paths_of, recognise
 from chainrule_app.results import Column, Result
 from chainrule_app.run import Run
-from chainrule_app.tasks import open_run, recognise, task_class, unrecognised
+from chainrule_app.tasks import open_run, task_class, unrecognised
 from chainrule_app.tasks.display import parse_duration
 from chainrule_app.tasks.run_directory import FRAME, TemporaryFolder, copy_run, refuse_taken, task_of
 from chainrule_app.training_run import started_from
@@ -135,6 +133,8 @@ def fit(
         given_flags |= {chosen.SOURCES[name].flag for name, path in sources.items() if path is not None}
         if before is not None:
             request = started_from(chosen, request, before, given_flags)
+        from chainrule.devices import process_shard
+
         folder = TemporaryFolder() if out is None and process_shard()[0] == 0 else None  # of all processes
         target = folder.path if folder is not None else None if out is None else Path(str(out))
         trained = train_with(
@@ -231,8 +231,8 @@ class ModuleRun:
 
     def train(self, *, resume: bool = False, callbacks: "Sequence[Callback]" = ()) -> None:
         """Train, from the beginning or from the last checkpoint on."""
-        from chainrule.data import Batches
-        from chainrule.data._batches import Shuffled
+        from chainrule.data import Batches, Shuffled
+        from chainrule.devices import process_shard
         from chainrule.training import Interrupted, train
 
         order = Shuffled(len(self._trained), self._options.batch_size, self._options.seed, process_shard())

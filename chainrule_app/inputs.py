@@ -35,11 +35,10 @@ from chainrule_app.items import (
     sentence_of,
     words_of,
 )
-from chainrule_app.readers.array_file import is_array
-from chainrule_app.readers.gather import KINDS, gather, must_gather, paths_of, shared_folder
+from chainrule_app.readers.gather import gather
 from chainrule_app.readers.origin import HeldRows, HeldText, InMemory, Origin
 from chainrule_app.readers.record_keys import Keys, found_keys, keys_of, located_records, pairs_in, sentences_in
-from chainrule_app.readers.records import holds_records
+from chainrule_app.readers.sources import KINDS, holds_records, is_array, must_gather, paths_of, shared_folder
 from chainrule_app.readers.text import STDIN
 from chainrule_app.tasks.run_directory import FRAME
 

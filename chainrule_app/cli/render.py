@@ -24,7 +24,7 @@ from chainrule.files import writing
 from chainrule_app.blocks import in_blocks
 from chainrule_app.result_table import table_lines
 from chainrule_app.results import Column, Report, Result
-from chainrule_app.tasks.display import counted, csv_line, dump_json, plain_value, progress_bars
+from chainrule_app.tasks.display import counted, csv_lines, dump_json, plain_value, progress_bars
 from chainrule_app.tasks.output import save_figure, write_images, write_music, write_page, write_sounds
 
 _ROWS = (".csv", ".tsv", ".npy", ".parquet")  # formats that hold rows and nothing else
@@ -113,7 +113,7 @@ def _ranked(result: Result, top: int | None) -> Result:
 def _lines(result: Result, form: str) -> Iterator[str]:
     """Render a result as lines for people."""
     if form in ("csv", "cells"):
-        yield from map(csv_line, _csv(result, header=form == "csv"))
+        yield from csv_lines(_csv(result, header=form == "csv"))
     elif form == "lines":
         index = result.names.index(result.main)
         yield from (str(row[index]) for row in result.stream())
@@ -139,7 +139,10 @@ def _json_lines(result: Result) -> Iterator[str]:
         say([dump_json(facts)])
 
 
-def _csv(result: Result, *, header: bool) -> Iterator[list[str]]:
+_PLAIN = frozenset({int, float, str, type(None)})
+
+
+def _csv(result: Result, *, header: bool) -> Iterator[list[Any]]:
     """Return the visible cells; a vector has one cell per number."""
     visible = [index for index, column in enumerate(result.columns) if column.shown]
     first = next(result.rows(), None)
@@ -150,7 +153,9 @@ def _csv(result: Result, *, header: bool) -> Iterator[list[str]]:
             for name in _csv_names(result.columns[index], () if first is None else getattr(first[index], "shape", ()))
         ]
     for row in result.stream():
-        yield [cell for index in visible for cell in _csv_cells(row[index])]
+        cells = [row[index] for index in visible]
+        plain = _PLAIN.issuperset(map(type, cells))  # which a writer of CSV takes as they are
+        yield cells if plain else [part for cell in cells for part in _csv_cells(cell)]
 
 
 def _csv_names(column: Column, shape: tuple[int, ...]) -> list[str]:
@@ -239,7 +244,7 @@ def _write_content(result: Result, form: str, name: str, file: IO[bytes], *, jso
     if json or name.endswith(_RECORDS):
         lines = _json_lines(result)
     elif name.endswith(".tsv") and form != "lines":
-        lines = (csv_line(cells, delimiter="\t") for cells in _csv(result, header=form != "cells"))
+        lines = csv_lines(_csv(result, header=form != "cells"), delimiter="\t")
     else:
         tabular = name.endswith((".csv", ".tsv")) and form in ("table", "figures", "texts")
         lines = _lines(result, "csv" if tabular else form)

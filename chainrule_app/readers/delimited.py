@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from chainrule.option_error import OptionError, option
-from chainrule_app.readers.packed import open_unpacked, plain_name
+from chainrule_app.readers.packed import open_unpacked
+from chainrule_app.readers.sources import plain_name
 from chainrule_app.readers.text import LONGEST_LINE, STDIN, check_file, name_of, raw_lines, refuse_utf16
 
 DELIMITERS = ",;\t|"

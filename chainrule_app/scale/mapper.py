@@ -28,10 +28,11 @@ from chainrule.option_error import OptionError
 from chainrule_app import frames
 from chainrule_app.answering import Answering
 from chainrule_app.inputs import inputs_of
-from chainrule_app.keywords import chosen_options, seed_of, whole_number
+from chainrule_app.keywords import checked, chosen_options, seed_of
 from chainrule_app.results import Column
 from chainrule_app.scale.batches import frame_of, with_columns
 from chainrule_app.tasks.classify.labels import label_columns
+from chainrule_app.tasks.config import Number
 from chainrule_app.tasks.run_directory import FRAME
 from chainrule_app.tasks.text.sampling import one_thread
 
@@ -105,9 +106,8 @@ class Mapper:
     ):
         if per != "row":
             raise OptionError("per", f"expected row, got {per!r:.80}")
-        size = None if batch_size is None else whole_number(batch_size, "batch_size", 1, 1 << 20)
         self._run = run if isinstance(run, Answering) else _load(run)
-        self._key, self._prefix = key, prefix
+        self._key, self._prefix, size = key, prefix, checked("batch_size", Number | None, batch_size)
         self._arguments: tuple[Any, ...] = (method, column, seed_of(seed), size, device, options)
         self._rows = _rows_of(self._run, *self._arguments)
 

@@ -13,9 +13,9 @@ import pytest
 from fit_in_processes import losses
 from torch.distributed import HashStore
 
+from chainrule import peers as peers_module
 from chainrule.option_error import PeerError
-from chainrule.training import _peers
-from chainrule.training._peers import Peers, ending_together
+from chainrule.peers import Peers, ending_together
 
 
 def test_all_wait_for_the_first_and_none_for_another():
@@ -39,7 +39,7 @@ def test_all_wait_for_the_first_and_none_for_another():
 @pytest.mark.parametrize("failing", [0, 1])
 def test_an_error_in_one_process_ends_them_all(failing, monkeypatch):
     store = HashStore()
-    monkeypatch.setattr(_peers, "new_store", lambda: store)
+    monkeypatch.setattr(peers_module, "new_store", lambda: store)
 
     def fail(rank):
         sleep(0.3 * (rank != failing))
@@ -59,7 +59,7 @@ def test_an_error_in_one_process_ends_them_all(failing, monkeypatch):
 
 def test_an_error_of_the_first_ends_those_that_wait_for_it(monkeypatch):
     store = HashStore()
-    monkeypatch.setattr(_peers, "new_store", lambda: store)
+    monkeypatch.setattr(peers_module, "new_store", lambda: store)
     monkeypatch.setenv("WORLD_SIZE", "2")
 
     def refuse():

@@ -12,12 +12,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from chainrule.data import Batch, Batches
-from chainrule.data._batches import Shuffled, by_length
+from chainrule.data import Batch, Batches, Shuffled
 from chainrule.files import Record, read_record
-from chainrule.layers._ngrams import NgramScores
+from chainrule.layers import NgramScores
 from chainrule.option_error import UserError, option
-from chainrule_app.readers.held_out import check_fraction, split_rows
+from chainrule_app.readers.held_out import split_rows
 from chainrule_app.readers.labelled.encoded_texts import EncodedTexts, Numbers, TextLevel, TextSymbols
 from chainrule_app.readers.labelled.labelled_file import LabelledText, TextsSource, open_texts
 from chainrule_app.readers.origin import Origin, origin_of
@@ -93,7 +92,7 @@ def labelled_batches(
     shard: tuple[int, int] = (0, 1),
 ) -> Batches:
     """Labels given texts, in the order of `Shuffled`, sorted by length in pools of 32 batches."""
-    sort = by_length(texts.lengths)
+    sort = Shuffled.by_length(texts.lengths)
     order = Shuffled(
         len(texts), batch_size, seed, shard, name="texts", sort=sort, pool=_BATCHES_IN_POOL, within_pool=True
     )
@@ -173,7 +172,6 @@ def prepare_labelled(
     vectors: str | Path | None = None,  # of words, to begin with; see `read_vectors`
 ) -> LabelledTexts:
     """Read labelled texts, hold some out and write both parts as numbers; training texts define the symbols."""
-    check_fraction(validation_fraction)
     file = open_texts(path, text_column=text_column, label_column=label_column)
     train_rows = _checked(str(path), list(file))
     if validation is not None:

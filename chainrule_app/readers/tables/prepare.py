@@ -11,14 +11,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from chainrule.data import Batch, Batches
-from chainrule.data._batches import Shuffled
+from chainrule.data import Batch, Batches, Shuffled
 from chainrule.files import Record
 from chainrule.heads import Column
 from chainrule.option_error import OptionError, UserError, option, raw_text
 from chainrule_app.printing import listed
 from chainrule_app.readers.delimited import types_option
-from chainrule_app.readers.held_out import OneInEvery, check_fraction
+from chainrule_app.readers.held_out import OneInEvery
 from chainrule_app.readers.row_order import in_order
 from chainrule_app.readers.store import Store, StoreWriter
 from chainrule_app.readers.tables.blocks import Block, Flags
@@ -38,6 +37,7 @@ from chainrule_app.readers.tables.table_file import TableFile, TableSource, open
 from chainrule_app.readers.text import fingerprint
 
 Rows = npt.NDArray[np.float64]
+_ENCODED = 1 << 13  # rows whose cells are Python objects at once
 
 
 @dataclass(frozen=True)
@@ -134,12 +134,20 @@ class TableSchema(Record):
 
     def encoded(self, source: TableSource) -> Generator[tuple[int, list[str | None], list[float]], None, None]:
         """Line, cells and numbers of the rows of a table; errors name the line."""
+        for block, rows in self.encoded_blocks(source, _ENCODED):
+            cells = zip(*(column.texts() for column in block.columns), strict=True)
+            yield from zip(block.lines.tolist(), map(list, cells), rows.tolist(), strict=True)
+
+    def encoded_blocks(self, source: TableSource, most: int) -> Generator[tuple[Block, Rows], None, None]:
+        """Yield the cells of the kept columns and their numbers (N, D), up to `most` rows at a time."""
         file, places = self.open(source)
         with closing(file.blocks()) as blocks:
             for block in blocks:
                 rows = self.encode_block(file, block, places)
-                cells = zip(*(block.columns[index].texts() for index in places), strict=True)
-                yield from zip(block.lines.tolist(), map(list, cells), rows.tolist(), strict=True)
+                kept = Block(block.lines, [block.columns[index] for index in places])
+                for start in range(0, len(block), most):
+                    part = slice(start, min(start + most, len(block)))
+                    yield kept.part(part), rows[part]
 
     def encode_block(self, file: "TableFile | FrameTable", block: Block, places: Sequence[int]) -> Rows:
         """Return the numbers of a block of rows of a table, (N, D)."""
@@ -260,9 +268,6 @@ def prepare_table(
     ...     [column.kind for column in table.schema.columns], table.train.shape, table.valid.shape
     (['categorical', 'real'], (36, 2), (4, 2))
     """
-    check_fraction(validation_fraction)
-    if min_count < 1:
-        raise OptionError("min_count", f"expected at least 1, got {min_count}")
     fraction = None if validation is not None else validation_fraction
     schema, columns = like or _fitted_schema(source, header, types or {}, min_count, fraction, seed)
     if check is not None:

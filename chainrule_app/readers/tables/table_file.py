@@ -12,7 +12,8 @@ import polars
 from chainrule.option_error import UserError, option
 from chainrule_app.readers.delimited import MOST_COLUMNS, DelimitedFile, Row, may_have_decimal_commas, with_point
 from chainrule_app.readers.origin import Origin
-from chainrule_app.readers.records import holds_records, parquet_errors, parquet_frames, record_rows
+from chainrule_app.readers.records import parquet_errors, parquet_frames, record_rows
+from chainrule_app.readers.sources import holds_records
 from chainrule_app.readers.tables.blocks import Block, regular_blocks
 from chainrule_app.readers.tables.first_rows import find_layout, is_header, is_units
 from chainrule_app.readers.tables.frame_table import FrameTable, TypedColumn, polars_column

@@ -119,4 +119,4 @@ def test_bad_input_gets_one_line(refused, transformers, text_file, tmp_path):
     assert "expected a divisor of --model-size 10" in refused(*linear, "--model-size", 10)
     assert "--length: expected fewer than the 64 positions" in refused("sample", transformers / "lines", "--length", 64)
     inspect = ("inspect", transformers / "stream")
-    assert "rows × steps² of at most" in refused(*inspect, "--rows", 8, "--steps", 2000)
+    assert "rows × --steps² of at most" in refused(*inspect, "--rows", 8, "--steps", 2000)

@@ -22,11 +22,6 @@ T = TypeVar("T")
 _PAUSE = 0.1  # seconds between two looks at the store
 
 
-def process_shard() -> tuple[int, int]:
-    """Return (rank, world): this process trains on rows rank::world of every batch; (0, 1) outside torchrun."""
-    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-
-
 class Peers:
     """The processes of one training; all of them must call its methods in the same order."""
 
@@ -61,6 +56,11 @@ class Peers:
 @contextmanager
 def ending_together() -> Iterator[Peers]:
     """Yield the processes of a training; where one fails, the others raise `PeerError` with the text of its error."""
+    if "WORLD_SIZE" not in os.environ:
+        yield Peers(0, None)
+        return
+    from chainrule.devices import process_shard  # which imports torch
+
     rank, world = process_shard()
     if world == 1:
         yield Peers(rank, None)
