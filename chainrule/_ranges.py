@@ -23,15 +23,13 @@ def check_shares(**shares: float) -> None:
 
 
 def check_batch_size(batch_size: int, shard: tuple[int, int]) -> None:
-    """`ValueError` unless the processes can share the rows of a batch equally; `shard` is (rank, number of
-    processes)."""
+    """`ValueError` unless each process has a row of every batch; `shard` is (rank, number of processes)."""
     rank, world = shard
     if not 0 <= rank < world:
         raise ValueError(f"shard: expected a rank from 0 to {world - 1}, got {rank}")
-    if batch_size < 1 or batch_size % world:
-        raise OptionError(
-            "batch_size", f"expected a positive multiple of the number of processes, {world}, got {batch_size}"
-        )
+    if batch_size < world:
+        each = "" if world == 1 else ", one for each process"
+        raise OptionError("batch_size", f"expected at least {world}{each}, got {batch_size}")
 
 
 def check_seed(seed: int) -> None:

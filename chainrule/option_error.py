@@ -70,6 +70,10 @@ class TakenError(OptionError, FileExistsError):
     """An option that names a file or folder to write, where there is something already."""
 
 
+class PeerError(UserError):
+    """The error of another process of a training under torchrun, which reports it."""
+
+
 class MissingError(UserError, FileNotFoundError):
     """A file or folder that is not there."""
 

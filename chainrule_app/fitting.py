@@ -133,8 +133,10 @@ def fit(
         given_flags |= {chosen.SOURCES[name].flag for name, path in sources.items() if path is not None}
         if before is not None:
             request = started_from(chosen, request, before, given_flags)
-        folder = TemporaryFolder() if out is None else None
-        target = folder.path if folder is not None else Path(str(out))
+        from chainrule.devices import process_shard
+
+        folder = TemporaryFolder() if out is None and process_shard()[0] == 0 else None  # of all processes
+        target = folder.path if folder is not None else None if out is None else Path(str(out))
         trained = train_with(
             chosen, request, target, given_flags, plain=plain, overwrite=overwrite, callbacks=callbacks
         )

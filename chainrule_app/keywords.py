@@ -148,7 +148,7 @@ def check_known(options: Iterable[str], choices: Iterable[str], others: Iterable
 
 
 def train_with(
-    task: "type[Task[Any]]", request: RunConfig, out: Path, explicit_flags: frozenset[str], **settings: Any
+    task: "type[Task[Any]]", request: RunConfig, out: Path | None, explicit_flags: frozenset[str], **settings: Any
 ) -> "Task[Any]":
     """Train a run with `train_run`; an interrupted run is saved and returned."""
     from chainrule.training import Callback, Interrupted
@@ -158,7 +158,8 @@ def train_with(
     if not isinstance(callbacks, Sequence) or not all(isinstance(each, Callback) for each in callbacks):
         raise OptionError("callbacks", f"expected a list of chainrule.training.Callback, got {_shown(callbacks)}")
     try:
-        train_run(task, request, out, explicit_flags, **settings)
+        path = train_run(task, request, out, explicit_flags, **settings)[0].path
     except Interrupted as stop:
+        path = stop.directory
         print(f"Interrupted: step {stop.step} is saved; run.resume() continues.", file=sys.stderr)
-    return task.open(out)
+    return task.open(path)

@@ -300,7 +300,7 @@ class Run(Answering):
         return self
 
     def mapper(self, method: str, *, per: Literal["row"] = "row", **options: Any) -> "Mapper":
-        """Return a method as one picklable function of a batch of rows, for Ray Data, Dask, Spark or polars.
+        """Return a method as one picklable function of a batch of rows, for polars, Dask and engines like them.
 
         Args:
             method: score, predict, fill, sample, embed, tag, classify or translate.

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, fields, replace
+from functools import partial
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
@@ -62,7 +63,7 @@ if TYPE_CHECKING:
 def train_run(
     task: type[Task[Any]],
     request: RunConfig,
-    out: Path,
+    out: Path | None,
     explicit_flags: frozenset[str],
     *,
     plain: bool = False,
@@ -74,19 +75,24 @@ def train_run(
     """Train a new run, or continue one; returns it, and in the first of several processes its result.
 
     With `resume=None` it continues the run in `out` if there is one; the first of several processes decides for all.
+    `out` is the first one's where another process has None.
     """
+    from chainrule.peers import ending_together
+
     if plain:
         request, explicit_flags = task.plain(request, explicit_flags)
     if request.training.device == "mps":  # what stays on the processor is measured there too
         request = replace(request, training=replace(request.training, device=str(task.device("mps"))))
-    before = None if resume is None else _before(task, request, out, explicit_flags, resume, overwrite)
-    _announce(out if before is not None else request.sources["source"])
-
-    from chainrule.training import Processes, train
-    from chainrule_app.tracking import make_tracker
-
-    device = task.device((request if before is None or "--device" in explicit_flags else before).training.device)
     with ExitStack() as stack:
+        peers = stack.enter_context(ending_together())
+        out = peers.path(out)
+        before = None if resume is None else _before(task, request, out, explicit_flags, resume, overwrite)
+        _announce(out if before is not None else request.sources["source"])
+
+        from chainrule.training import Processes, train
+        from chainrule_app.tracking import make_tracker
+
+        device = task.device((request if before is None or "--device" in explicit_flags else before).training.device)
         process_group = stack.enter_context(Processes.join(str(device)))
         if resume is None:
             resume = bool(process_group.agree([float((out / CONFIG).is_file())])[0])
@@ -94,18 +100,15 @@ def train_run(
         if process_group.first:
             stack.enter_context(lock_run(out))
         made = None
-        if process_group.first and before is None:
-            made = create_run(task, request, out, overwrite=overwrite, explicit_flags=explicit_flags)
-        process_group.agree([0.0])  # the others wait for the first
+        if before is None:
+            create = partial(create_run, task, request, out, overwrite=overwrite, explicit_flags=explicit_flags)
+            made = peers.after_first(create)
         run = task.open(out) if made is None else made[0]
         if before is not None:
             if process_group.first:
                 remove_unfinished(out)
             run.config = resumed_config(run, request, explicit_flags, check_data=process_group.first)
-            if process_group.first and not run.is_prepared():
-                with readable(task, run.config) as unpacked:
-                    task(run.path, unpacked).prepare_data()
-            process_group.agree([0.0])
+            peers.after_first(partial(_prepare_again, run))
             there = [run.path / name for name in (CHECKPOINT, WEIGHTS) if (run.path / name).is_file()]
             confirm = "" if "--model" in explicit_flags else option("model", run.config.model)
             run.check_size(there[0] if there else None, confirm=confirm)
@@ -132,6 +135,13 @@ def train_run(
                 callbacks=[*callbacks, *([make_tracker(run.training.track)] if run.training.track else [])],
             )  # fmt: skip
     return run, result if process_group.first else None
+
+
+def _prepare_again(run: Task[Any]) -> None:
+    """Prepare the data of a run that lost them."""
+    if not run.is_prepared():
+        with readable(type(run), run.config) as unpacked:
+            type(run)(run.path, unpacked).prepare_data()
 
 
 def _before(

@@ -8,4 +8,5 @@ import chainrule
 wine = load_wine(as_frame=True).frame
 score = chainrule.fit(wine, budget="30s").mapper("score")
 rows = polars.from_pandas(wine).lazy()
-print(rows.map_batches(score, streamable=True, schema=score(rows.head(0).collect()).schema).collect().head())
+scored = rows.map_batches(score, streamable=True, schema=score(rows.head(0).collect()).schema)
+print(scored.select("target", "nats", "most", "cell").collect().head())

@@ -21,6 +21,7 @@ OPEN_MODULES = {
     "lazy",
     "modes",
     "option_error",
+    "peers",
     "printing",
     "ranges",
     "state",

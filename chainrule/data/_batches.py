@@ -42,8 +42,8 @@ class Shuffled:
         check_batch_size(batch_size, shard)
         check_seed(seed)
         self.rank, self.world = shard
-        self.batch_size = min(batch_size, count // self.world * self.world)
-        if self.batch_size < 1:
+        self.batch_size = min(batch_size, count)
+        if self.batch_size < self.world:
             raise ValueError(f"{name}: expected at least {self.world}, one for each process, got {count}")
         self.steps_per_epoch = count // self.batch_size
         self._count, self._seed, self._stream = count, seed, stream

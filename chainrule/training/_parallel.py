@@ -18,6 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from chainrule.devices import choose_device, process_shard
 from chainrule.modes import seed_torch
+from chainrule.peers import new_store
 from chainrule.state import State, count_rows, expand, leaves, map_state
 
 _DDP_OPTIONS = signature(DistributedDataParallel).parameters
@@ -50,7 +51,8 @@ class Processes:
         if ours:
             if chosen.type == "cuda":
                 torch.cuda.set_device(chosen)
-            dist.init_process_group("cpu:gloo,cuda:nccl" if chosen.type == "cuda" else "gloo")
+            backend = "cpu:gloo,cuda:nccl" if chosen.type == "cuda" else "gloo"
+            dist.init_process_group(backend, store=new_store(), rank=rank, world_size=world)
         try:
             yield cls(rank, world, chosen)
         finally:

@@ -25,7 +25,7 @@ from cyclopts import (
 )
 
 from chainrule.files import write_text
-from chainrule.option_error import UserError, WriteOption
+from chainrule.option_error import PeerError, UserError, WriteOption
 from chainrule.printing import printable
 from chainrule_app.cli.selection import described_verbs, is_verb, owners, select, verbs_of
 from chainrule_app.cli.signature import Verb, check_arguments, open_run
@@ -64,6 +64,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return BROKEN_PIPE
     except KeyboardInterrupt as error:
         return _say(str(error) or "interrupted", INTERRUPTED)
+    except PeerError:
+        return USER_ERROR
     except Exception as error:
         if os.environ.get("CHAINRULE_DEBUG") or not _is_expected(error):
             raise

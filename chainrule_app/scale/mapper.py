@@ -1,7 +1,7 @@
 """The answers of a run as one picklable function from Arrow batch to Arrow batch.
 
-Ray Data, Dask, Spark and polars call such a function on batches of any size, in any process and order. The answer for a
-row must not depend on that:
+Engines such as polars, Dask and Ray Data call such a function on batches of any size, in any process and order. The
+answer for a row must not depend on that:
 
 - A method that draws is called for each row alone, with a seed made of the mapper's seed and the key of the row.
 - Matrix products round by the shape of a batch and the place of a row in it, so that filling batches up to one size

@@ -58,7 +58,8 @@ def test_classifications_need_torchmetrics(monkeypatch):
         classification_scores(torch.zeros(2, 2), torch.zeros(2, dtype=torch.long), ["a", "b"])
 
 
-ELSEWHERE = {"all", "app", "export", "fast", "zstd"}  # tests/library_alone.py, tests/exchange, tests/cli/test_gather.py
+# tests/library_alone.py, tests/exchange, tests/cli/test_gather.py, tests/scale
+ELSEWHERE = {"all", "app", "export", "fast", "scale", "zstd"}
 
 
 def test_every_extra_of_users_is_tried_here():

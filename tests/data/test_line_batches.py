@@ -65,7 +65,7 @@ def test_a_batch_depends_on_seed_and_step_alone(size, step):
 @given(sizes, st.integers(2, 3), st.integers(0, 50))
 def test_processes_share_the_rows_of_the_same_batch(size, world, step):
     lengths, batch_size, seed = size
-    tokens, batch_size = corpus(lengths * world), batch_size * world
+    tokens, batch_size = corpus(lengths * world), max(batch_size, world)
     whole = LineBatches(tokens, batch_size, 9, seed).at(step)
     for rank in range(world):
         share = LineBatches(tokens, batch_size, 9, seed, shard=(rank, world)).at(step)

@@ -1,0 +1,105 @@
+"""The processes that torchrun starts, where they wait for each other or fail outside collective operations.
+
+Collectives have a time limit, half an hour by default, which preparing data may exceed, and where a process fails the
+others report a lost connection. Here they poll the key-value store through which torchrun's processes meet.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from itertools import count
+from pathlib import Path
+from time import sleep
+from typing import TYPE_CHECKING, TypeVar
+
+from chainrule.option_error import PeerError
+
+if TYPE_CHECKING:
+    from torch.distributed import Store  # type: ignore[attr-defined]
+
+T = TypeVar("T")
+_PAUSE = 0.1  # seconds between two looks at the store
+
+
+class Peers:
+    """The processes of one training; all of them must call its methods in the same order."""
+
+    def __init__(self, rank: int, store: "Store | None"):
+        self._rank, self._store, self._waits = rank, store, count()
+
+    def after_first(self, work: Callable[[], T]) -> T | None:
+        """Return the result of `work` in the first process; the others wait for it, however long that takes."""
+        if self._store is None:
+            return work()
+        done = f"done {next(self._waits)}"
+        if self._rank == 0:
+            result = work()
+            self._store.set(done, "")
+            return result
+        while not self._store.check([done]):
+            if self._store.check(["failure"]):
+                raise PeerError(self._store.get("failure").decode())
+            sleep(_PAUSE)
+        return None
+
+    def path(self, path: Path | None) -> Path:
+        """Return the path of a run directory, or the first process's where another process has none."""
+        if self._store is not None and self._rank == 0:
+            self._store.set("path", str(path))
+        if path is not None:
+            return path
+        assert self._store is not None, "a process alone has a path"
+        return Path(self._store.get("path").decode())  # waits for it
+
+
+@contextmanager
+def ending_together() -> Iterator[Peers]:
+    """Yield the processes of a training; where one fails, the others raise `PeerError` with the text of its error."""
+    if "WORLD_SIZE" not in os.environ:
+        yield Peers(0, None)
+        return
+    from chainrule.devices import process_shard  # which imports torch
+
+    rank, world = process_shard()
+    if world == 1:
+        yield Peers(rank, None)
+        return
+    store = new_store()
+    try:
+        yield Peers(rank, store)
+    except PeerError:
+        raise
+    except Exception as error:
+        if (text := _earlier_failure(store, error)) is not None:
+            raise PeerError(text) from None
+        raise
+
+
+def _earlier_failure(store: "Store", error: Exception) -> str | None:
+    """Record the error of this process, or return that of the process that failed first."""
+    try:
+        if store.add("failures", 1) == 1:
+            store.set("failure", str(error))
+            return None
+        return store.get("failure").decode()
+    except RuntimeError:  # the store is gone with the first process
+        return "the first process ended"
+
+
+_stores = count()
+
+
+def new_store() -> "Store":
+    """Return a store of its own for a purpose: all processes ask for as many, in the same order."""
+    from torch import distributed
+
+    return distributed.PrefixStore(f"chainrule {next(_stores)}", _rendezvous())  # type: ignore[attr-defined]
+
+
+@cache
+def _rendezvous() -> "Store":
+    from torch import distributed
+
+    store: Store = next(distributed.rendezvous("env://"))[0]  # type: ignore[attr-defined]
+    return store
