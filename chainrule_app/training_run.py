@@ -6,7 +6,7 @@ whole. A resumed run keeps its options, except the few that may change, and its 
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, fields, replace
 from hashlib import sha256
@@ -16,14 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from chainrule.printing import printable
 from chainrule_app.inputs import Inputs
-from chainrule_app.readers.array_file import is_array
 from chainrule_app.readers.gather import paths_of
 from chainrule_app.readers.kinds import check_path
 from chainrule_app.readers.origin import is_path
-from chainrule_app.readers.packed import plain_name
 from chainrule_app.readers.record_keys import keys_of
-from chainrule_app.readers.records import holds_records
-from chainrule_app.readers.text import STDIN
 from chainrule_app.tasks.config import ChosenComputation, Duration, Fingerprint, InitialWeights, RunConfig, facts_of
 from chainrule_app.tasks.display import counted, flag
 from chainrule_app.tasks.run_directory import (
@@ -194,7 +190,6 @@ def create_run(
             unpacked = task.resolve_reading(unpacked)
             draft = task.create(draft_path, unpacked)
             facts = draft.prepare_data()
-            _name_records(facts, request.sources)
             draft.config = replace(unpacked, facts=facts_of(task.Facts, facts))
             if request.init is not None:  # it leaves no option of the model open
                 explicit_flags |= {flag(item.name) for item in fields(unpacked.options)}
@@ -216,14 +211,6 @@ def create_run(
         if is_new:
             with suppress(OSError):  # not there, or not empty
                 out.rmdir()
-
-
-def _name_records(facts: dict[str, Any], sources: Mapping[str, Any]) -> None:
-    """Name sources of records and arrays by their own ending, not by that of the file they were written to."""
-    for name, path in sources.items():
-        first = paths_of(path)[0] if is_path(path) else None
-        if first not in (None, STDIN) and facts.get(name) and (holds_records(first) or is_array(first)):
-            facts[name]["name"] = Path(facts[name]["name"]).with_suffix(Path(plain_name(first)).suffix).name
 
 
 def resolve_computation(
@@ -352,10 +339,8 @@ def load_initial(run: "Task[Any]", network: "nn.Module") -> None:
 
 @contextmanager
 def readable(task: "type[Task[Any]]", config: RunConfig) -> Iterator[RunConfig]:
-    """Unpack compressed, piped or several sources to plain files during the block; errors name the sources."""
+    """Open sources that are not one file each, which a reader takes as they are, during the block."""
     with Inputs(task.name, keys=keys_of(config.data)) as inputs:
-        plain: dict[str, str | None] = {
-            name: inputs.plain(path, name) for name, path in config.sources.items() if is_path(path)
-        }
+        opened = {name: inputs.opened(path, name) for name, path in config.sources.items() if is_path(path)}
         data = replace(config.data, **inputs.options) if inputs.options else config.data
-        yield replace(config, sources=config.sources | plain, data=data)
+        yield replace(config, sources=config.sources | opened, data=data)

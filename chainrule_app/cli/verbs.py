@@ -19,6 +19,7 @@ from chainrule_app.cli.signature import (
     Seed,
     verb_for,
 )
+from chainrule_app.readers.origin import DataSource
 from chainrule_app.tasks.display import Switch
 from chainrule_app.tasks.output import checked_page
 
@@ -256,7 +257,7 @@ def predict(
     """
     checked_out(out, json=json)
     checked_out(plot, ".png", ".svg", ".pdf", flag="--plot")
-    result = run.predict([file] if isinstance(file, str) else file, options, device=device)
+    result = run.predict([file] if isinstance(file, str | DataSource) else file, options, device=device)
     if plot is not None:
         write_plot(result, plot)  # first, for it may be refused
     show(result, json=json, csv=csv, out=out)

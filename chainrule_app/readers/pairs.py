@@ -16,7 +16,7 @@ from chainrule_app.blocks import in_blocks
 from chainrule_app.readers.corpus import load_vocabulary
 from chainrule_app.readers.delimited import DelimitedFile
 from chainrule_app.readers.held_out import OneInEvery, check_fraction
-from chainrule_app.readers.origin import HeldRows, Origin, origin_of
+from chainrule_app.readers.origin import ByteSource, HeldRows, Origin, origin_of
 from chainrule_app.readers.ragged import Ragged
 from chainrule_app.readers.row_order import Rows, in_order
 from chainrule_app.readers.store import Store, StoreWriter
@@ -24,7 +24,7 @@ from chainrule_app.readers.stored_tokens import Ids
 from chainrule_app.readers.text import fingerprint
 
 _BATCHES_IN_POOL = 64
-SentenceSource: TypeAlias = str | Path | HeldRows
+SentenceSource: TypeAlias = str | Path | ByteSource | HeldRows
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def read_pairs(source: SentenceSource, target: SentenceSource | None = None) -> 
             if len(columns) != 2:
                 got = "one column" if len(columns) == 1 else f"{len(columns)} columns"
                 raise ValueError(
-                    f"{source} line {line}: expected a source, a tab and a target, got {got}: "
+                    f"{origin_of(source).at(line)}: expected a source, a tab and a target, got {got}: "
                     "two files of lines are given as --source and --target"
                 )
             yield Pair(line, columns[0].strip(), columns[1].strip())

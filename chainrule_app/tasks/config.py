@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar, cast, get_args
 
 from chainrule.printing import one_line
 from chainrule.typed_json import described, field_types, read_value
-from chainrule_app.readers.origin import InMemory
+from chainrule_app.readers.origin import DataSource
 from chainrule_app.tasks.display import flags_of, parse_duration
 
 FORMAT = 20
@@ -317,7 +317,7 @@ def check_options(options: Any) -> None:
                 bounds[0] <= number <= bounds[1] for number in (value.values() if type(value) is dict else [value])
             )
         except ValueError:
-            fits = isinstance(value, Path | InMemory)  # JSON has neither
+            fits = isinstance(value, Path | DataSource)  # JSON has neither
         if not fits:
             got = one_line(f"{value!r:.80}")
             raise ValueError(f"{item.name}: expected {described(hint)}{_describe_range(bounds)}, got {got}")

@@ -55,7 +55,6 @@ class Task(Recipe, Declaration, Checks, ABC, Generic[M]):
         self.config = config
         self.identity = ""  # of the files that `open` found, see `run_directory.identity`
         self.loaded: M | None = None  # the model where `Run` keeps it; each call computes with a copy
-        self.source_names: dict[str, str] = {}  # of temporary files, as the user named the data in them
 
     @property
     def has_code(self) -> bool:

@@ -30,7 +30,7 @@ from chainrule_app.readers.tables.column_facts import (
     finer_date_formats,
 )
 from chainrule_app.readers.tables.column_schema import ColumnSchema
-from chainrule_app.readers.tables.date_format import DateFormat, find_date_formats
+from chainrule_app.readers.tables.dates import DateFormat, find_date_formats
 from chainrule_app.readers.tables.frame_table import FrameTable
 from chainrule_app.readers.tables.partial_row import PartialRow
 from chainrule_app.readers.tables.table_file import TableFile, TableSource, open_rows

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from chainrule_app.heavy import modes, torch
 from chainrule_app.readers import tables as table_reader
-from chainrule_app.readers.origin import is_path
 from chainrule_app.tasks.config import (
     Facts,
     Fingerprint,
@@ -143,8 +142,10 @@ class TableTask(Task["TableMADE"]):
             check=fits,
             like=None if old is None else (old.schema, [asdict(column) for column in old.facts.columns]),
         )
-        if is_path(source) and (notice := table_reader.TableFile(source, header=self.schema.header).left_out()):
-            print(notice, file=sys.stderr)
+        if not isinstance(source, table_reader.FrameTable):
+            file = table_reader.TableFile(source, header=self.schema.header)
+            if notice := file.left_out():
+                print(notice, file=sys.stderr)
         return table.manifest
 
     def plan(self, explicit_flags: frozenset[str]) -> RunConfig:
