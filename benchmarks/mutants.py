@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
+from itertools import zip_longest
 from pathlib import Path
 from queue import Queue
 from typing import Any
@@ -312,7 +313,8 @@ def main() -> None:
     parser.add_argument("--table", type=Path, help="write the table to this file too")
     parser.add_argument("--list", action="store_true", help="print the faults and their tests, and plant none")
     arguments = parser.parse_args()
-    faults = [fault for path in FILES for fault in chosen(path, arguments.each)]
+    ranks = zip_longest(*(chosen(path, arguments.each) for path in FILES))  # a run that ends early has seen every file
+    faults = [fault for rank in ranks for fault in rank if fault is not None]
     faults = [fault for fault in faults if arguments.only in str(fault)][:: arguments.every]
     if arguments.list:
         for fault in faults:

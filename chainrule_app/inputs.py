@@ -8,6 +8,7 @@ from itertools import chain
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
+from chainrule.option_error import OptionError
 from chainrule.printing import printable
 from chainrule_app import frames
 from chainrule_app.heavy import np
@@ -78,11 +79,11 @@ class Inputs:
         """Return what a reader takes: the path of one file, or a `DataSource`."""
         is_file = isinstance(data, str | os.PathLike)
         if labels is not None and is_file:
-            raise ValueError("labels: expected images in an array with them, got a path: files have their own")
+            raise OptionError("labels", "expected images in an array with them, got a path", "files have their own")
         self._rate = rate or self._rate
         made = self._source(data, Origin(name, "index"), labels)
         if labels is not None and self.task not in ("image", "classify-images"):
-            raise ValueError("labels: expected images in an array with them; of texts pass list(zip(texts, labels))")
+            raise OptionError("labels", "expected images in an array with them; of texts pass list(zip(texts, labels))")
         return made
 
     def _source(self, data: Any, origin: Origin, labels: Any) -> "str | DataSource":
@@ -144,7 +145,7 @@ class Inputs:
         if self.task != "caption" or isinstance(data, str | os.PathLike):
             return [self.source(data)]
         if hasattr(data, "columns"):
-            raise ValueError("data: a frame holds no images: pass a list of arrays or paths")
+            raise OptionError("data", "a frame holds no images", "pass a list of arrays or paths")
         images = [self.item(image, f"data[{number}]") for number, image in enumerate(items_of(data))]
         self.items = len(images)
         return images
@@ -337,7 +338,7 @@ class Inputs:
 
         self.task = self.task or "sound"
         if self._rate is None:
-            raise ValueError("rate: expected the samples a second of the sounds, such as rate=8000")
+            raise OptionError("rate", "expected the samples a second of the sounds, such as rate=8000")
         amplitudes = (amplitudes_of(sound, origin.at(index)) for index, sound in enumerate(sounds))
         held = HeldSounds(origin, amplitudes, int(self._rate))
         self.items = len(held.files)

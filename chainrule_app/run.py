@@ -5,6 +5,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
+from chainrule.option_error import OptionError
 from chainrule_app.answering import Answering
 from chainrule_app.inputs import inputs_of
 from chainrule_app.keywords import (
@@ -13,7 +14,6 @@ from chainrule_app.keywords import (
     config_of,
     device_name,
     flags_given,
-    keyword_errors,
     path_of,
     seed_of,
     train_with,
@@ -274,7 +274,6 @@ class Run(Answering):
         with self._calling(model=False) as run:
             return cast(Report, run.report())
 
-    @keyword_errors()
     def resume(
         self,
         *,
@@ -305,11 +304,10 @@ class Run(Answering):
         from chainrule_app.exchange import export_run
 
         if not isinstance(to, str):
-            raise ValueError(f"to: expected hub, onnx or torch-export, got a {type(to).__name__}")
+            raise OptionError("to", f"expected hub, onnx or torch-export, got a {type(to).__name__}")
         with self._calling() as run:
             export_run(run, to, path_of(out, "out"))
 
-    @keyword_errors()
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Move the run into a directory, if it is in a temporary one; else copy it there.
 

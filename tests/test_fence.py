@@ -19,6 +19,7 @@ OPEN_MODULES = {
     "files",
     "lazy",
     "modes",
+    "option_error",
     "printing",
     "ranges",
     "state",

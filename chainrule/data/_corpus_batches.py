@@ -9,6 +9,7 @@ from chainrule._ranges import check_batch_size, check_seed
 from chainrule.data._batches import Batch, Batches, Shuffled, by_length, padded
 from chainrule.data._tokens import Tokens
 from chainrule.data._vocabulary import Ids
+from chainrule.option_error import OptionError, UserError, option
 
 
 class StreamBatches:
@@ -39,12 +40,13 @@ class StreamBatches:
         check_batch_size(batch_size, shard)
         check_seed(seed)
         if chunk_length < 1:
-            raise ValueError(f"chunk_length: expected at least 1, got {chunk_length}")
+            raise OptionError("chunk_length", f"expected at least 1, got {chunk_length}")
         needed = batch_size * chunk_length + chunk_length - 1
         if len(tokens) < needed:
-            raise ValueError(
+            raise UserError(
                 f"the text: expected at least {needed:,} symbols for {batch_size} rows of chunks of {chunk_length:,}, "
-                f"got {len(tokens):,}: lower --batch-size or --chunk-length, or give more text"
+                f"got {len(tokens):,}",
+                f"lower {option('batch_size')} or {option('chunk_length')}, or give more text",
             )
         self.tokens, self.batch_size, self.chunk_length, self.seed = tokens, batch_size, chunk_length, seed
         self.steps_per_epoch = (len(tokens) - chunk_length + 1) // (batch_size * chunk_length)
@@ -74,7 +76,7 @@ def stream_evaluation(tokens: Tokens, batch_size: int, chunk_length: int) -> Ite
     """
     check_batch_size(batch_size, (0, 1))
     if chunk_length < 1:
-        raise ValueError(f"chunk_length: expected at least 1, got {chunk_length}")
+        raise OptionError("chunk_length", f"expected at least 1, got {chunk_length}")
     if not len(tokens):
         raise ValueError("tokens: expected at least one element to evaluate, got none")
     return _stream_evaluation(tokens, max(min(batch_size, len(tokens) // chunk_length), 1), chunk_length)
@@ -153,9 +155,9 @@ def check_lines(tokens: Tokens, needed: int) -> None:
     if not tokens.line_count:
         raise ValueError("corpus: expected one of lines, got one stream: prepare it with reading='lines'")
     if tokens.line_count < needed:
-        raise ValueError(
-            f"corpus: expected at least {needed} lines for one batch, got {tokens.line_count}: "
-            "lower --batch-size, or give more text"
+        raise UserError(
+            f"corpus: expected at least {needed} lines for one batch, got {tokens.line_count}",
+            f"lower {option('batch_size')}, or give more text",
         )
 
 

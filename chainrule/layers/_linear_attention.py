@@ -15,6 +15,7 @@ from chainrule.kernels._transforms import may_prepare
 from chainrule.layers._packing import real_steps
 from chainrule.layers._pointwise import Linear
 from chainrule.layers._sequence_layer import LayerStep, SequenceLayer, check_features, checked_tensor, stepping
+from chainrule.option_error import OptionError, option
 from chainrule.state import State
 
 Decay = Literal["none", "fixed", "gated"]
@@ -42,9 +43,10 @@ class FastWeights(SequenceLayer, ABC):
         super().__init__()
         check_sizes(model_size=model_size, num_heads=num_heads, chunk_size=chunk_size)
         if model_size % num_heads:
-            raise ValueError(
-                f"num_heads: expected a divisor of model_size {model_size}, got {num_heads}: "
-                f"{_nearest_divisor(model_size, num_heads)} is one"
+            raise OptionError(
+                "num_heads",
+                f"expected a divisor of {option('model_size')} {model_size}, got {num_heads}",
+                f"{_nearest_divisor(model_size, num_heads)} is one",
             )
         if decay not in ("none", "fixed", "gated"):
             raise ValueError(f"decay: expected 'none', 'fixed' or 'gated', got {decay!r}")

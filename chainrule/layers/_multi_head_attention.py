@@ -14,6 +14,7 @@ from chainrule.layers._packing import real_steps
 from chainrule.layers._pointwise import Linear, linear
 from chainrule.layers._positions import rotate, rotations
 from chainrule.layers._sequence_layer import check_features
+from chainrule.option_error import OptionError, option
 
 _PLAIN_SCORES = 512**2  # of a head; with more, they no longer stay in a processor's cache
 
@@ -146,19 +147,22 @@ class MultiHeadAttention(nn.Module, ABC):
         num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
         check_sizes(model_size=model_size, num_heads=num_heads, num_kv_heads=num_kv_heads)
         if model_size % num_heads:
-            raise ValueError(
-                f"model_size: expected a multiple of num_heads, got {model_size} with {num_heads} heads: "
-                f"{model_size // num_heads * num_heads or num_heads} would do"
+            raise OptionError(
+                "model_size",
+                f"expected a multiple of {option('num_heads')}, got {model_size} with {num_heads} heads",
+                f"{model_size // num_heads * num_heads or num_heads} would do",
             )
         if num_heads % num_kv_heads:
-            raise ValueError(f"num_kv_heads: expected a divisor of num_heads = {num_heads}, got {num_kv_heads}")
+            raise OptionError(
+                "num_kv_heads", f"expected a divisor of {option('num_heads')} = {num_heads}, got {num_kv_heads}"
+            )
         if position is not None and position not in HEAD_POSITIONS:
-            raise ValueError(f"position: expected one of {', '.join(HEAD_POSITIONS)}, or None, got {position!r}")
+            raise OptionError("position", f"expected one of {', '.join(HEAD_POSITIONS)}, or None, got {position!r}")
         self.model_size, self.num_heads, self.num_kv_heads = model_size, num_heads, num_kv_heads
         self.head_size, self.position = model_size // num_heads, position
         if position == "rotary" and self.head_size % 2:
-            raise ValueError(
-                f"model_size: rotary positions need an even number of features a head, got {model_size} / {num_heads}"
+            raise OptionError(
+                "model_size", f"rotary positions need an even number of features a head, got {model_size} / {num_heads}"
             )
         rows = (num_heads + 2 * num_kv_heads) * self.head_size
         self.in_proj_weight = nn.Parameter(torch.empty(rows, model_size))
@@ -227,7 +231,9 @@ class WindowAttention(nn.Module):
     def __init__(self, model_size: int, num_heads: int, height: int, width: int, window: int, shift: int = 0):
         super().__init__()
         if model_size < 1 or num_heads < 1 or model_size % num_heads:
-            raise ValueError(f"model_size: expected a multiple of num_heads, got {model_size} with {num_heads} heads")
+            raise OptionError(
+                "model_size", f"expected a multiple of {option('num_heads')}, got {model_size} with {num_heads} heads"
+            )
         self.num_heads, self.window, self.shift = num_heads, window, shift
         self.in_proj = Linear(model_size, 3 * model_size)
         self.out_proj = Linear(model_size, model_size)

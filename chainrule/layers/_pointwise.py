@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from chainrule.kernels._products import onednn_multiplies, onednn_product
+from chainrule.option_error import OptionError
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -49,7 +50,7 @@ def norm_layer(norm: str, size: int) -> nn.LayerNorm | nn.RMSNorm:
         \mathrm{RMS}(x) = g \odot \frac{x}{\sqrt{\frac1N \sum_i x_i^2 + \varepsilon}}
     """
     if norm not in NORMS:
-        raise ValueError(f"norm: expected one of {', '.join(NORMS)}, got {norm!r}")
+        raise OptionError("norm", f"expected one of {', '.join(NORMS)}, got {norm!r}")
     return NORMS[norm](size, eps=EPSILON)
 
 

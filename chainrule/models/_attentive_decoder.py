@@ -17,6 +17,7 @@ from chainrule.layers._packing import scored_places, zero_past_ends
 from chainrule.layers._pointwise import Linear, linear
 from chainrule.layers._recurrent_stack import recurrent_stack
 from chainrule.layers._sequence_layer import stepping
+from chainrule.option_error import OptionError
 from chainrule.state import Memory, State, count_rows, expand
 
 ATTENTIONS = ("additive", "multiplicative")
@@ -296,4 +297,4 @@ def _attention(kind: str | None, memory_size: int, query_size: int, value_size: 
             return AdditiveAttention(memory_size, query_size, query_size, value_size)
         case "multiplicative":
             return MultiplicativeAttention(memory_size, query_size, value_size)
-    raise ValueError(f"attention: expected one of {', '.join(ATTENTIONS)}, or None for a fixed vector, got {kind!r}")
+    raise OptionError("attention", f"expected one of {', '.join(ATTENTIONS)}, or None for a fixed vector, got {kind!r}")

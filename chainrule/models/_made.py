@@ -19,6 +19,7 @@ from chainrule.layers._cells import project
 from chainrule.layers._packing import real_steps
 from chainrule.models._column_model import AgnosticColumnModel, checked_order
 from chainrule.models._conditioned import checked_condition
+from chainrule.option_error import OptionError
 from chainrule.state import State
 
 
@@ -64,7 +65,7 @@ class MADE(AgnosticColumnModel):
         super().__init__()
         check_sizes(num_features=num_features, hidden_sizes=min(hidden_sizes, default=None), context_size=context_size)
         if direct and not hidden_sizes:
-            raise ValueError("direct: without a hidden layer all connections are direct, leave it False; got True")
+            raise OptionError("direct", "without a hidden layer all connections are direct, leave it False; got True")
         check_shares(dropout=dropout)
         self.num_features = self.sequence_length = num_features
         self.hidden_sizes, self.context_size, self.dropout = tuple(hidden_sizes), context_size, dropout

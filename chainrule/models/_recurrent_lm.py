@@ -18,6 +18,7 @@ from chainrule.layers._recurrent import Recurrent
 from chainrule.layers._recurrent_stack import recurrent_stack
 from chainrule.models._executors import RecurrentExecutor
 from chainrule.models._symbol_model import SymbolModel
+from chainrule.option_error import OptionError, option
 from chainrule.ranges import Layers, Probability, Range, Size
 from chainrule.state import State
 
@@ -89,9 +90,14 @@ class RecurrentLM(SymbolModel):
         check_shares(dropout=dropout, embedding_dropout=embedding_dropout, ngram_dropout=ngram_dropout)
         size = embedding_size or (hidden_size if tie_weights else None)
         if tie_weights and size != hidden_size:
-            raise ValueError(f"tie_weights: needs embedding_size = hidden_size, got {size} and {hidden_size}")
+            raise OptionError(
+                "tie_weights",
+                f"needs {option('embedding_size')} = {option('hidden_size')}, got {size} and {hidden_size}",
+            )
         if ngram_order > 1 and size is None:
-            raise ValueError(f"ngram_order: {ngram_order} needs an embedding, got embedding_size=None: give a size")
+            raise OptionError(
+                "ngram_order", f"{ngram_order} needs an embedding, got {option('embedding_size')}=None", "give a size"
+            )
         self.embedding_dropout, self.dropout = 0.0 if size is None else embedding_dropout, dropout
         if adaptive_softmax and cutoffs is None:
             cutoffs = default_cutoffs(vocab_size)

@@ -15,6 +15,7 @@ from chainrule.layers._pointwise import dropout
 from chainrule.layers._row_encoders import row_encoder
 from chainrule.layers._word_forms import CHARACTER_ENCODERS, AffixEmbedding, TemplateScores, WordForm
 from chainrule.modes import in_evaluation
+from chainrule.option_error import OptionError
 from chainrule.ranges import Layers, Probability, Range, Size
 
 TAG_HEADS = ("crf", "softmax")
@@ -89,16 +90,16 @@ class SequenceTagger(LikelihoodModel):
         super().__init__()
         check_sizes(vocab_size=vocab_size, embedding_size=embedding_size)
         if head not in TAG_HEADS:
-            raise ValueError(f"head: expected one of {', '.join(TAG_HEADS)}, got {head!r}")
+            raise OptionError("head", f"expected one of {', '.join(TAG_HEADS)}, got {head!r}")
         if head == "softmax" and constraints is not None:
             raise ValueError("constraints: a softmax chooses each tag by itself and can keep none: use head='crf'")
         if character_encoder not in _FORMS:
-            raise ValueError(f"character_encoder: expected one of {', '.join(_FORMS)}, got {character_encoder!r}")
+            raise OptionError("character_encoder", f"expected one of {', '.join(_FORMS)}, got {character_encoder!r}")
         if character_encoder == "none":
             num_characters = None
         if num_characters is not None and character_encoder == "lstm" and character_size % 2:
-            raise ValueError(
-                f"character_size: expected an even number for the character encoder lstm, got {character_size}"
+            raise OptionError(
+                "character_size", f"expected an even number for the character encoder lstm, got {character_size}"
             )
         self.dropout = dropout
         self.embedding = nn.Embedding(vocab_size, embedding_size)

@@ -17,6 +17,7 @@ from chainrule.models._column_model import ColumnModel, checked_order
 from chainrule.models._table_candidates import TableCandidates
 from chainrule.models._table_layout import TableLayout
 from chainrule.modes import wide
+from chainrule.option_error import OptionError
 from chainrule.ranges import Probability, Range, Size
 from chainrule.state import State
 
@@ -130,7 +131,7 @@ class TableMADE(ColumnModel):
         if not columns:
             raise ValueError("columns: expected at least one, got none")
         if num_layers < 0:
-            raise ValueError(f"num_layers: expected an integer >= 0, got {num_layers}")
+            raise OptionError("num_layers", f"expected an integer >= 0, got {num_layers}")
         check_sizes(hidden_size=hidden_size, components=components)
         check_shares(dropout=dropout)
         self.columns, self.hidden_sizes, self.dropout = tuple(columns), (hidden_size,) * num_layers, dropout

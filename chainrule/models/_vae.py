@@ -13,6 +13,7 @@ from chainrule.heads._joint import IndependentPixels, PixelKind
 from chainrule.layers._image_encoder import ImageCodeDecoder, ImageCodeEncoder, ImageNetwork
 from chainrule.layers._pointwise import Linear
 from chainrule.models._image_model import ImageInput
+from chainrule.option_error import OptionError
 from chainrule.ranges import Probability, Range, Size
 
 
@@ -85,7 +86,7 @@ def pixel_kind(head: PixelKind | None, levels: int) -> PixelKind:
     if head is None:
         return "bernoulli" if levels == 2 else "mixture"
     if head == "bernoulli" and levels != 2:
-        raise ValueError(f"head: bernoulli needs levels=2, got {levels}: take categorical or mixture")
+        raise OptionError("head", f"bernoulli needs levels=2, got {levels}", "take categorical or mixture")
     return head
 
 
@@ -136,7 +137,7 @@ class Autoencoder(CodeModel):
         check_sizes(latent_size=latent_size, hidden_size=hidden_size, num_layers=num_layers)
         check_shares(noise=noise)
         if sparsity < 0:
-            raise ValueError(f"sparsity: expected a number >= 0, got {sparsity}")
+            raise OptionError("sparsity", f"expected a number >= 0, got {sparsity}")
         self.images = ImageInput(image_shape, levels)
         self.image_shape = self.images.image_shape
         self.latent_size, self.noise, self.sparsity = latent_size, noise, sparsity

@@ -12,12 +12,13 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from chainrule._base import AutoregressiveModel
 from chainrule.files import check_header, parse_json, replacing
 from chainrule.state import State, count_rows, flatten, unflatten
 from chainrule.training._duration import Position
-from chainrule.training._optimiser import AdamW, moments, restore_moments
+from chainrule.training._optimiser import moments, restore_moments
 from chainrule.training._options import TrainingOptions
 
 CHECKPOINT = "checkpoint.safetensors"
@@ -27,7 +28,7 @@ WEIGHTS = "model.safetensors"
 def save_checkpoint(
     path: Path,
     model: nn.Module,
-    optimiser: AdamW,
+    optimiser: Optimizer,
     state: State,
     position: Position,
     options: TrainingOptions,
@@ -47,7 +48,7 @@ def save_checkpoint(
 
 
 def restore_checkpoint(
-    path: Path, model: nn.Module, optimiser: AdamW, options: TrainingOptions, steps_per_epoch: int
+    path: Path, model: nn.Module, optimiser: Optimizer, options: TrainingOptions, steps_per_epoch: int
 ) -> tuple[State, Position]:
     """Restore `model` and `optimiser`; return the carried state (on the CPU) and the position."""
     tensors, record = _read(path, "checkpoint")

@@ -26,6 +26,7 @@ from torch import nn
 
 from chainrule.layers._masked_linear import MaskedLinear
 from chainrule.layers._recurrent import Backend, Recurrent
+from chainrule.option_error import OptionError
 from chainrule.state import leaves
 from chainrule.training._batch import Batch
 
@@ -144,7 +145,9 @@ def multiply_dtype(precision: str, device: torch.device) -> torch.dtype:
     if device.type == "mps":
         return torch.float32
     if precision == "bfloat16" and device.type == "cuda" and not native:
-        raise ValueError(f"precision: expected a GPU that multiplies bfloat16, got {device}: use precision float32")
+        raise OptionError(
+            "precision", f"expected a GPU that multiplies bfloat16, got {device}", "use precision float32"
+        )
     return torch.bfloat16 if precision == "bfloat16" or (precision == "auto" and native) else torch.float32
 
 

@@ -272,7 +272,8 @@ class Seconds:
 
 
 START_UP_SHARE = 0.2  # maximum share of a budget for start-up
-VALIDATIONS = 10  # default number of validations in a run
+VALIDATIONS = 10  # default number of validations in a run; one a pass, if that is more often, up to
+MOST_VALIDATIONS = 100
 VALIDATION_SHARE = 0.05  # maximum share of the time since the previous validation
 LAST_VALIDATION_SHARE = 0.05  # maximum share of a budget for the last validation
 WIDER = 2  # factor of data from which a validation replaces the best one without comparison
@@ -289,5 +290,5 @@ def make_duration(options: TrainingOptions, steps_per_epoch: int, valid_batches:
     if options.steps is None and options.epochs is None:
         return Seconds(options.budget or DEFAULT_BUDGET, options.validate_every, valid_batches)
     total = options.steps if options.steps is not None else math.ceil((options.epochs or 0.0) * steps_per_epoch)
-    spaced = min(steps_per_epoch, math.ceil(total / VALIDATIONS))
+    spaced = max(min(steps_per_epoch, math.ceil(total / VALIDATIONS)), math.ceil(total / MOST_VALIDATIONS))
     return Steps(total, options.validate_every or spaced, options.most_seconds)

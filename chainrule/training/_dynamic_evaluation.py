@@ -21,6 +21,7 @@ from torch import Tensor
 
 from chainrule._base import AutoregressiveModel
 from chainrule._checks import check_lengths, fill_padding, length_mask
+from chainrule.option_error import OptionError
 from chainrule.state import State, detach
 
 RATE = 1e-3
@@ -52,11 +53,11 @@ class DynamicEvaluator:
         chunk_length: int = _CHUNK_LENGTH,
     ):
         if not 0 <= rate < float("inf"):
-            raise ValueError(f"rate: expected a number >= 0, got {rate}")
+            raise OptionError("rate", f"expected a number >= 0, got {rate}")
         if not 0 <= decay <= 1:
             raise ValueError(f"decay: expected a number in [0, 1], got {decay}")
         if chunk_length < 1:
-            raise ValueError(f"chunk_length: expected an integer >= 1, got {chunk_length}")
+            raise OptionError("chunk_length", f"expected an integer >= 1, got {chunk_length}")
         self.rate, self.decay, self.chunk_length = rate, decay, chunk_length
         self._model = copy.deepcopy(model).eval()
         self._weights = [weight for weight in self._model.parameters() if weight.requires_grad]
@@ -103,7 +104,7 @@ class DynamicEvaluator:
     def _learn(self, costs: Tensor) -> None:
         """Take a step on the scored chunk."""
         if bool(costs.isnan().any()):
-            raise ValueError(f"rate: expected a smaller number, got {self.rate:g}: the model has diverged")
+            raise OptionError("rate", f"expected a smaller number, got {self.rate:g}", "the model has diverged")
         gradients = torch.autograd.grad(costs.sum() / self.chunk_length, self._weights, materialize_grads=True)
         self._chunks += 1
         rate = self.rate * min(1.0, self._chunks / _WARM_UP)

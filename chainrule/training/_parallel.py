@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from chainrule.modes import seed_torch
+from chainrule.option_error import OptionError
 from chainrule.state import State, count_rows, expand, leaves, map_state
 
 _DDP_OPTIONS = signature(DistributedDataParallel).parameters
@@ -142,18 +143,18 @@ def choose_device(device: str, *, apple: bool = False) -> torch.device:
         device = "cuda" if torch.cuda.is_available() else "mps" if apple and has_mps else "cpu"
     name, _, index = device.partition(":")
     if name not in ("cpu", "cuda", "mps") or (index and not (name == "cuda" and index.isdigit())):
-        raise ValueError(f"device: expected auto, cpu, cuda, cuda:N or mps, got {device!r}")
+        raise OptionError("device", f"expected auto, cpu, cuda, cuda:N or mps, got {device!r}")
     if name == "mps" and not has_mps:
-        raise ValueError("device: torch finds no Apple GPU on this machine: use device cpu")
+        raise OptionError("device", "torch finds no Apple GPU on this machine", "use device cpu")
     if name == "mps" and process_shard()[1] > 1:
-        raise ValueError("device: several processes train on cpu or cuda, got mps: use device cpu")
+        raise OptionError("device", "several processes train on cpu or cuda, got mps", "use device cpu")
     if name in ("cpu", "mps"):
         return torch.device(name)
     number = int(index or os.environ.get("LOCAL_RANK", "0"))
     if number >= (gpus := torch.cuda.device_count()):
         if not gpus:
-            raise ValueError(f"device: no CUDA device is available, got {device}: use device cpu")
-        raise ValueError(f"device: expected one of {gpus} GPUs, got {device} (number {number}): use device cpu")
+            raise OptionError("device", f"no CUDA device is available, got {device}", "use device cpu")
+        raise OptionError("device", f"expected one of {gpus} GPUs, got {device} (number {number})", "use device cpu")
     return torch.device("cuda", number)
 
 
@@ -186,7 +187,7 @@ class Interrupted(KeyboardInterrupt):
     def __init__(self, directory: Path, step: int):
         self.directory = directory
         self.step = step
-        super().__init__(f"interrupted; step {step} is saved in {directory}: resume=True (--resume) continues from it")
+        super().__init__(f"interrupted; step {step} is saved in {directory}: resume=True continues from it")
 
 
 class Interrupts:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from chainrule.files import refuse_device, write_bytes
+from chainrule.option_error import OptionError
 from chainrule.printing import one_line
 from chainrule_app.cli.signature import verb_for
 from chainrule_app.tasks import open_run
@@ -210,9 +211,9 @@ def serve(
     if missing := [name for name in _NEEDED if find_spec(name) is None]:
         raise ValueError(f"serve: needs packages that are not installed: pip install {' '.join(missing)}")
     if not 0 <= port <= 65535:
-        raise ValueError(f"port: expected 0 to 65535, got {port}")
+        raise OptionError("port", f"expected 0 to 65535, got {port}")
     if token is not None and not (token.isascii() and token.isprintable() and token.strip() == token != ""):
-        raise ValueError("token: expected printable ASCII characters without surrounding blanks")
+        raise OptionError("token", "expected printable ASCII characters without surrounding blanks")
     paths = {}
     for path in runs:
         open_run(path)  # what is no run is told before torch is imported

@@ -11,6 +11,7 @@ from difflib import get_close_matches
 from inspect import Parameter, cleandoc, signature
 from itertools import pairwise
 from pathlib import Path
+from shlex import quote
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TextIO, cast, get_args
 
@@ -24,6 +25,7 @@ from cyclopts import (
 )
 
 from chainrule.files import write_text
+from chainrule.option_error import UserError, WriteOption
 from chainrule.printing import printable
 from chainrule_app.cli.selection import described_verbs, is_verb, owners, select, verbs_of
 from chainrule_app.cli.signature import open_run
@@ -46,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if "torch" not in sys.modules:  # it reads them once
         bound_spinning(os.environ)
         os.environ.setdefault("PYTORCH_ENABLE_MPS_FALLBACK", "1")  # torch names each operator that mps lacks, once
-    verb_flags: set[str] = set()
+    verb_flags: dict[str, str] = {}
     streams = {name: Substitution.of(getattr(sys, name), f"chainrule.{name}") for name in ("stdout", "stderr")}
     try:
         status = _run(sys.argv[1:] if arguments is None else list(arguments), verb_flags, began, streams.values())
@@ -69,8 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _say(_one_line(error, verb_flags), USER_ERROR)
 
 
-def _run(arguments: list[str], verb_flags: set[str], began: float, streams: Iterable[Substitution]) -> int:
-    """Run a command line that started at `began`; adds the flags of its verb to `verb_flags`."""
+def _run(arguments: list[str], verb_flags: dict[str, str], began: float, streams: Iterable[Substitution]) -> int:
+    """Run a command line that started at `began`; adds the flag of each option of its verb to `verb_flags`."""
     explicit_flags: set[str] = set()
     files: set[str] = set()  # flags of sources, which may be patterns
 
@@ -83,7 +85,7 @@ def _run(arguments: list[str], verb_flags: set[str], began: float, streams: Iter
 
     def remember(app: App, commands: tuple[str, ...], arguments: Any) -> None:
         explicit_flags.update(argument.name for argument in arguments if argument.tokens)
-        verb_flags.update(argument.name for argument in arguments)
+        verb_flags.update((argument.field_info.name, argument.name) for argument in arguments)
 
     app = App(
         name="chainrule",
@@ -146,25 +148,21 @@ def _run(arguments: list[str], verb_flags: set[str], began: float, streams: Iter
         ) from None
 
 
-def _with_flags(message: str, verb_flags: set[str]) -> str:
-    """Replace argument names by flags of this verb: before the first colon, names with a `_`, and those that are true.
+def _as_flag(verb_flags: Mapping[str, str]) -> WriteOption:
+    """Return a function that writes options as flags, by the flag of each option of a verb.
 
-    >>> _with_flags("size: expected a multiple of num_heads, got 3", {"--size", "--num-heads"})
-    '--size: expected a multiple of --num-heads, got 3'
-    >>> _with_flags("runs/x: already exists: overwrite=True replaces it", {"--overwrite"})
-    'runs/x: already exists: --overwrite replaces it'
+    >>> write = _as_flag({"values": "--with", "data": "DATA"})
+    >>> write("values", "draw"), write("data", None), write("labels", False), write("overwrite", True)
+    ('--with draw', 'DATA', '--no-labels', '--overwrite')
     """
 
-    def with_flag(word: str) -> str:
-        argument = word.strip("(),;:")
-        name = flag(argument.removesuffix("=True"))
-        return word.replace(argument, name) if name in verb_flags else word
+    def write(name: str, value: Any) -> str:
+        if isinstance(value, bool):
+            return flag(name if value else f"no_{name}")
+        own = verb_flags.get(name) or flag(name)
+        return own if value is None else f"{own} {quote(value)}"
 
-    words = message.split(" ")
-    return " ".join(
-        with_flag(word) if "_" in word or "=True" in word or (index == 0 and word.endswith(":")) else word
-        for index, word in enumerate(words)
-    )
+    return write
 
 
 _LOADING = {
@@ -215,14 +213,16 @@ def _is_out_of_memory(error: Exception) -> bool:
     return named or (isinstance(error, RuntimeError) and "can't allocate memory" in str(error))
 
 
-_COSTLY = "batch-size hidden-size channels rows steps beam paths particles number"
+_COSTLY = ("batch_size", "hidden_size", "channels", "rows", "steps", "beam", "paths", "particles", "n")
 
 
-def _one_line(error: Exception, verb_flags: set[str]) -> str:
+def _one_line(error: Exception, verb_flags: dict[str, str]) -> str:
+    if isinstance(error, UserError):
+        return _fitted(error.written(_as_flag(verb_flags)))
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     if _is_out_of_memory(error):
-        costly = [f"--{name}" for name in _COSTLY.split() if f"--{name}" in verb_flags]
+        costly = [verb_flags[name] for name in _COSTLY if name in verb_flags]
         return f"out of memory: choose a smaller {' or '.join(costly) or 'model'}"
     if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
         extra = error.unused_tokens[0]
@@ -230,9 +230,11 @@ def _one_line(error: Exception, verb_flags: set[str]) -> str:
     if isinstance(error, MissingArgumentError) and error.argument is not None and error.command_chain:
         verb, name = " ".join(error.command_chain), error.keyword or error.argument.name
         return f"{verb}: expected {name}{' VALUE' * name.startswith('-')}: `chainrule {verb} --help` describes it"
-    line = " ".join(shortened(str(error), 4 * LINE_LIMIT).split()) or type(error).__name__
-    # The library names the argument, the user wrote the flag.
-    return line if isinstance(error, CycloptsError) else _with_flags(line, verb_flags)
+    return _fitted(str(error)) or type(error).__name__
+
+
+def _fitted(text: str) -> str:
+    return " ".join(shortened(text, 4 * LINE_LIMIT).split())
 
 
 def _say(line: str, status: int) -> int:

@@ -17,6 +17,7 @@ import torch
 
 from chainrule.data import Batch, Batches, WordVocabulary
 from chainrule.data._batches import Shuffled
+from chainrule.option_error import OptionError, UserError, option
 from chainrule.typed_json import read_value
 from chainrule_app.readers.delimited import DelimitedFile
 from chainrule_app.readers.held_out import hold_out
@@ -171,7 +172,9 @@ def captions_in(images: str | Path) -> Member:
     named = [file for file in files if "caption" in file.name.lower()] or files
     if len(named) != 1:
         listing = ", ".join(file.name for file in named) or "none"
-        raise ValueError(f"{images}: expected one file of captions in it, got {listing:.120}: name it with --captions")
+        raise UserError(
+            f"{images}: expected one file of captions in it, got {listing:.120}", f"name it with {option('captions')}"
+        )
     return named[0]
 
 
@@ -293,7 +296,7 @@ def prepare_captions(
 ) -> PreparedCaptions:
     """Read images and captions and write them into a directory."""
     if not 8 <= size <= 1024:
-        raise ValueError(f"size: expected from 8 to 1024 pixels, got {size}")
+        raise OptionError("size", f"expected from 8 to 1024 pixels, got {size}")
     store = ImageStore(images, size, fit)
     train = captions_by_image(captions, store, lower_case=lower_case)
     if validation_captions is None:

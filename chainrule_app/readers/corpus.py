@@ -11,6 +11,7 @@ import numpy as np
 
 from chainrule.data import BPEVocabulary, ByteVocabulary, CharVocabulary, Vocabulary, WordVocabulary, read_tokenizer
 from chainrule.files import load_record
+from chainrule.option_error import OptionError
 from chainrule.typed_json import read_fields
 from chainrule_app.readers.origin import ByteSource
 from chainrule_app.readers.store import FORMAT, Store, StoreWriter
@@ -105,13 +106,13 @@ def prepare_corpus(
     }
     _check_options(level, reading, validation_fraction, vocabulary_size, min_count)
     if split_punctuation and level != "word":
-        raise ValueError(f"split_punctuation: it splits words, got level {level!r}: use level='word'")
+        raise OptionError("split_punctuation", f"it splits words, got level {level!r}", "use level='word'")
     by_lines = reading == "lines"
     if tokenizer is not None and level != "bpe":
         raise ValueError(f"tokenizer: its symbols are of level bpe, got level {level!r}: use level='bpe'")
     if vocabulary is not None and (vocabulary.level, vocabulary.eos is not None) != (level, by_lines):
         other = f"level {vocabulary.level} with{'out' * (vocabulary.eos is None)} <eos>"
-        raise ValueError(f"vocabulary: expected one of level {level}, for the reading {reading!r}, got {other}")
+        raise OptionError("vocabulary", f"expected one of level {level}, for the reading {reading!r}, got {other}")
     text = open_source(source)
     held_out = None if validation is None else open_source(validation)
     settings: dict[str, Any] = {
@@ -190,15 +191,15 @@ def _check_options(
     level: str, reading: str, validation_fraction: float, vocabulary_size: int | None, min_count: int
 ) -> None:
     if level not in LEVELS:
-        raise ValueError(f"level: expected one of {', '.join(LEVELS)}, got {level!r}")
+        raise OptionError("level", f"expected one of {', '.join(LEVELS)}, got {level!r}")
     if reading not in READINGS:
-        raise ValueError(f"reading: expected one of {', '.join(READINGS)}, got {reading!r}")
+        raise OptionError("reading", f"expected one of {', '.join(READINGS)}, got {reading!r}")
     if not 0 < validation_fraction < 1:
-        raise ValueError(f"validation_fraction: expected between 0 and 1, both excluded, got {validation_fraction}")
+        raise OptionError("validation_fraction", f"expected between 0 and 1, both excluded, got {validation_fraction}")
     if min_count < 1:
-        raise ValueError(f"min_count: expected at least 1, got {min_count}")
+        raise OptionError("min_count", f"expected at least 1, got {min_count}")
     if vocabulary_size is not None and vocabulary_size < 3:
-        raise ValueError(f"vocabulary_size: expected at least 3, got {vocabulary_size}")
+        raise OptionError("vocabulary_size", f"expected at least 3, got {vocabulary_size}")
 
 
 def _open_same(directory: Path, settings: dict[str, Any]) -> Corpus | None:
@@ -265,7 +266,7 @@ def vocabulary_from_json(content: dict[str, Any]) -> Vocabulary:
     """Build the vocabulary that `Vocabulary.to_json` described. Nothing in it is executed."""
     level = content.get("level")
     if not isinstance(level, str) or level not in LEVELS:
-        raise ValueError(f"level: expected one of {', '.join(LEVELS)}, got {level!r:.80}; the file is damaged")
+        raise OptionError("level", f"expected one of {', '.join(LEVELS)}, got {level!r:.80}; the file is damaged")
     return LEVELS[level].from_json(content)
 
 

@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike
 
 from chainrule.data import Batch, Batches
 from chainrule.data._batches import Shuffled, by_length
+from chainrule.option_error import OptionError
 from chainrule_app.readers.held_out import split_rows
 from chainrule_app.readers.kinds import MIDI
 from chainrule_app.readers.members import LARGEST, Member, Members, read_each
@@ -70,7 +71,7 @@ def midi_file(
     if not 0 <= lowest <= lowest + keys.shape[1] - 1 <= 127:
         raise ValueError(f"lowest: expected all {keys.shape[1]} notes from 0 to 127, got {lowest} for the first")
     if not 1 <= frames_per_quarter <= _MOST_TICKS:
-        raise ValueError(f"frames_per_quarter: expected 1 to {_MOST_TICKS:,}, got {frames_per_quarter}")
+        raise OptionError("frames_per_quarter", f"expected 1 to {_MOST_TICKS:,}, got {frames_per_quarter}")
     if not 4 <= quarters_per_minute <= 60_000_000:
         raise ValueError(f"quarters_per_minute: expected 4 to 60,000,000, got {quarters_per_minute}")
     ticks = max(_TICKS // frames_per_quarter, 1)  # of a frame

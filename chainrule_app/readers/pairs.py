@@ -11,6 +11,7 @@ from torch import Tensor
 
 from chainrule.data import Batch, Batches, BPEVocabulary, Vocabulary, WordVocabulary
 from chainrule.data._batches import Shuffled
+from chainrule.option_error import OptionError, UserError, option
 from chainrule.typed_json import read_value
 from chainrule_app.blocks import in_blocks
 from chainrule_app.readers.corpus import load_vocabulary
@@ -88,9 +89,9 @@ def read_pairs(source: SentenceSource, target: SentenceSource | None = None) -> 
             columns = text.split("\t")
             if len(columns) != 2:
                 got = "one column" if len(columns) == 1 else f"{len(columns)} columns"
-                raise ValueError(
-                    f"{origin_of(source).at(line)}: expected a source, a tab and a target, got {got}: "
-                    "two files of lines are given as --source and --target"
+                raise UserError(
+                    f"{origin_of(source).at(line)}: expected a source, a tab and a target, got {got}",
+                    f"two files of lines are given as {option('source')} and {option('target')}",
                 )
             yield Pair(line, columns[0].strip(), columns[1].strip())
         return
@@ -148,7 +149,7 @@ def prepare_pairs(
 ) -> Pairs:
     """Read pairs twice, for their vocabularies and for their numbers, each with its `<eos>`, and write both."""
     if level not in LEVELS:
-        raise ValueError(f"level: expected one of {', '.join(LEVELS)}, got {level!r}")
+        raise OptionError("level", f"expected one of {', '.join(LEVELS)}, got {level!r}")
     check_fraction(validation_fraction)
     fraction = None if validation_source is not None else validation_fraction
     by_side = dict(zip(SIDES, vocabularies or (), strict=False)) or {
@@ -231,9 +232,9 @@ def encode_sentence(vocabulary: Vocabulary, sentence: str, max_length: int, wher
     """Return the symbols of a sentence, `<eos>` last."""
     symbols = vocabulary.encode(f"{sentence}\n")
     if len(symbols) - 1 > max_length:
-        raise ValueError(
-            f"{where.at(line)}: expected at most {max_length} symbols, got {len(symbols) - 1}: "
-            "split the sentence, or train with a larger --max-length"
+        raise UserError(
+            f"{where.at(line)}: expected at most {max_length} symbols, got {len(symbols) - 1}",
+            f"split the sentence, or train with a larger {option('max_length')}",
         )
     return symbols
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from chainrule.files import refuse_device
+from chainrule.option_error import OptionError, UserError, option
 from chainrule_app.readers.origin import ByteSource, DataSource
 from chainrule_app.readers.packed import open_unpacked
 
@@ -23,7 +24,7 @@ CHUNK_BYTES = 1 << 20
 _SCHEMES = ("http", "https", "ftp", "s3", "gs", "hf")  # of a URL
 LONGEST_LINE = 1 << 25  # bytes: a line is held in memory
 _GZIP = b"\x1f\x8b"
-_REMEDY = "models trained with --level byte read any file"
+_REMEDY = f"models trained with {option('level', 'byte')} read any file"
 
 
 def read_text(path: str | Path | ByteSource, *, strict: bool = True) -> Generator[str, None, None]:
@@ -166,18 +167,18 @@ def decode(
     if offset == 0:
         refuse_utf16(raw, name)
     if offset == 0 and raw.startswith(_GZIP):
-        raise ValueError(f"{name}: expected UTF-8 text, got a file compressed by gzip: unpack it, with gunzip --keep")
+        raise ValueError(f"{name}: expected UTF-8 text, got a file compressed by gzip: unpack it, with gunzip -k")
     if offset == 0 and raw.startswith(codecs.BOM_UTF8):
         raw, offset = raw[len(codecs.BOM_UTF8) :], len(codecs.BOM_UTF8)
     if (nul := raw.find(b"\0")) >= 0:
         number = lines_before() + line + raw.count(b"\n", 0, nul)
-        raise ValueError(f"{name}: binary, not text: NUL byte at byte {offset + nul} (line {number}): {_REMEDY}")
+        raise UserError(f"{name}: binary, not text: NUL byte at byte {offset + nul} (line {number})", _REMEDY)
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
         number = lines_before() + line + raw.count(b"\n", 0, error.start)
-        raise ValueError(
-            f"{name}: invalid UTF-8 at byte {offset + error.start} (line {number}): convert it to UTF-8; {_REMEDY}"
+        raise UserError(
+            f"{name}: invalid UTF-8 at byte {offset + error.start} (line {number})", f"convert it to UTF-8; {_REMEDY}"
         ) from None
 
 
@@ -203,8 +204,8 @@ def builtin_text() -> str:
     try:
         from pydoc_data.topics import topics
     except ImportError:
-        raise FileNotFoundError(
-            "no DATA given, and this Python lacks the built-in text (pydoc_data.topics): name a text file"
+        raise OptionError(
+            "data", "expected a text, as this Python lacks the built-in one (pydoc_data.topics), got none"
         ) from None
     seen: set[str] = set()
     texts = []

@@ -23,6 +23,7 @@ from chainrule import AutoregressiveModel, Executor
 from chainrule.data import Vocabulary
 from chainrule.data._vocabulary import UNKNOWN, Beginning
 from chainrule.heads import Categorical, head_of
+from chainrule.option_error import OptionError
 from chainrule.state import State, concatenate, expand, select
 from chainrule_app.readers.corpus import load_vocabulary
 from chainrule_app.run import Run
@@ -179,7 +180,7 @@ class Engine:
         if not 0 <= request.alternatives <= self.limits.alternatives:
             raise ValueError(f"logprobs: expected 0 to {self.limits.alternatives}, got {request.alternatives}")
         if request.seed is not None and not 0 <= request.seed <= MOST_SEED:
-            raise ValueError(f"seed: expected 0 to {MOST_SEED}, got {request.seed}")
+            raise OptionError("seed", f"expected 0 to {MOST_SEED}, got {request.seed}")
         if (length := len(request.prompt) + len(request.tail)) > self.limits.prompt:
             raise ValueError(f"prompt: expected at most {self.limits.prompt} symbols, got {length}")
         if request.start is not None and not request.prompt:

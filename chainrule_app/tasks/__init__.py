@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chainrule.lazy import attach
+from chainrule.option_error import OptionError
 from chainrule.printing import one_line
 from chainrule_app.readers.gather import paths_of
 from chainrule_app.readers.kinds import kind_of
@@ -55,7 +56,7 @@ TASK_VERBS = {
 
 def task_class(name: str) -> "type[Task[Any]]":
     if not isinstance(name, str) or name not in TASKS:
-        raise ValueError(f"task: expected one of {', '.join(TASKS)}, got {one_line(f'{name!r:.80}')}")
+        raise OptionError("task", f"expected one of {', '.join(TASKS)}, got {one_line(f'{name!r:.80}')}")
     return TASKS[name]()
 
 

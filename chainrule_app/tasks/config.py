@@ -11,6 +11,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, TypeVar, cast, get_args
 
+from chainrule.option_error import OptionError, UserError, option
 from chainrule.printing import one_line
 from chainrule.typed_json import described, field_types, read_value
 from chainrule_app.readers.origin import DataSource
@@ -83,8 +84,10 @@ class Duration(CheckedOptions):
         super().__post_init__()
         lengths = [name for name, value in asdict(self).items() if value is not None and name != "most_seconds"]
         if len(lengths) > 1:
-            raise ValueError(
-                f"{lengths[1]}: expected one of --budget, --steps and --epochs, got {' and '.join(lengths)}"
+            raise UserError(
+                f"{lengths[1]}",
+                f"expected one of {option('budget')}, {option('steps')} and {option('epochs')}, got "
+                + " and ".join(lengths),
             )
 
 
@@ -140,7 +143,7 @@ class NBestOptions(SearchOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.n_best > self.beam:
-            raise ValueError(f"n_best: expected 1 to --beam, {self.beam}, got {self.n_best}")
+            raise OptionError("n_best", f"expected 1 to {option('beam')}, {self.beam}, got {self.n_best}")
 
 
 @dataclass(frozen=True)
@@ -290,7 +293,7 @@ def task_in(content: Any) -> str:
             f"(written by chainrule {content['chainrule']}): install {other} chainrule, or train again"
         )
     if not isinstance(content.get("task"), str):
-        raise ValueError(f"task: expected the name of a task, got {content.get('task')!r:.80}")
+        raise OptionError("task", f"expected the name of a task, got {content.get('task')!r:.80}")
     return content["task"]
 
 
@@ -304,7 +307,7 @@ def check_options(options: Any) -> None:
 
     >>> OptimisationOptions(batch_size=0)
     Traceback (most recent call last):
-    ValueError: batch_size: expected a whole number from 1 to 16777216, got 0
+    chainrule.option_error.OptionError: batch_size: expected a whole number from 1 to 16777216, got 0
     """
     hints = field_types(type(options))
     for item in fields(options):
@@ -320,7 +323,7 @@ def check_options(options: Any) -> None:
             fits = isinstance(value, Path | DataSource)  # JSON has neither
         if not fits:
             got = one_line(f"{value!r:.80}")
-            raise ValueError(f"{item.name}: expected {described(hint)}{_describe_range(bounds)}, got {got}")
+            raise OptionError(item.name, f"expected {described(hint)}{_describe_range(bounds)}, got {got}")
 
 
 def _describe_range(bounds: tuple[float, float] | None) -> str:
@@ -338,6 +341,10 @@ class Source:
     alias: str = ""  # flag that may replace DATA, if any
     alias_help: str = ""
     needed: str = ""  # description for the error if it is missing; empty if optional
+
+    def argument(self, name: str) -> str:
+        """Return the keyword argument of `chainrule.fit` for the source of a name."""
+        return "data" if self.flag == "DATA" else name
 
     def is_given(self, explicit_flags: frozenset[str]) -> bool:
         return self.flag in explicit_flags or self.alias in explicit_flags

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any, ClassVar, Literal
 
+from chainrule.option_error import OptionError, option
 from chainrule.typed_json import check_keys, read_fields, read_value
 from chainrule_app.tasks.config import (
     SECTIONS,
@@ -68,7 +69,7 @@ class Declaration:
         """Raise ValueError for a command line that cannot start a run."""
         for name, source in cls.SOURCES.items():
             if source.needed and request.sources[name] is None:
-                raise ValueError(f"{source.flag}: expected {source.needed} to train on, got none")
+                raise OptionError(source.argument(name), f"expected {source.needed} to train on, got none")
 
     @classmethod
     def check_config(cls, config: RunConfig) -> None:
@@ -83,14 +84,14 @@ class Declaration:
         for section, names in sections:
             for name in names:
                 if getattr(section, name, name) is None:
-                    raise ValueError(f"{name}: expected a value, got none")
+                    raise OptionError(name, "expected a value, got none")
 
     @classmethod
     def config_from_json(cls, content: Any) -> RunConfig:
         """Check and read what `RunConfig.to_json` wrote."""
         name = task_in(content)
         if name != cls.name:
-            raise ValueError(f"task: expected {cls.name!r}, got {name!r}")
+            raise OptionError("task", f"expected {cls.name!r}, got {name!r}")
         check_keys("config", content, {*SECTIONS, "format", "chainrule", "task"})
         model = read_fields({"name": Literal[tuple(cls.MODELS)], "options": dict}, content["model"], "model")
         data, training = (dict(read_value(dict, content[name], name)) for name in ("data", "training"))
@@ -132,7 +133,9 @@ class Recipe:
             own = {name: value for name, value in cls.PLAIN.items() if hasattr(part, name)}
             for name, value in own.items():
                 if flag(name) in explicit_flags and getattr(part, name) != value:
-                    raise ValueError(f"{flag(name)}: --plain leaves this part of the model out: drop one of the two")
+                    raise OptionError(
+                        name, f"{option('plain')} leaves this part of the model out", "drop one of the two"
+                    )
             sections[section] = replace(part, **own)
             decided |= set(map(flag, own))
         return replace(request, **sections), frozenset(decided)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 from cyclopts import Parameter
 
+from chainrule.option_error import OptionError
 from chainrule.printing import OVERRIDES, printable
 from chainrule_app.heavy import np
 from chainrule_app.printing import writable
@@ -83,7 +84,7 @@ def parse_duration(text: str) -> float:
     match = _DURATION.fullmatch(compact)
     seconds = sum(float(value) * _UNITS[unit] for unit, value in match.groupdict().items() if value) if match else 0.0
     if not 0 < seconds <= 366 * 86400:
-        raise ValueError(f"--budget: expected a time such as 90s, 3m or 1h30m, got {text!r}")
+        raise OptionError("budget", f"expected a time such as 90s, 3m or 1h30m, got {text!r}")
     return seconds
 
 

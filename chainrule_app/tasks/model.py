@@ -14,6 +14,7 @@ from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
 from chainrule.lazy import imported_names
+from chainrule.option_error import UserError
 from chainrule.ranges import Range
 from chainrule_app.heavy import modes
 from chainrule_app.tasks.config import CheckedOptions, options_class
@@ -254,9 +255,9 @@ def check_size(
         needed = least if least > memory() // _TRAINED else count_built(build, most=memory())
         check_memory(needed, f"{config}: its options", "restore it from a copy")
         if confirm and needed > _UNCONFIRMED:
-            raise ValueError(
-                f"{config}: nothing is trained yet, and its options make a model of {needed:,} weights: restore it "
-                f"from a copy, or confirm it with {confirm}"
+            raise UserError(
+                f"{config}: nothing is trained yet, and its options make a model of {needed:,} weights",
+                f"restore it from a copy, or confirm it with {confirm}",
             )
         return needed
     there = count_weights(weights)
@@ -328,9 +329,10 @@ def check_memory(weights: int, what: str, remedy: str) -> None:
     """Refuse a model that takes more memory to train than there is."""
     needed, there = weights * _TRAINED, memory()
     if needed > there:
-        raise ValueError(
+        raise UserError(
             f"{what} make a model of {weights:,} weights, which takes about {needed / 2**30:,.0f} GiB to train, more "
-            f"than the {there / 2**30:,.0f} GiB of this machine: {remedy}"
+            f"than the {there / 2**30:,.0f} GiB of this machine",
+            remedy,
         )
 
 

@@ -4,13 +4,14 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from copy import deepcopy
-from dataclasses import asdict, replace
+from dataclasses import replace
 from hashlib import sha256
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from chainrule.files import write_json
+from chainrule.option_error import MissingError
 from chainrule.training import read_metrics
 from chainrule_app.heavy import modes, torch
 from chainrule_app.readers.text import fingerprint
@@ -33,9 +34,11 @@ from chainrule_app.tasks.run_directory import (
     refuse_taken,
     remove,
 )
-from chainrule_app.tasks.size_schedule import SizeSchedule, choose_size, describe_size, is_open
+from chainrule_app.tasks.size_schedule import Planned, SizeSchedule, Timed, choose_size, describe_size, is_open
 
 if TYPE_CHECKING:
+    from torch.optim import Optimizer
+
     from chainrule import TrainableModel
     from chainrule.training import Evaluation as Measurement
     from chainrule.training import GradientProbe, TrainingBatches, ValidationBatches, ValidationMetric
@@ -100,7 +103,7 @@ class Task(Recipe, Declaration, Checks, ABC, Generic[M]):
         """Return the training options that decide what the weights belong to, such as averaged counts."""
         return {}
 
-    def plan(self, explicit_flags: frozenset[str]) -> RunConfig:
+    def plan(self, explicit_flags: frozenset[str]) -> Planned:
         """Resolve the options that the user left open, after the data are prepared."""
         defaults = self.DEFAULT_TRAINING.get(self.config.model, {})
         defaults = {name: value for name, value in defaults.items() if flag(name) not in explicit_flags}
@@ -109,14 +112,8 @@ class Task(Recipe, Declaration, Checks, ABC, Generic[M]):
         training = replace(training, learning_rate=rates.get(training.optimiser, training.learning_rate))
         config, schedule = replace(self.config, training=training), self.schedule
         if schedule is None or not is_open(schedule, config, explicit_flags):
-            return config
-        run = type(self)(self.path, config)
-        batches, _ = run.batches((0, 1))
-
-        def new_model(options: Any) -> M:
-            return run.with_options(**asdict(options)).new_model(training.seed)
-
-        return choose_size(config, schedule, batches, new_model, self.device(training.device))
+            return Planned(config)
+        return choose_size(type(self)(self.path, config), schedule)
 
     @property
     def schedule(self) -> SizeSchedule | None:
@@ -152,14 +149,18 @@ class Task(Recipe, Declaration, Checks, ABC, Generic[M]):
 
     @abstractmethod
     def build(self) -> M:
-        """Build the model from config and data; torch's global generator draws its weights."""
+        """Build the network from config and data; torch's global generator draws its weights."""
+
+    def completed(self, network: M) -> M:
+        """Return the model of a network: with what is fitted to the data without gradients, if the run has it."""
+        return network
 
     def built(self, **of_data: Any) -> Any:
         """Build a new model with the run's options and data arguments."""
         return self.MODELS[self.config.model].build(self.config.options, **of_data)
 
     def _network(self) -> M:
-        """Build the model without what `build` reads from files; works on the meta device."""
+        """Build the network without what `build` reads from files; works on the meta device."""
         return self.build()
 
     def check_size(self, weights: Path | None, *, confirm: str = "") -> int:
@@ -289,10 +290,29 @@ class Task(Recipe, Declaration, Checks, ABC, Generic[M]):
         """Return the same run with other model options."""
         return type(self)(self.path, replace(self.config, options=replace(self.config.options, **options)))
 
-    def new_model(self, seed: int) -> M:
-        """Build the model before training from `seed`, without touching the global random state."""
+    def new_network(self, seed: int) -> M:
+        """Build the network before training from `seed`, without touching the global random state."""
         with modes.own_draws(seed):
             return self.build()
+
+    def new_model(self, seed: int) -> M:
+        """Build the model before training."""
+        return self.completed(self.new_network(seed))
+
+    @property
+    def network_identity(self) -> tuple[Any, ...]:
+        """Return what decides on the network of a new run and on the kind of its optimiser."""
+        return self.config.model, self.config.options, self.training.seed, self.training.optimiser
+
+    def trainable(self, timed: Timed | None) -> "tuple[M, Optimizer]":
+        """Return the model of a new run and its optimiser: the network that was timed, if it is the run's."""
+        from chainrule.training import make_optimiser
+
+        if timed is not None and timed.identity == self.network_identity:
+            return self.completed(timed.network), timed.optimiser
+        training = self.training
+        model = self.new_model(training.seed).to(self.device(training.device))
+        return model, make_optimiser(model, training.learning_rate, training.weight_decay, training.optimiser)
 
     def model(self, device: "str | torch.device" = "cpu") -> M:
         """Return the trained model with the best validation, in evaluation mode: a new one for each call."""
@@ -306,8 +326,9 @@ class Task(Recipe, Declaration, Checks, ABC, Generic[M]):
 
         weights = self.path / WEIGHTS
         if not weights.is_file():
-            raise FileNotFoundError(
-                f"{weights}: no weights yet; `chainrule train --resume --out {self.path}` continues the training"
+            raise MissingError(
+                f"{weights}",
+                f"no weights yet; `chainrule train --resume --out {self.path}` continues the training",
             )
         self.check_size(weights)
         model = self._unfilled()

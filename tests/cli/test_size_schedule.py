@@ -92,13 +92,13 @@ def test_a_slow_machine_gets_the_smallest_size_and_says_the_flags_that_repeat_it
 def test_the_speed_is_that_of_the_way_that_training_takes(monkeypatch):
     timed = []
 
-    def steps_per_second(model, batch, way, seconds, device, optimiser):
+    def steps_per_second(model, optimiser, batch, way, seconds, device):
         timed.append((way, seconds))
         return 20.0
 
     monkeypatch.setattr(speed, "steps_per_second", steps_per_second)
     training = OptimisationOptions(threads=3, precision="float32")
-    assert step_rate(nn.Linear(1, 1), Batch(torch.zeros(1, 1)), training, 2.0) == 20.0
+    assert step_rate(nn.Linear(1, 1), None, Batch(torch.zeros(1, 1)), training, 2.0) == 20.0
     assert timed == [(Computation(3, "float32", "auto"), 2.0)]
 
 
@@ -111,7 +111,7 @@ class Terminal(io.StringIO):
 def test_a_terminal_shows_what_is_timed(monkeypatch, stream, shown):
     monkeypatch.setattr(speed, "steps_per_second", lambda *_: 20.0)
     monkeypatch.setattr("sys.stderr", stream)
-    step_rate(nn.Linear(1, 1), Batch(torch.zeros(1, 1)), OptimisationOptions(), 2.0)
+    step_rate(nn.Linear(1, 1), None, Batch(torch.zeros(1, 1)), OptimisationOptions(), 2.0)
     assert shown in stream.getvalue()
     assert bool(shown) == bool(stream.getvalue())
 
@@ -176,7 +176,7 @@ def test_the_decay_of_more_data_forgets_over_more_steps(planned, tmp_path, monke
     run.config = replace(run.config, training=replace(run.config.training, weight_decay=None))
     many = SimpleNamespace(steps_per_epoch=steps_per_epoch)
     monkeypatch.setattr(type(run), "batches", lambda self, shard: (many, None))
-    assert run.plan(frozenset()).training.weight_decay == decay
+    assert run.plan(frozenset()).config.training.weight_decay == decay
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ def test_a_share_of_affixes_left_out_chooses_the_encoder_that_does_so(planned, r
     options = open_run(out).config.options
     assert (options.character_encoder, options.affix_dropout) == ("cnn+affixes", 0.3)
     line = refused("train", *asked, "--character-encoder", "affixes", "--out", tmp_path / "other")
-    assert "--affix-dropout requires --character-encoder cnn+affixes, got affixes" in line
+    assert "--affix-dropout: requires --character-encoder cnn+affixes, got affixes" in line
 
 
 @pytest.mark.parametrize("task", WRITERS)
@@ -254,7 +254,7 @@ def unequal(tmp_path):
 def test_speed_is_measured_on_a_batch_of_average_size(planned, unequal, tmp_path, monkeypatch):
     timed = []
 
-    def step_rate(model, batch, *_):
+    def step_rate(model, optimiser, batch, *_):
         timed.append(batch.x.shape[1])
         return 1.0
 
@@ -268,21 +268,20 @@ def test_speed_is_measured_on_a_batch_of_average_size(planned, unequal, tmp_path
 
 
 @pytest.mark.parametrize(("times", "members"), [(1.9, 1), (2.1, 1), (3.9, 1), (4.1, 2), (6.1, 3), (99.0, 4)])
-def test_what_is_left_of_a_budget_trains_more_models(monkeypatch, times, members):
+def test_what_is_left_of_a_budget_trains_more_models(times, members):
     """Passes that there is time for, in units of those that are of use."""
     most, budget, steps_per_epoch = 3.0, 100.0, 50
     rate = times * most * steps_per_epoch / (ladder_module.TRAINING_SHARE * budget)
-    monkeypatch.setattr(ladder_module, "step_rate", lambda *_: rate)
     options = ForecastRun.MODELS["lstm"].options()
     config = RunConfig(
         sources={}, data=None, model="lstm", options=options, duration=Duration(budget=budget),
         training=OptimisationOptions(),
     )  # fmt: skip
     batches = SimpleNamespace(steps_per_epoch=steps_per_epoch, at=lambda step: Batch(torch.zeros(1, 1)))
-    found = limit_passes(config, None, batches, most, elements=10, most_members=4)
+    found = limit_passes(config, rate, batches, most, elements=10, most_members=4)
     assert found.options.num_members == members
     assert found.settled.options[-1] == "num_members"
     assert found.settled.elements_per_second == pytest.approx(10 * rate / members)
     assert (found.duration.epochs, found.duration.budget) == ((None, budget) if times < 2 else (most, None))
-    alone = limit_passes(config, None, batches, most, elements=10)
+    alone = limit_passes(config, rate, batches, most, elements=10)
     assert alone.options.num_members is None

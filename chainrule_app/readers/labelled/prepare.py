@@ -16,6 +16,7 @@ from chainrule.data import Batch, Batches
 from chainrule.data._batches import Shuffled, by_length
 from chainrule.files import Record, read_record
 from chainrule.layers._ngrams import NgramScores
+from chainrule.option_error import UserError, option
 from chainrule_app.readers.held_out import check_fraction, split_rows
 from chainrule_app.readers.labelled.encoded_texts import EncodedTexts, Numbers, TextLevel, TextSymbols
 from chainrule_app.readers.labelled.labelled_file import LabelledText, TextsSource, open_texts
@@ -296,15 +297,17 @@ def part_facts(part: LabelledPart, limit: int) -> dict[str, int]:
 def _checked(path: str, rows: list[LabelledText]) -> list[LabelledText]:
     counts = Counter(row.label for row in rows)
     if len(counts) == 1:
-        raise ValueError(
+        raise UserError(
             f"{path}: all {len(rows)} rows have the label {rows[0].label!r:.60}: expected at least two labels; "
-            "is the label in another column (--label-column)?"
+            f"is the label in another column ({option('label_column')})?"
         )
     if rows and len({row.text for row in rows}) == 1:
-        raise ValueError(f"{path}: all {len(rows)} texts are equal: is the text in another column (--text-column)?")
+        raise UserError(
+            f"{path}: all {len(rows)} texts are equal", f"is the text in another column ({option('text_column')})?"
+        )
     if len(counts) > max(len(rows) // 2, 2):
-        raise ValueError(
-            f"{path}: {len(counts)} different labels in {len(rows)} rows: expected few labels, each seen often: "
-            "is the label in another column (--label-column)?"
+        raise UserError(
+            f"{path}: {len(counts)} different labels in {len(rows)} rows: expected few labels, each seen often",
+            f"is the label in another column ({option('label_column')})?",
         )
     return rows

@@ -13,6 +13,7 @@ import torch
 
 from chainrule.data import Batch, Batches, Tokens
 from chainrule.data._batches import Shuffled, by_length, padded
+from chainrule.option_error import OptionError, UserError, option
 from chainrule.typed_json import read_value
 from chainrule_app.readers.held_out import OneInEvery, check_fraction, keep_labels
 from chainrule_app.readers.members import read_each
@@ -68,7 +69,7 @@ class _Pieces:
 
     def __init__(self, tokens: Tokens, longest: int, labels: Labels | None):
         if longest < 1:
-            raise ValueError(f"chunk_length: expected at least 1, got {longest}")
+            raise OptionError("chunk_length", f"expected at least 1, got {longest}")
         if not tokens.line_count:
             raise ValueError("clips: expected at least one, got none")
         starts, stops = tokens.line_bounds(np.arange(tokens.line_count))
@@ -94,7 +95,7 @@ class Labelling:
         if pattern is None:
             return
         if pattern.count("{label}") != 1:
-            raise ValueError(f"label_pattern: expected {{label}} once, as in '{{label}}_*', got {pattern!r}")
+            raise OptionError("label_pattern", f"expected {{label}} once, as in '{{label}}_*', got {pattern!r}")
         parts = re.split(r"(\{label\}|\*)", pattern)
         patterns = {"{label}": "(.+?)", "*": ".*?"}
         self._expression = re.compile("".join(patterns.get(part, re.escape(part)) for part in parts))
@@ -107,7 +108,9 @@ class Labelling:
             return folders[-1]
         match = self._expression.fullmatch(file.rpartition(".")[0])
         if match is None:
-            raise ValueError(f"{name}: does not fit --label-pattern {self.pattern!r}: rename it, or change the pattern")
+            raise UserError(
+                f"{name}: does not fit {option('label_pattern')} {self.pattern!r}", "rename it, or change the pattern"
+            )
         return match[1]
 
 
@@ -122,7 +125,7 @@ def label_number(labels: Sequence[str], label: str) -> int:
     """Return the index of a label among the labels of a run."""
     if label not in labels:
         some = ", ".join(labels[:20]) + (", ..." if len(labels) > 20 else "")
-        raise ValueError(f"label: expected one of {some}, got {label!r}")
+        raise OptionError("label", f"expected one of {some}, got {label!r}")
     return labels.index(label)
 
 
@@ -289,7 +292,9 @@ def prepare_sounds(
     training = [sound for sound, held in zip(sounds, chosen, strict=True) if not held]
     rate = rate or min(*(facts.rate for _, facts in training), HIGHEST_USUAL_RATE)
     if rate < LOWEST_RATE:
-        raise ValueError(f"{source}: expected at least {LOWEST_RATE} samples a second, got {rate}: pass --rate")
+        raise UserError(
+            f"{source}: expected at least {LOWEST_RATE} samples a second, got {rate}", f"pass {option('rate')}"
+        )
     if like is not None and bool(like) != (labelling is not None):
         raise ValueError(f"{source}: expected sounds {'with' if like else 'without'} labels, as the run before")
     names = like or ([] if labelling is None else ordered(labelling(file.name) for file, _ in training))
@@ -298,7 +303,11 @@ def prepare_sounds(
         short = sum(length <= longest_clip for length in lengths) >= 0.9 * len(lengths)
         sequences = "clips" if names or short else "stream"
     if names and sequences == "stream":
-        raise ValueError("sequences: expected clips where sounds have labels, got stream: give --labels none, or clips")
+        raise OptionError(
+            "sequences",
+            "expected clips where sounds have labels, got stream",
+            f"give {option('labels', 'none')}, or clips",
+        )
     writing = Writing(quantised, rate, labelling, names, skipped, skip_bad=skip_bad)
     with StoreWriter(directory, _MANIFEST) as writer:
         parts = {part: ClipWriter(writer, part, quantised.levels) for part in _PARTS}
@@ -356,17 +365,17 @@ def _labelling(labels: str, pattern: str | None, names: list[str]) -> Labelling 
     folders = {name.rpartition("/")[0] for name in names}
     has_folders = len(folders) > 1 and "" not in folders
     if labels == "folders" and not has_folders:
-        raise ValueError("labels: expected sounds in two folders or more, one for each label, got one")
+        raise OptionError("labels", "expected sounds in two folders or more, one for each label, got one")
     return Labelling(None) if labels == "folders" or (labels == "auto" and has_folders) else None
 
 
 def _check(rate: int | None, labels: str, pattern: str | None, sequences: str, fraction: float) -> None:
     if rate is not None and not LOWEST_RATE <= rate <= 1_000_000:
-        raise ValueError(f"rate: expected samples a second from {LOWEST_RATE} to 1000000, got {rate}")
+        raise OptionError("rate", f"expected samples a second from {LOWEST_RATE} to 1000000, got {rate}")
     if labels not in ("auto", "folders", "none"):
-        raise ValueError(f"labels: expected auto, folders or none, got {labels!r}")
+        raise OptionError("labels", f"expected auto, folders or none, got {labels!r}")
     if labels == "none" and pattern is not None:
-        raise ValueError("label_pattern: expected no pattern with labels=none: leave one of them out")
+        raise OptionError("label_pattern", "expected no pattern with labels=none", "leave one of them out")
     if sequences not in ("auto", *SEQUENCES):
-        raise ValueError(f"sequences: expected auto, {', '.join(SEQUENCES)}, got {sequences!r}")
+        raise OptionError("sequences", f"expected auto, {', '.join(SEQUENCES)}, got {sequences!r}")
     check_fraction(fraction)

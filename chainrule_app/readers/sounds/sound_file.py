@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from chainrule.files import write_bytes
+from chainrule.option_error import UserError, option
 from chainrule_app.readers.kinds import SOUNDS
 from chainrule_app.readers.members import Member, Members
 from chainrule_app.readers.origin import DataSource, Origin, digest_of
@@ -113,9 +114,10 @@ def resampled(blocks: Iterator[Amplitudes], rate: int, new_rate: int) -> Iterato
         raise ValueError("resampling needs the package scipy, which is not installed: pip install scipy") from None
     up, down = new_rate // gcd(rate, new_rate), rate // gcd(rate, new_rate)
     if max(up, down) > _LARGEST_RATIO:
-        raise ValueError(
+        raise UserError(
             f"sounds of {rate:,} samples a second cannot be resampled to {new_rate:,}, as the rates have no large "
-            "common divisor: pass another --rate"
+            f"common divisor",
+            f"pass another {option('rate')}",
         )
     margin = (10 * max(up, down) // up // down + 2) * down  # of the old rate; blocks begin where a new sample does
     held, before = np.zeros(0, dtype=np.float32), 0  # `before` of them are done with, and kept for the filter

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from chainrule.heads import Column
+from chainrule.option_error import UserError, option
 from chainrule.typed_json import field_types, read_fields
 from chainrule_app.readers.tables.blocks import CellColumn, Flags, Floats, MomentColumn
 from chainrule_app.readers.tables.cell import (
@@ -120,7 +121,7 @@ class ColumnSchema:
                 texts = [category for category in self.categories if category is not None]
                 raise self._error(
                     f"the category {cell!r} was not in training (known: {', '.join(texts[:8])}"
-                    f"{', …' if len(texts) > 8 else ''}): correct it, or train with --min-count 2 or more, "
+                    f"{', …' if len(texts) > 8 else ''}): correct it, or train with {option('min_count')} 2 or more, "
                     f"which keeps a category {OTHER}"
                 )
             return float(code)
@@ -238,8 +239,8 @@ class ColumnSchema:
     def _codes(self) -> dict[str | None, int]:
         return {category: code for code, category in enumerate(self.categories)}
 
-    def _error(self, what: str) -> ValueError:
-        return ValueError(f"column {self.name!r}: {what}")
+    def _error(self, what: str) -> UserError:
+        return UserError(f"column {self.name!r}: {what}")
 
 
 def _number_kind(kind: Any) -> Any:

@@ -15,8 +15,9 @@ from chainrule.data import Batch, Batches
 from chainrule.data._batches import Shuffled
 from chainrule.files import Record
 from chainrule.heads import Column
+from chainrule.option_error import OptionError, UserError, option, raw_text
 from chainrule_app.printing import listed
-from chainrule_app.readers.delimited import types_flag
+from chainrule_app.readers.delimited import types_option
 from chainrule_app.readers.held_out import OneInEvery, check_fraction
 from chainrule_app.readers.row_order import in_order
 from chainrule_app.readers.store import Store, StoreWriter
@@ -49,7 +50,7 @@ class TableSchema(Record):
 
     def __post_init__(self) -> None:
         if not self.kept:
-            raise ValueError("--types: all columns are left out: keep at least one")
+            raise OptionError("types", "all columns are left out", "keep at least one")
 
     @classmethod
     def fit(cls, facts: Sequence[ColumnFacts], header: bool, types: Mapping[str, str], min_count: int) -> "TableSchema":
@@ -57,17 +58,17 @@ class TableSchema(Record):
         names, overrides = dict.fromkeys(column.name for column in facts), dict[str, ColumnKind]()
         for name, kind in types.items():
             if name not in names:
-                raise ValueError(f"--types {name}={kind}: there is no such column (columns: {', '.join(names)})")
+                raise OptionError("types", f"there is no column {name!r} (columns: {', '.join(names)})")
             column_kind = next((column_kind for column_kind in COLUMN_KINDS if column_kind == kind), None)
             if column_kind is None:
-                raise ValueError(f"--types {name}={kind}: expected one of {', '.join(COLUMN_KINDS)}")
+                raise OptionError("types", f"expected one of {', '.join(COLUMN_KINDS)}, got {name}={kind}")
             overrides[name] = column_kind
         columns, refused = [], dict[str, ValueError]()
-        texts = "--task classify for texts with labels"
+        texts = f"{option('task', 'classify')} for texts with labels"
         if len(facts) == 1:
-            texts = "--task text --reading lines for lines of text"
+            texts = f"{option('task', 'text')} with {option('reading', 'lines')} for lines of text"
         elif len(facts) == 2 and all(column.free_text for column in facts):
-            texts = "--task translate for pairs of sentences"
+            texts = f"{option('task', 'translate')} for pairs of sentences"
         for column in facts:
             try:
                 columns.append(ColumnSchema.fit(column, overrides.get(column.name) or column.kind(), min_count))
@@ -154,7 +155,7 @@ class TableSchema(Record):
             try:
                 self.kept[number].encode(cells[number].cell(row))
             except ValueError as error:
-                raise ValueError(f"{file.origin.at(int(block.lines[row]))}, {error}") from None
+                raise UserError(f"{file.origin.at(int(block.lines[row]))}, {raw_text(error)}") from None
             raise AssertionError("a column refused a cell among others and took it alone")
         return rows
 
@@ -182,7 +183,7 @@ class TableSchema(Record):
                 try:
                     numbers.append(0.0 if own else column.encode(cell))
                 except ValueError as error:
-                    raise ValueError(f"{file.origin.at(line)}, {error}") from None
+                    raise UserError(f"{file.origin.at(line)}, {raw_text(error)}") from None
             yield PartialRow(cells, drawn, numbers, is_known, line, number)
 
     def to_json(self) -> dict[str, Any]:
@@ -197,9 +198,9 @@ def _together(refused: Mapping[str, ValueError], types: Mapping[str, str]) -> Va
     first, *others = refused.values()
     if not others:
         return first
-    flags = types_flag(types)
-    remedy = f": {flags} leaves them out" if types and len(flags) <= _NAMED else ""
-    return ValueError(f"{first}; {len(others)} more cannot be used either{remedy}")
+    flags = types_option(types)
+    remedy = f"{flags} leaves them out" if types and len(flags) <= _NAMED else ""
+    return UserError(f"{raw_text(first)}; {len(others)} more cannot be used either", remedy)
 
 
 _MANIFEST = "table.json"
@@ -261,7 +262,7 @@ def prepare_table(
     """
     check_fraction(validation_fraction)
     if min_count < 1:
-        raise ValueError(f"min_count: expected at least 1, got {min_count}")
+        raise OptionError("min_count", f"expected at least 1, got {min_count}")
     fraction = None if validation is not None else validation_fraction
     schema, columns = like or _fitted_schema(source, header, types or {}, min_count, fraction, seed)
     if check is not None:

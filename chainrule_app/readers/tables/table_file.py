@@ -14,6 +14,7 @@ import numpy as np
 import polars
 
 from chainrule.files import copy_file, naming, write_bytes
+from chainrule.option_error import UserError, option
 from chainrule_app.printing import listed
 from chainrule_app.readers.delimited import MOST_COLUMNS, DelimitedFile, Row
 from chainrule_app.readers.files_in_turn import FilesInTurn
@@ -74,7 +75,9 @@ class TableFile:
         self.names = [cell or name for cell, name in zip(cells[0], numbered, strict=True)] if self.header else numbered
         if len(set(self.names)) < len(self.names):
             twice = Counter(self.names).most_common(1)[0][0]
-            raise ValueError(f"{source}: the header names {twice!r} twice: rename one, or pass --header no")
+            raise UserError(
+                f"{source}: the header names {twice!r} twice", f"rename one, or pass {option('header', 'no')}"
+            )
 
     def left_out(self) -> str:
         """Describe the lines before the rows that are neither header nor data; empty without such lines."""

@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from chainrule.files import check_header, copy_file, naming
+from chainrule.option_error import OptionError, option
 from chainrule.printing import printable
 from chainrule_app.heavy import caption_data, np
 from chainrule_app.readers.origin import is_path
@@ -145,11 +146,11 @@ class CaptionTask(Task["Captioner"]):
         super().check_asked(request, explicit_flags)
         sources = request.sources
         if sources["validation"] is not None and sources["validation_captions"] is None:
-            raise ValueError("--validation: expected --validation-captions too: give both")
+            raise OptionError("validation", f"expected {option('validation_captions')} too", "give both")
         weights = sources["backbone_weights"]
         if (weights is None) != (request.options.backbone is None):
-            raise ValueError(
-                "--backbone and --backbone-weights: expected a network and a file with its weights: give both"
+            raise OptionError(
+                "backbone", f"expected a network, and a file with its {option('backbone_weights')}", "give both"
             )
         if weights is not None:
             check_file(weights)

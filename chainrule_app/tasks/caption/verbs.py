@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from chainrule.option_error import OptionError, option
 from chainrule_app.blocks import in_blocks
 from chainrule_app.heavy import caption_data, modes, np, pair_data, torch
 from chainrule_app.readers.origin import origin_of
@@ -75,7 +76,7 @@ def caption(run: "CaptionTask", images: list[str], options: CaptionOptions, *, d
 
     def figure() -> "Figure":
         if len(images) > 1:
-            raise ValueError(f"--plot: expected a single image, got {len(images)}")
+            raise OptionError("plot", f"expected a single image, got {len(images)}")
         return _looked(run, model, pixels[0], best[0])
 
     columns = [Column("image"), Column("caption"), Column("nats", 4), Column("proven", shown=False)]
@@ -95,9 +96,9 @@ def _looked(run: "CaptionTask", model: "Captioner", pixels: "Pixels", symbols: "
     from chainrule_app.pages.attention_figures import image_attention
 
     if run.config.options.attention is None:
-        raise ValueError("--plot: expected a run with attention, got one that reads a single vector")
+        raise OptionError("plot", "expected a run with attention, got one that reads a single vector")
     if not len(symbols):
-        raise ValueError("--plot: the caption is empty, there is nothing to draw")
+        raise OptionError("plot", "the caption is empty, there is nothing to draw")
     words = [run.vocabulary.decode([symbol]) for symbol in symbols.tolist()]
     return image_attention(pixels, words, attention_over(model, pixels, symbols))
 
@@ -123,7 +124,7 @@ def evaluate_captioner(run: "CaptionTask", data: str | None, options: CaptionEva
     from chainrule.metrics import caption_bleu
 
     if data is None or options.captions is None:
-        raise ValueError("DATA and --captions: expected images and their reference captions: give both")
+        raise OptionError("data", f"expected images, and their reference {option('captions')}", "give both")
     store = caption_data.ImageStore(data, run.data.image_size, run.data.fit)
     people = caption_data.captions_by_image(options.captions, store, lower_case=run.data.lower_case)
     names = list(people)
@@ -158,7 +159,7 @@ def evaluate_captioner(run: "CaptionTask", data: str | None, options: CaptionEva
 def _turned(names: Sequence[str], seed: int) -> list[str]:
     """Turn the names in a cycle drawn from the seed: none keeps its position."""
     if len(names) < 2:
-        raise ValueError(f"--shuffle: expected at least two images, got {len(names)}")
+        raise OptionError("shuffle", f"expected at least two images, got {len(names)}")
     order = np.random.default_rng(seed).permutation(len(names)).tolist()
     following = dict(zip(order, [*order[1:], order[0]], strict=True))
     return [names[following[index]] for index in range(len(names))]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from cyclopts import Parameter
 
+from chainrule.option_error import OptionError
 from chainrule_app import frames
 from chainrule_app.heavy import modes, np, torch
 from chainrule_app.readers.kinds import IMAGES
@@ -25,13 +26,13 @@ from chainrule_app.tasks.classify.labels import (
     label_metric,
     surest_mistakes,
 )
-from chainrule_app.tasks.config import CheckedOptions, OptimisationOptions, RunConfig, within
+from chainrule_app.tasks.config import CheckedOptions, OptimisationOptions, within
 from chainrule_app.tasks.display import counted, measured_part
 from chainrule_app.tasks.image.image_data import ImageDataTask, ImageFacts, ImageFiles, ImageReading
 from chainrule_app.tasks.likelihood_record import Basis
 from chainrule_app.tasks.model import Model
 from chainrule_app.tasks.run_directory import FRAME
-from chainrule_app.tasks.size_schedule import SizeSchedule, record_resolved, time_passes
+from chainrule_app.tasks.size_schedule import Planned, SizeSchedule, record_resolved, time_passes
 from chainrule_app.tasks.task import Shard, Source
 
 if TYPE_CHECKING:
@@ -158,16 +159,15 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"]):
     def classes(self) -> tuple[str, ...]:
         return tuple(self.facts.classes)
 
-    def plan(self, explicit_flags: frozenset[str]) -> RunConfig:
+    def plan(self, explicit_flags: frozenset[str]) -> Planned:
         """Choose the size if it is open, and mixup: images that are read often are mixed."""
-        config = super().plan(explicit_flags)
+        planned = super().plan(explicit_flags)
         if "--mixup" in explicit_flags:
-            return config
-        run = type(self)(self.path, config)
-        batches, _ = run.batches((0, 1))
-        config, passes = time_passes(config, run.new_model, batches)
+            return planned
+        run = type(self)(self.path, planned.config)
+        (config, timed), passes = time_passes(run, planned, run.batches((0, 1))[0])
         options = replace(config.options, mixup=_MIXUP_OF_MANY[config.model] if passes >= _MANY_PASSES else 0.0)
-        return replace(record_resolved(config, ["mixup"]), options=options)
+        return Planned(replace(record_resolved(config, ["mixup"]), options=options), timed)
 
     @property
     def schedule(self) -> SizeSchedule | None:
@@ -242,7 +242,7 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"]):
         from chainrule.metrics import classification_scores
 
         if data is None:
-            raise ValueError("DATA: expected labelled images, got none")
+            raise OptionError("data", "expected labelled images, got none")
         source = self.source_of(data, labelled=True, skip_bad=False)
         assert source.labels is not None
         true = torch.from_numpy(source.labels.among(self.classes, source.label))

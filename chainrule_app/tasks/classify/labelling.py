@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from chainrule.option_error import OptionError
 from chainrule_app import frames
 from chainrule_app.blocks import in_blocks
 from chainrule_app.heavy import modes, np, torch
@@ -165,7 +166,7 @@ def evaluate_labels(run: "ClassifyTask", data: str | None, options: LabelEvaluat
     from chainrule.metrics import classification_scores
 
     if data is None:
-        raise ValueError("DATA: expected a file of texts and labels, got none")
+        raise OptionError("data", "expected a file of texts and labels, got none")
     names, limit = run.labels.names, run.data.max_length
     rows = list(run.file(data, text_column=options.text_column, label_column=options.label_column))
     if not rows:

@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from chainrule.option_error import OptionError, option
 from chainrule_app.heavy import np, torch
 from chainrule_app.readers import labelled as label_reader
 from chainrule_app.tasks._vectors import VECTORS, describe_vectors, fill_embedding, resolve_size
@@ -28,7 +29,7 @@ from chainrule_app.tasks.display import counted, measured_part
 from chainrule_app.tasks.likelihood_record import Basis
 from chainrule_app.tasks.model import Model
 from chainrule_app.tasks.run_directory import DATA, WEIGHTS
-from chainrule_app.tasks.size_schedule import describe_passes, limit_passes
+from chainrule_app.tasks.size_schedule import Planned, describe_passes, limit_passes, time_budget
 from chainrule_app.tasks.task import Shard, Source, Task
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ class ClassifyTask(Task["SequenceClassifier"]):
     def resolve_reading(cls, request: RunConfig) -> RunConfig:
         """Choose the default n-gram order by level, and the embedding size by the vectors."""
         if request.sources.get("vectors") is not None and request.data.level != "word":
-            raise ValueError("--vectors requires --level word")
+            raise OptionError("vectors", f"requires {option('level', 'word')}")
         request = resolve_size(request)
         if request.options.ngram_order is not None:
             return request
@@ -165,14 +166,16 @@ class ClassifyTask(Task["SequenceClassifier"]):
             **options,
         ).manifest
 
-    def plan(self, explicit_flags: frozenset[str]) -> RunConfig:
+    def plan(self, explicit_flags: frozenset[str]) -> Planned:
         """Limit training on words to five passes and at least 1,000 steps: more would overfit."""
         config = self.config
         if config.duration.budget is None or self.data.level != "word":
-            return config
+            return Planned(config)
         batches, _ = self.batches((0, 1))
         most = float(max(_MOST_PASSES, math.ceil(_FEWEST_STEPS / batches.steps_per_epoch)))
-        return limit_passes(config, self.new_model(self.training.seed), batches, most, elements=len(batches.at(0).x))
+        timed = time_budget(self, batches)
+        rows = len(batches.at(0).x)
+        return Planned(limit_passes(config, timed.steps_per_second, batches, most, elements=rows), timed)
 
     def choice(self) -> str:
         return describe_passes(self.config, "texts", "texts")

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from chainrule.option_error import OptionError, UserError, option
 from chainrule.printing import one_line
 from chainrule_app.heavy import np
 from chainrule_app.readers import series as series_reader
@@ -74,17 +75,17 @@ class TrainedRows:
 
 def evaluate_series(run: "ForecastTask", data: str | None, options: ForecastEvaluation, *, device: str) -> Result:
     if data is None:
-        raise ValueError("DATA: expected a file of series to forecast, got none")
+        raise OptionError("data", "expected a file of series to forecast, got none")
     file, horizon = run.schema.open(data), run.data.horizon
     trained = TrainedRows.find(run, file)
     first = _first_origin(run, file, data, options.start, trained)
     origins = series_reader.rolling_origins(first, len(file.values), horizon)
     places = series_reader.places_of(file.spans, origins, horizon, reach=max(run.schema.season, 1))
     if not places:
-        remedy = "choose an earlier --start" if first > trained.count else f"add rows; {trained}"
-        raise ValueError(
-            f"{data}: expected {horizon} rows, the horizon, from row {first + 1} on, got {len(file.values) - first}: "
-            f"{remedy}"
+        remedy = f"choose an earlier {option('start')}" if first > trained.count else f"add rows; {trained}"
+        raise UserError(
+            f"{data}: expected {horizon} rows, the horizon, from row {first + 1} on, got {len(file.values) - first}",
+            remedy,
         )
     figures = _scores(run, file, places, options, device) | {"trained_rows": trained.count}
     notes = [str(trained)] if trained.count else []
@@ -104,16 +105,17 @@ def _first_origin(run: "ForecastTask", file: "SeriesFile", data: str, start: str
         date = as_date(start)
         date = None if date is None else as_shown(date, file.utc_offset)
         if date is None or date not in file.dates:
-            raise ValueError(f"--start: expected a date of {data}, or the number of a row, got {start!r}")
+            raise OptionError("start", f"expected a date of {data}, or the number of a row, got {start!r}")
         index = file.dates.index(date)
     if not max(run.schema.season, 1) <= index < len(file.values):
-        raise ValueError(
-            f"--start: expected a row from {run.schema.season + 1} on, with a season before it, "
-            f"to {len(file.values)}, got {index + 1}"
+        raise OptionError(
+            "start",
+            f"expected a row from {run.schema.season + 1} on, with a season before it, "
+            f"to {len(file.values)}, got {index + 1}",
         )
     if index < trained.count:
-        raise ValueError(
-            f"--start: expected a row of {data} from {trained.count + 1} on, got row {index + 1}: {trained}"
+        raise OptionError(
+            "start", f"expected a row of {data} from {trained.count + 1} on, got row {index + 1}", f"{trained}"
         )
     return index
 

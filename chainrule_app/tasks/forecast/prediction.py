@@ -8,6 +8,7 @@ from functools import partial
 from secrets import randbelow
 from typing import TYPE_CHECKING, Any
 
+from chainrule.option_error import OptionError
 from chainrule_app import frames
 from chainrule_app.heavy import np
 from chainrule_app.readers import series as series_reader
@@ -178,7 +179,7 @@ def parse_quantiles(text: str) -> list[float]:
     except ValueError:
         levels = []
     if not levels or not all(0 < level < 1 for level in levels):
-        raise ValueError(f"--quantiles: expected numbers between 0 and 1, separated by commas, got {text!r:.80}")
+        raise OptionError("quantiles", f"expected numbers between 0 and 1, separated by commas, got {text!r:.80}")
     return levels
 
 
@@ -215,10 +216,10 @@ def forecast_figure(forecast: Forecast) -> Any:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise ValueError("--plot requires matplotlib: pip install matplotlib") from None
+        raise OptionError("plot", "requires matplotlib", "pip install matplotlib") from None
     names = [forecast.file.targets[number] for number in forecast.series]
     if len(names) > _MOST_AXES:
-        raise ValueError(f"--plot: expected at most {_MOST_AXES} series, got {len(names):,}: forecast fewer items")
+        raise OptionError("plot", f"expected at most {_MOST_AXES} series, got {len(names):,}", "forecast fewer items")
     figure = Figure(figsize=(9, 2.6 * len(names)), layout="constrained")
     axes = figure.subplots(len(names), squeeze=False)[:, 0]
     for number, name in enumerate(names):

@@ -15,19 +15,27 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from chainrule.option_error import OptionError, option
 from chainrule.printing import one_line
 from chainrule_app.heavy import torch
 from chainrule_app.printing import listed
 from chainrule_app.readers import series as series_reader
 from chainrule_app.readers import tables as table_reader
 from chainrule_app.tasks.capabilities import CheckedRows
-from chainrule_app.tasks.config import Facts, HeaderOptions, OptimisationOptions, Parts, RunConfig, within
+from chainrule_app.tasks.config import Facts, HeaderOptions, OptimisationOptions, Parts, within
 from chainrule_app.tasks.display import counted, progress_bars, quoted, sparkline
 from chainrule_app.tasks.forecast.paths import draw_paths
 from chainrule_app.tasks.likelihood_record import Basis
 from chainrule_app.tasks.model import Model, share_of
 from chainrule_app.tasks.run_directory import DATA, WEIGHTS
-from chainrule_app.tasks.size_schedule import describe_passes, limit_passes, record_resolved, resolve_decay
+from chainrule_app.tasks.size_schedule import (
+    Planned,
+    describe_passes,
+    limit_passes,
+    record_resolved,
+    resolve_decay,
+    time_budget,
+)
 from chainrule_app.tasks.task import Shard, Source, Task
 
 if TYPE_CHECKING:
@@ -166,25 +174,24 @@ class ForecastTask(Task["AutoregressiveModel"]):
             print(notice, file=sys.stderr)
         return facts
 
-    def plan(self, explicit_flags: frozenset[str]) -> RunConfig:
+    def plan(self, explicit_flags: frozenset[str]) -> Planned:
         """Limit passes and choose the number of models: overlapping windows are soon overfitted."""
         batches, _ = self.batches((0, 1))
-        config = resolve_decay(super().plan(explicit_flags), batches.steps_per_epoch / 4, most=1.0)
+        config = resolve_decay(super().plan(explicit_flags).config, batches.steps_per_epoch / 4, most=1.0)
         open_number = config.options.num_members is None
         if open_number:
             config = replace(config, options=replace(config.options, num_members=1))
         if config.duration.budget is None:
-            return config
+            return Planned(config)
         most = float(max(_MOST_PASSES, math.ceil(_FEWEST_STEPS / batches.steps_per_epoch)))
-        alone = replace(config, training=replace(config.training, linear=False))
-        model = type(self)(self.path, alone).new_model(config.training.seed)
-        members = _MOST_MEMBERS if open_number else 1
-        limited = limit_passes(config, model, batches, most, elements=batches.at(0).x.numel(), most_members=members)
+        timed = time_budget(type(self)(self.path, config), batches)
+        rate, members = timed.steps_per_second, _MOST_MEMBERS if open_number else 1
+        limited = limit_passes(config, rate, batches, most, elements=batches.at(0).x.numel(), most_members=members)
         if most == _MOST_PASSES or limited.duration.epochs is None or limited.training.patience is not None:
-            return limited
+            return Planned(limited, timed)
         validations = most * batches.steps_per_epoch / (limited.training.validate_every or 1)
         limited = replace(limited, training=replace(limited.training, patience=max(round(_PATIENCE * validations), 3)))
-        return record_resolved(limited, ["patience"])
+        return Planned(record_resolved(limited, ["patience"]), timed)
 
     def choice(self) -> str:
         return describe_passes(self.config, "values", "windows")
@@ -192,11 +199,10 @@ class ForecastTask(Task["AutoregressiveModel"]):
     def added_parts(self) -> Sequence[str]:
         return ["linear autoregression"] if self.training.linear else []
 
-    def build(self) -> "AutoregressiveModel":
-        return self._with_linear(self._network()) if self.training.linear else self._network()
-
-    def _with_linear(self, network: "AutoregressiveModel") -> "AutoregressiveModel":
-        """Average a network with a linear autoregression of its training rows."""
+    def completed(self, network: "AutoregressiveModel") -> "AutoregressiveModel":
+        """Average a network with a linear autoregression of its training rows, if the run has one."""
+        if not self.training.linear:
+            return network
         from chainrule.models import CalibratedMixture, LinearForecaster
 
         schema, options, rows = self.schema, self.config.options, self.facts.rows.train
@@ -217,7 +223,7 @@ class ForecastTask(Task["AutoregressiveModel"]):
                 linear.fit(torch.tensor(series.values[:rows]), torch.tensor(series.features[:rows]), spans)
         return CalibratedMixture(network, linear, calibrated_on=_CALIBRATED_ON)
 
-    def _network(self) -> "AutoregressiveModel":
+    def build(self) -> "AutoregressiveModel":
         schema = self.schema
         network: AutoregressiveModel = self.built(
             series=schema.scalings, lags=schema.lags, anchor=schema.anchor, num_covariates=schema.num_covariates
@@ -243,8 +249,10 @@ class ForecastTask(Task["AutoregressiveModel"]):
             series.spans, series_reader.rolling_origins(rows, len(series.values), horizon), horizon
         )
         if not places:
-            raise ValueError(
-                f"DATA: expected an item with {horizon} rows after row {rows:,}: choose a smaller --horizon"
+            raise OptionError(
+                "data",
+                f"expected an item with {horizon} rows after row {rows:,}",
+                f"choose a smaller {option('horizon')}",
             )
         return batches, lambda: series_reader.window_evaluation(
             series.values, series.features, places, self.history, horizon, _ROWS, series.spans

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from chainrule.option_error import OptionError
 from chainrule_app.heavy import modes, np, torch
 from chainrule_app.results import Column, Report, Result
 from chainrule_app.tasks.codes import STEPS, code_report, traversals_of
@@ -174,7 +175,7 @@ def inspect_codes(run: "ImageTask", options: "ImageInspection", *, seed: int) ->
     from chainrule.diagnostics import active_units
 
     if options.pixel is not None:
-        raise ValueError("--pixel: only models without a code have a receptive field: leave it out")
+        raise OptionError("pixel", "only models without a code have a receptive field", "leave it out")
     model = run.code_model("cpu", "inspect")
     x = run.held_out_batch(_LOOKED_AT).x
     use = active_units(model, x)
@@ -365,10 +366,10 @@ def _pixel(text: str | None, shape: tuple[int, int, int]) -> tuple[int, int]:
         return height // 2, width // 2
     parts = text.split(",")
     if len(parts) != 2 or not all(part.strip().isdecimal() for part in parts):
-        raise ValueError(f"--pixel: expected ROW,COLUMN such as {height // 2},{width // 2}, got {text!r:.40}")
+        raise OptionError("pixel", f"expected ROW,COLUMN such as {height // 2},{width // 2}, got {text!r:.40}")
     row, column = (int(part) for part in parts)
     if row >= height or column >= width:
-        raise ValueError(
-            f"--pixel: expected at most {height - 1},{width - 1} in an image of {height}×{width}, got {text}"
+        raise OptionError(
+            "pixel", f"expected at most {height - 1},{width - 1} in an image of {height}×{width}, got {text}"
         )
     return row, column

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from chainrule.option_error import OptionError
 from chainrule_app.readers import images as image_reader
 from chainrule_app.readers.origin import is_path
 from chainrule_app.readers.text import no_such_file, refuse_stdin
@@ -68,8 +69,8 @@ def parse_size(text: str) -> tuple[int, int] | None:
         return None
     sides = text.lower().replace("×", "x").split("x")
     if len(sides) > 2 or not all(side.isdecimal() and 1 <= int(side) <= LARGEST for side in sides):
-        raise ValueError(
-            f"--size: expected a number of pixels such as 32, or HEIGHTxWIDTH such as 24x32, got {text!r:.40}"
+        raise OptionError(
+            "size", f"expected a number of pixels such as 32, or HEIGHTxWIDTH such as 24x32, got {text!r:.40}"
         )
     return int(sides[0]), int(sides[-1])
 
@@ -132,7 +133,7 @@ class ImageDataTask(Task[M]):
             was = {"shape": list(old.shape), "found_levels": old.facts.found_levels, "classes": old.facts.classes}
             for name, value in was.items():
                 if (now := images.manifest[name]) != value:
-                    raise ValueError(f"--from: {old.path} was trained on images with {name} {value}, these have {now}")
+                    raise OptionError("init", f"{old.path} was trained on images with {name} {value}, these have {now}")
         return images
 
     @property

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from chainrule_app.readers import images as image_reader
 from chainrule_app.tasks.capabilities import CheckedRows, FileCodec
 from chainrule_app.tasks.codes import CodedTask
-from chainrule_app.tasks.config import OptimisationOptions, RunConfig, Settled, within
+from chainrule_app.tasks.config import OptimisationOptions, Settled, within
 from chainrule_app.tasks.display import quoted
 from chainrule_app.tasks.image.image_data import ImageData, ImageDataTask
 from chainrule_app.tasks.likelihood_record import Basis, LikelihoodRecord
 from chainrule_app.tasks.model import Model
-from chainrule_app.tasks.size_schedule import SizeSchedule, describe_passes, record_resolved, time_passes
+from chainrule_app.tasks.size_schedule import Planned, SizeSchedule, describe_passes, record_resolved, time_passes
 from chainrule_app.tasks.task import Shard, Source
 
 if TYPE_CHECKING:
@@ -106,19 +106,19 @@ class ImageTask(CodedTask["ImageModel"], ImageDataTask["ImageModel"]):
     FILES = (".png",)
     DEFAULT_NUMBER = 16
 
-    def plan(self, explicit_flags: frozenset[str]) -> RunConfig:
+    def plan(self, explicit_flags: frozenset[str]) -> Planned:
         """Lower the rate of a PixelCNN++ that trains for long: at a high one its gates close, and stay closed."""
-        config = super().plan(explicit_flags)
-        training = config.training
-        if config.model != "pixelcnn++" or training.optimiser != "muon" or "--learning-rate" in explicit_flags:
-            return config
-        run = type(self)(self.path, config)
+        planned = super().plan(explicit_flags)
+        training = planned.config.training
+        if self.config.model != "pixelcnn++" or training.optimiser != "muon" or "--learning-rate" in explicit_flags:
+            return planned
+        run = type(self)(self.path, planned.config)
         batches, _ = run.batches((0, 1))
-        config, passes = time_passes(config, run.new_model, batches)
+        (config, timed), passes = time_passes(run, planned, batches)
         share = min(1.0, _STEPS_AT_FULL_RATE / (passes * batches.steps_per_epoch)) ** 0.5
         rate = max(_LOWEST_RATE, float(f"{training.learning_rate * share:.2g}"))
         config = replace(config, settled=config.settled or Settled([]), training=replace(training, learning_rate=rate))
-        return record_resolved(config, ["learning_rate"])
+        return Planned(record_resolved(config, ["learning_rate"]), timed)
 
     def choice(self) -> str:
         if self.config.model != "pixelcnn++":

@@ -13,6 +13,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from chainrule.option_error import OptionError, option
 from chainrule_app.heavy import modes, music_data, np, torch
 from chainrule_app.readers.members import read_each
 from chainrule_app.results import Column, Report, Result
@@ -22,7 +23,6 @@ from chainrule_app.tasks.config import (
     Facts,
     Fingerprint,
     OptimisationOptions,
-    RunConfig,
     SkippedFile,
     SplitOptions,
     within,
@@ -32,7 +32,7 @@ from chainrule_app.tasks.likelihood_record import Basis
 from chainrule_app.tasks.model import Model
 from chainrule_app.tasks.output import write_piece
 from chainrule_app.tasks.run_directory import DATA
-from chainrule_app.tasks.size_schedule import SizeSchedule, describe_passes, limit_passes
+from chainrule_app.tasks.size_schedule import Planned, SizeSchedule, describe_passes, limit_passes, time_budget
 from chainrule_app.tasks.tally import Tally
 from chainrule_app.tasks.task import Shard, Source, Task
 
@@ -164,7 +164,7 @@ def sample_music(run: "MusicTask", n: int, options: MusicSampling, *, seed: int,
 def _prompt(run: "MusicTask", path: Path) -> "Tensor":
     files = music_data.MidiFiles(path).files
     if len(files) != 1:
-        raise ValueError(f"--prompt: expected one MIDI file, got {len(files)} in {path}")
+        raise OptionError("prompt", f"expected one MIDI file, got {len(files)} in {path}")
     (roll,) = _rolls(run, files)
     return torch.from_numpy(roll).float().unsqueeze(0)
 
@@ -176,7 +176,7 @@ def _length(run: "MusicTask", options: MusicSampling, prompt: int) -> int:
     length = round(seconds / run.seconds(1, options.tempo))
     if length <= prompt:
         began = f", more than the {run.seconds(prompt, options.tempo):.2f} of the prompt" if prompt else ""
-        raise ValueError(f"--seconds: expected a length of at least one frame{began}, got {seconds:g}")
+        raise OptionError("seconds", f"expected a length of at least one frame{began}, got {seconds:g}")
     return length
 
 
@@ -186,7 +186,7 @@ def score_music(run: "MusicTask", data: str, options: MusicScoring, *, device: s
     def rows() -> Iterator[Sequence[Any]]:
         read = partial(music_data.read_piece, frames_per_quarter=run.rate)
         for file, piece in read_each(files, read, skipped, skip_bad=options.skip_bad):
-            nats = _surprise(model, torch.from_numpy(piece.roll))
+            nats = frame_surprise(model, torch.from_numpy(piece.roll))
             total.add(float(nats.sum()), len(nats))
             bits = float(nats.mean()) / math.log(2)
             yield file.name, len(nats), float(nats.sum()), bits, run.seconds(int(nats.argmax()))
@@ -202,7 +202,7 @@ def score_music(run: "MusicTask", data: str, options: MusicScoring, *, device: s
     )  # fmt: skip
 
 
-def _surprise(model: "RNNMADE", roll: "Tensor") -> Any:
+def frame_surprise(model: "RNNMADE", roll: "Tensor") -> Any:
     """Return the nats of each frame of a piano roll (T, 88)."""
     state, x_prev, nats = model.initial_state(1), None, []
     for chunk in roll.float().to(modes.device_of(model)).unsqueeze(0).split(_CHUNK, 1):
@@ -293,7 +293,9 @@ class MusicTask(Task["RNNMADE"]):
     def prepare(self, old: "MusicTask | None" = None) -> dict[str, Any]:
         data = self.data
         if old is not None and old.data.frames_per_quarter != data.frames_per_quarter:
-            raise ValueError(f"--from: {old.path} was trained with --frames-per-quarter {old.data.frames_per_quarter}")
+            raise OptionError(
+                "init", f"{old.path} was trained with {option('frames_per_quarter')} {old.data.frames_per_quarter}"
+            )
         return music_data.prepare_music(
             self.source,
             self.path / DATA,
@@ -308,17 +310,16 @@ class MusicTask(Task["RNNMADE"]):
     def fingerprint(cls, path: Any) -> dict[str, Any]:
         return music_data.MidiFiles(path).fingerprint()
 
-    def plan(self, explicit_flags: frozenset[str]) -> RunConfig:
+    def plan(self, explicit_flags: frozenset[str]) -> Planned:
         """Limit the passes over the pieces, which are soon overfitted."""
-        config = super().plan(explicit_flags)
+        config, timed = super().plan(explicit_flags)
         if config.duration.budget is None:
-            return config
-        run = MusicTask(self.path, config)
-        model, batches = run.new_model(config.training.seed), run.batches((0, 1))[0]
-        frames, settled = self.facts.train.frames // batches.steps_per_epoch, config.settled
-        return limit_passes(
-            config, model, batches, _MOST_PASSES, elements=frames, options=settled.options if settled else []
-        )
+            return Planned(config)
+        batches, settled = self.batches((0, 1))[0], config.settled
+        timed = timed or time_budget(MusicTask(self.path, config), batches)
+        frames, options = self.facts.train.frames // batches.steps_per_epoch, settled.options if settled else []
+        rate = timed.steps_per_second
+        return Planned(limit_passes(config, rate, batches, _MOST_PASSES, elements=frames, options=options), timed)
 
     def choice(self) -> str:
         return f"{describe_passes(self.config, 'frames', 'pieces')}: hidden size {self.config.options.hidden_size}"

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from chainrule.option_error import OptionError, option
 from chainrule_app.heavy import modes, torch
 from chainrule_app.readers import sounds as sound_reader
 from chainrule_app.tasks.config import (
@@ -141,8 +142,8 @@ class SoundTask(Task["WaveNet"]):
         from chainrule_app.readers.sounds.prepare import label_number
 
         if not self.labels:
-            raise ValueError(
-                "--label: this run was trained without labels: leave it out, or train with --label-pattern"
+            raise OptionError(
+                "label", "this run was trained without labels", f"leave it out, or train with {option('label_pattern')}"
             )
         return label_number(self.labels, name)
 

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from chainrule.option_error import OptionError, UserError, option, raw_text
 from chainrule_app.heavy import modes, np, torch
 from chainrule_app.readers import sounds as sound_reader
 from chainrule_app.readers.members import read_each
@@ -87,10 +88,10 @@ def _labels(run: "SoundTask", label: str | None, n: int) -> "Tensor | None":
 def _prompt(run: "SoundTask", path: Path) -> "Tensor":
     files = sound_reader.Collection(path).files
     if len(files) != 1:
-        raise ValueError(f"--prompt: expected one sound, got {len(files)} in {path}")
+        raise OptionError("prompt", f"expected one sound, got {len(files)} in {path}")
     blocks = [run.levels.encode(block) for block in sound_reader.read_sound(files[0], run.rate)]
     if not blocks:
-        raise ValueError(f"--prompt: expected a sound with samples, got none in {path}")
+        raise OptionError("prompt", f"expected a sound with samples, got none in {path}")
     return torch.from_numpy(np.concatenate(blocks))
 
 
@@ -99,7 +100,7 @@ def _length(run: "SoundTask", seconds: float | None, prompt_length: int) -> int:
     length = prompt_length + round(default * run.rate) if seconds is None else round(seconds * run.rate)
     if length <= prompt_length:
         began = f", more than the {prompt_length / run.rate:.2f} of the prompt" if prompt_length else ""
-        raise ValueError(f"--seconds: expected a length of at least one sample{began}, got {seconds:g}")
+        raise OptionError("seconds", f"expected a length of at least one sample{began}, got {seconds:g}")
     return length
 
 
@@ -154,7 +155,7 @@ def label_of(run: "SoundTask", file: "SoundFile", label: str | None) -> "tuple[s
     try:
         return name, torch.tensor([label_number(run.labels, name)])
     except ValueError as error:
-        raise ValueError(f"{file.label}: {error}; --label sets it for all files") from None
+        raise UserError(f"{file.label}: {raw_text(error)}", f"{option('label')} sets it for all files") from None
 
 
 def _score(run: "SoundTask", model: "WaveNet", file: "SoundFile", label: str | None) -> dict[str, Any]:

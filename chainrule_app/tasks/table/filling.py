@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
+from chainrule.option_error import OptionError, option
 from chainrule_app.results import Column, Result
 from chainrule_app.tasks.config import within
 from chainrule_app.tasks.table.prediction import CellOptions, Kind, PredictedCell, Predictor, row_count
@@ -34,7 +35,7 @@ class TableFilling(CellOptions):
 
 def fill_table(run: "TableTask", file: str, options: TableFilling, *, device: str) -> Result:
     if options.n > 1 and options.values != "draw":
-        raise ValueError("-n requires --with draw: the others give equal copies")
+        raise OptionError("n", f"requires {option('values', 'draw')}", "the others give equal copies")
     columns, _ = run.schema.partial(file)
     named = [Column(column.name, parse=column.parsed) for column in columns]
     predictor = Predictor(run, options, device, 0.8)

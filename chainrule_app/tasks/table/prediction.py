@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+from chainrule.option_error import OptionError
 from chainrule.printing import one_line
 from chainrule_app.blocks import in_blocks
 from chainrule_app.heavy import modes, torch
@@ -153,11 +154,11 @@ def columns_of(schema: "TableSchema", text: str) -> list[int]:
     try:
         asked = [name.strip() for name in next(csv.reader([text]), [])]
     except csv.Error:
-        raise ValueError(f"--columns: expected NAME,... in one line, got {text!r:.60}") from None
+        raise OptionError("columns", f"expected NAME,... in one line, got {text!r:.60}") from None
     for name in asked:
         if name not in names:
             listed = shorten(", ".join(names), 100, placeholder=" …")
-            raise ValueError(f"--columns: expected NAME,... of {listed}, got {name!r:.60}")
+            raise OptionError("columns", f"expected NAME,... of {listed}, got {name!r:.60}")
     return [names.index(name) for name in dict.fromkeys(asked)]
 
 

@@ -16,6 +16,7 @@ from hashlib import sha256
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from chainrule.option_error import option
 from chainrule_app.heavy import modes, torch
 from chainrule_app.readers import tables as table_reader
 from chainrule_app.tasks.config import (
@@ -31,7 +32,7 @@ from chainrule_app.tasks.display import aligned, counted, shortened
 from chainrule_app.tasks.likelihood_record import Basis
 from chainrule_app.tasks.model import Model, check_memory
 from chainrule_app.tasks.run_directory import DATA
-from chainrule_app.tasks.size_schedule import describe_passes, limit_passes
+from chainrule_app.tasks.size_schedule import Planned, describe_passes, limit_passes, time_budget
 from chainrule_app.tasks.task import Shard, Source, Task
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ class TableTask(Task["TableMADE"]):
             check_memory(
                 self._count_weights(schema),
                 f"{source}: {counted(len(schema.kept), 'column')}",
-                "skip columns with --types NAME=skip, or reduce --components",
+                f"skip columns with {option('types', 'NAME=skip')}, or reduce {option('components')}",
             )
 
         table = prepare_table(
@@ -148,18 +149,19 @@ class TableTask(Task["TableMADE"]):
                 print(notice, file=sys.stderr)
         return table.manifest
 
-    def plan(self, explicit_flags: frozenset[str]) -> RunConfig:
+    def plan(self, explicit_flags: frozenset[str]) -> Planned:
         """Limit the passes over the rows, with more dropout for few rows: these are soon overfitted."""
         config, table, options = self.config, self.table(), self.config.options
         if "--dropout" not in explicit_flags and len(table.train) < _FEW_ROWS * self._features(self.schema):
             options = replace(options, dropout=_DROPOUT_OF_FEW)
         config = replace(config, options=options)
         if config.duration.budget is None:
-            return config
-        batches = table_reader.table_batches(table.train, config.training.batch_size, config.training.seed)
-        model = self.with_options(**asdict(options)).new_model(config.training.seed)
+            return Planned(config)
         rows = config.training.batch_size
-        return limit_passes(config, model, batches, _MOST_PASSES, elements=rows, options=["dropout"])
+        batches = table_reader.table_batches(table.train, rows, config.training.seed)
+        timed = time_budget(type(self)(self.path, config), batches)
+        rate, chosen = timed.steps_per_second, ["dropout"]
+        return Planned(limit_passes(config, rate, batches, _MOST_PASSES, elements=rows, options=chosen), timed)
 
     def choice(self) -> str:
         return f"{describe_passes(self.config, 'rows', 'rows')}: dropout {self.config.options.dropout:g}"

@@ -9,6 +9,7 @@ from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Literal
 
+from chainrule.option_error import OptionError, option, raw_text
 from chainrule_app.blocks import in_blocks
 from chainrule_app.heavy import modes, np, torch
 from chainrule_app.printing import listed
@@ -124,14 +125,14 @@ def _known_row(run: "TableTask", where: str) -> "PartialRow":
     try:
         pairs = [pair.partition("=") for pair in next(csv.reader([where]))]
     except csv.Error:
-        raise ValueError(f"--where: expected COLUMN=VALUE,... in one line, got {where!r:.60}") from None
+        raise OptionError("where", f"expected COLUMN=VALUE,... in one line, got {where!r:.60}") from None
     values = {name.strip(): value for name, _, value in pairs}
     names = [column.name for column in run.schema.kept]
     for name, equals, _ in pairs:
         if not equals or name.strip() not in names:
-            raise ValueError(f"--where: expected COLUMN=VALUE,... of {listed(names, 100)}, got {name!r:.60}")
+            raise OptionError("where", f"expected COLUMN=VALUE,... of {listed(names, 100)}, got {name!r:.60}")
     if len(values) < len(pairs):
-        raise ValueError(f"--where: expected each column once, got {where!r:.100}")
+        raise OptionError("where", f"expected each column once, got {where!r:.100}")
     try:
         for column in run.schema.kept:
             if column.dates is not None and values.get(column.name):
@@ -142,7 +143,7 @@ def _known_row(run: "TableTask", where: str) -> "PartialRow":
                 _check_seen(column, values[column.name])
         numbers = [column.encode(values[column.name]) if column.name in values else 0.0 for column in run.schema.kept]
     except ValueError as error:
-        raise ValueError(f"--where: {error}") from None
+        raise OptionError("where", raw_text(error)) from None
     known = [name in values for name in names]
     return PartialRow([values.get(name) for name in names], [not own for own in known], numbers, known)
 
@@ -220,7 +221,7 @@ class TableScoring(CheckedOptions):
 def score_table(run: "TableTask", file: str, options: TableScoring, *, device: str) -> Result:
     empty = f"{file}: expected at least one row to score, got none"
     if options.given == "all" and options.per == "row":
-        raise ValueError("--given all requires --per cell")
+        raise OptionError("given", f"all requires {option('per', 'cell')}")
     if options.per == "cell":
         return score_cells(run, file, given_all=options.given == "all", device=device, empty=empty)
     total = Tally()

@@ -13,6 +13,7 @@ from functools import cached_property
 from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
+from chainrule.option_error import OptionError, option
 from chainrule_app.heavy import modes, np, torch
 from chainrule_app.readers import tagged as tag_reader
 from chainrule_app.readers.record_keys import keys_of
@@ -23,7 +24,7 @@ from chainrule_app.tasks.display import counted, measured_part, progress_bars
 from chainrule_app.tasks.likelihood_record import Basis
 from chainrule_app.tasks.model import Model
 from chainrule_app.tasks.run_directory import DATA, WEIGHTS
-from chainrule_app.tasks.size_schedule import describe_passes, record_resolved, resolve_decay, time_passes
+from chainrule_app.tasks.size_schedule import Planned, describe_passes, record_resolved, resolve_decay, time_passes
 from chainrule_app.tasks.task import Shard, Source, Task
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ class TagTask(Task["SequenceTagger"]):
         super().check_asked(request, explicit_flags)
         encoder = request.options.character_encoder
         if "--affix-dropout" in explicit_flags and encoder != "cnn+affixes":
-            raise ValueError(f"--affix-dropout requires --character-encoder cnn+affixes, got {encoder}")
+            raise OptionError("affix_dropout", f"requires {option('character_encoder', 'cnn+affixes')}, got {encoder}")
 
     @cached_property
     def vocabulary(self) -> "TaggedVocabulary":
@@ -145,7 +146,7 @@ class TagTask(Task["SequenceTagger"]):
             fitted_templates(self, self.training.template_passes)
         return manifest
 
-    def plan(self, explicit_flags: frozenset[str]) -> RunConfig:
+    def plan(self, explicit_flags: frozenset[str]) -> Planned:
         """Choose weight decay, template passes, word dropout and the character encoder from the number of passes."""
         batches, _ = self.batches((0, 1))
         config = resolve_decay(self.config, 2 * batches.steps_per_epoch)
@@ -155,8 +156,8 @@ class TagTask(Task["SequenceTagger"]):
             "template_passes": config.training.template_passes is None,
         }
         if not any(is_open.values()):
-            return config
-        config, passes = time_passes(config, type(self)(self.path, config).new_model, batches)
+            return Planned(config)
+        (config, timed), passes = time_passes(self, Planned(config), batches)
         config = record_resolved(config, [name for name, left in is_open.items() if left])
         training, options = config.training, config.options
         if is_open["template_passes"]:
@@ -165,7 +166,11 @@ class TagTask(Task["SequenceTagger"]):
             options = replace(options, character_encoder="affixes")
         if passes < _FEW_PASSES and is_open["word_dropout"]:
             training = replace(training, word_dropout=_WORD_DROPOUT_OF_FEW)
-        return replace(config, options=options, training=training)
+        return Planned(replace(config, options=options, training=training), timed)
+
+    @property
+    def network_identity(self) -> tuple[Any, ...]:
+        return *super().network_identity, self.training.template_passes
 
     def choice(self) -> str:
         options, training = self.config.options, self.config.training

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import tee
 from typing import TYPE_CHECKING, Any, cast
 
+from chainrule.option_error import OptionError, UserError, option
 from chainrule_app.heavy import np, torch
 from chainrule_app.readers import tagged as tag_reader
 from chainrule_app.readers.tagged.conll_file import (
@@ -141,7 +142,7 @@ def sentences_of(
     if not (tagged or tabs_of_another_form) and width not in widths:
         expected = "words alone or with a tag" if facts.conllu else f"{facts.width} columns, as in training"
         hint = TEXT_HINT if separator is None else "tags would be written over one of them; cut the others off"
-        raise ValueError(f"{origin}: expected {expected}, got {width} columns: {hint}")
+        raise UserError(f"{origin}: expected {expected}, got {width} columns", hint)
     return ConllFile(
         origin, lines, column, word_column=run.data.word_column, tagged=tagged, max_length=run.data.max_length
     )
@@ -152,9 +153,9 @@ def _from_text(origin: "Origin", lines: list[str], max_length: int) -> "ConllFil
     for number, line in enumerate(lines, 1):
         words = [word for word in cells_of(line, None) if word.strip()]
         if len(words) > max_length:
-            raise ValueError(
-                f"{origin.at(number)}: expected at most {max_length} words, got {len(words)}: put a sentence on each "
-                "line, or train with a greater --max-length"
+            raise UserError(
+                f"{origin.at(number)}: expected at most {max_length} words, got {len(words)}",
+                f"put a sentence on each line, or train with a greater {option('max_length')}",
             )
         rows += [*words, ""]
     file = ConllFile(origin, rows, tagged=False, documents=False)
@@ -190,14 +191,16 @@ def evaluate_tags(run: "TagTask", data: str | None, options: TagEvaluation, *, d
     from chainrule_app.readers.tagged.prepare import check_tags_known, possible
 
     if data is None:
-        raise ValueError("DATA: expected a file of tagged sentences, got none")
+        raise OptionError("data", "expected a file of tagged sentences, got none")
     vocabulary = run.vocabulary
     file = sentences_of(run, data, tagged=True, column=options.column)
     sentences, mended = possible(
         file.sentences, vocabulary.spelling, file.origin, repair=options.repair or run.data.repair
     )
     if not options.allow_unseen:
-        check_tags_known(sentences, vocabulary, file.origin, "pass --allow-unseen to count such words as wrong")
+        check_tags_known(
+            sentences, vocabulary, file.origin, f"pass {option('allow_unseen')} to count such words as wrong"
+        )
     if not any(sentence.words for sentence in sentences):
         raise ValueError(f"{file.name}: expected at least one sentence with words, got none")
     with_known_tags = [sentence for sentence in sentences if set(sentence.tags) <= set(vocabulary.tags)]

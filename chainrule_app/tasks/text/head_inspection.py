@@ -13,6 +13,7 @@ from torch import Tensor
 
 from chainrule.diagnostics._mixer_views import RULES, CacheSize, HeadFigures, MixerView, cache_size, mixer_views
 from chainrule.models import TransformerLM
+from chainrule.option_error import OptionError, option
 from chainrule.printing import one_line
 from chainrule_app.pages.page import (
     Content,
@@ -169,9 +170,10 @@ def inspect_heads(
     if broken := [name for name, weight in model.named_parameters() if not weight.isfinite().all()]:
         raise ValueError(f"{run.path}: {broken[0]} holds a non-finite number: this model cannot be inspected")
     if options.rows * options.steps**2 > MOST_WEIGHTS:
-        raise ValueError(
-            f"--rows {options.rows} --steps {options.steps}: expected rows × steps² of at most {MOST_WEIGHTS}, the "
-            f"weights of a head, got {options.rows * options.steps**2}"
+        raise OptionError(
+            "rows",
+            f"expected rows × {option('steps')}² of at most {MOST_WEIGHTS}, the "
+            f"weights of a head, got {options.rows * options.steps**2}",
         )
     x, line_lengths, name = read_window(run, file, options.rows, options.steps)
     lengths = torch.full((len(x),), x.shape[1]) if line_lengths is None else line_lengths

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from chainrule.option_error import OptionError, option
 from chainrule.printing import one_line
 from chainrule_app.pages.clipping import clipping
 from chainrule_app.readers.text import name_of
@@ -49,7 +50,9 @@ class TextInspection(CheckedOptions):
 def inspect_text(run: "TextTask", file: str | None, options: TextInspection, *, seed: int) -> Report:
     rows, steps = options.rows, options.steps
     if rows * steps > MOST_SYMBOLS:
-        raise ValueError(f"--rows {rows} --steps {steps}: expected at most {MOST_SYMBOLS} symbols, got {rows * steps}")
+        raise OptionError(
+            "rows", f"expected rows × {option('steps')} of at most {MOST_SYMBOLS} symbols, got {rows * steps}"
+        )
     command = inspect_again(run, file, rows=rows, steps=steps, seed=seed)
     from chainrule.models import RecurrentLM, TransformerLM
     from chainrule.models._model_mean import first_part

@@ -9,6 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from chainrule.option_error import OptionError, option
 from chainrule_app.readers.text import name_of, open_bytes
 from chainrule_app.results import Column, Form, Result
 from chainrule_app.tasks.config import CheckedOptions, within
@@ -74,7 +75,7 @@ def score_text(run: "TextTask", data: "Texts", options: TextScoring, *, device: 
     """Score a file, or in-memory texts independently."""
     rate = options.adapt_rate
     if rate is not None and not options.adapt:
-        raise ValueError(f"--adapt-rate {rate:g} requires --adapt")
+        raise OptionError("adapt_rate", f"requires {option('adapt')}")
     scorer = _Scorer(run, data, options, run.model(device), expected_nats(run))
     # By default lines, with the figures of the file.
     whole = options.per is None and not isinstance(data, list)

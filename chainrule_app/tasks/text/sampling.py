@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from chainrule.option_error import OptionError, option
 from chainrule_app.heavy import modes, np, torch
 from chainrule_app.results import Column, Result
 from chainrule_app.tasks.config import CheckedOptions, within
@@ -147,10 +148,11 @@ def encode_prompt(vocabulary: "Vocabulary", prompt: str) -> "Ids":
         kind, remedy = "character", ""
     if not unseen:
         return ids
-    raise ValueError(
-        f"--prompt: the model never saw the {kind}{'s' if len(unseen) > 1 else ''} {', '.join(unseen)}: "
+    raise OptionError(
+        "prompt",
+        f"the model never saw the {kind}{'s' if len(unseen) > 1 else ''} {', '.join(unseen)}",
         f"leave {'them' if len(unseen) > 1 else 'it'} out, or train on text that contains "
-        f"{'them' if len(unseen) > 1 else 'it'} (--level byte knows every character){remedy}"
+        f"{'them' if len(unseen) > 1 else 'it'} ({option('level', 'byte')} knows every character){remedy}",
     )
 
 
@@ -374,6 +376,8 @@ def _texts(run: "TextTask", texts: Sequence[str]) -> Iterator[tuple[int, str]]:
         if run.data.reading == "stream":
             yield number, f"{text}\n"
         elif "\n" in text.removesuffix("\n"):
-            raise ValueError(f"data: text {number}: expected a single line, as the run was trained on, got several")
+            raise OptionError(
+                "data", f"text {number}", "expected a single line, as the run was trained on, got several"
+            )
         else:
             yield number, text.removesuffix("\n") + "\n"

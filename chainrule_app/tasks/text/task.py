@@ -7,6 +7,7 @@ from hashlib import sha256
 from json import dumps
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from chainrule.option_error import OptionError, option
 from chainrule_app.heavy import modes
 from chainrule_app.tasks.capabilities import CheckedRows, FileCodec
 from chainrule_app.tasks.config import Counts, Facts, Fingerprint, RunConfig, run_word
@@ -14,6 +15,7 @@ from chainrule_app.tasks.display import counted, format_duration, format_passes,
 from chainrule_app.tasks.likelihood_record import Basis, LikelihoodRecord
 from chainrule_app.tasks.model import share_of
 from chainrule_app.tasks.run_directory import CONFIG, DATA, VOCABULARY
+from chainrule_app.tasks.size_schedule import Planned
 from chainrule_app.tasks.task import Shard, Source, Task
 from chainrule_app.tasks.text.options import DROPOUTS, MODELS, PLANNED, SIZE_SCHEDULES, TextData, TextTraining
 
@@ -101,32 +103,41 @@ class TextTask(Task["AutoregressiveModel"]):
         training = request.training
         fitted = explicit_flags & {"--level", "--vocabulary-size", "--min-count"}
         if request.sources["tokenizer"] is not None and fitted and (request.data.level != "bpe" or len(fitted) > 1):
-            raise ValueError(f"{min(fitted)}: --tokenizer defines the symbols: leave it out")
+            raise OptionError(
+                min(fitted)[2:].replace("-", "_"), f"{option('tokenizer')} defines the symbols", "leave it out"
+            )
         if "--watch-every" in explicit_flags and not training.watch_gradients:
-            raise ValueError("--watch-every requires --watch-gradients")
+            raise OptionError("watch_every", f"requires {option('watch_gradients')}")
         if training.watch_gradients and request.data.reading == "stream" and training.chunk_length < 2:
-            raise ValueError("--chunk-length: expected at least 2 with --watch-gradients")
+            raise OptionError("chunk_length", f"expected at least 2 with {option('watch_gradients')}")
 
     @classmethod
     def check_config(cls, config: RunConfig) -> None:
         super().check_config(config)
         order = config.training.kneser_ney_order
         if order == 1:
-            raise ValueError("kneser_ney_order: expected 2 to 16 symbols, or 0 for no counts, got 1")
+            raise OptionError("kneser_ney_order", "expected 2 to 16 symbols, or 0 for no counts, got 1")
         if getattr(config.options, "position", None) == "learned" and not (config.facts and config.facts.imported):
             context, lines = config.options.context_length, config.data.reading == "lines"
             if not lines or config.training.line_length > context:
-                longest = f"--line-length {config.training.line_length}" if lines else "a stream, which has no end"
-                raise ValueError(
-                    f"--position learned: ends after --context-length {context} symbols, got {longest}: use rotary, "
-                    f"or --reading lines with a --line-length of at most {context}"
+                longest = f"lines of up to {config.training.line_length}" if lines else "a stream, which has no end"
+                raise OptionError(
+                    "position",
+                    f"learned positions end after the {option('context_length')}, {context} symbols, got {longest}",
+                    f"use rotary, or {option('reading', 'lines')} with a {option('line_length')} of at most {context}",
                 )
         if config.data.split_punctuation and config.data.level != "word":
-            raise ValueError(f"split_punctuation: splits words, got --level {config.data.level}: use --level word")
+            raise OptionError(
+                "split_punctuation",
+                f"splits words, got {option('level', config.data.level)}",
+                f"use {option('level', 'word')}",
+            )
         if getattr(config.options, "adaptive_softmax", False) and config.data.level != "word":
-            raise ValueError(
-                "adaptive_softmax: needs symbols numbered by frequency, which --level word has, "
-                f"got --level {config.data.level}: leave it out"
+            raise OptionError(
+                "adaptive_softmax",
+                f"needs symbols numbered by frequency, which {option('level', 'word')} has, "
+                f"got {option('level', config.data.level)}",
+                "leave it out",
             )
 
     @classmethod
@@ -148,19 +159,14 @@ class TextTask(Task["AutoregressiveModel"]):
     def options_in_weights(self) -> dict[str, Any]:
         return {"kneser_ney_order": self.training.kneser_ney_order}
 
-    def plan(self, explicit_flags: frozenset[str]) -> RunConfig:
+    def plan(self, explicit_flags: frozenset[str]) -> Planned:
+        from chainrule_app.tasks.text.plan import plan_blocks, plan_recurrence
         from chainrule_app.tasks.text.preparing import count_ngrams
 
-        if self.MODELS[self.config.model].planned:
-            from chainrule_app.tasks.text.plan import plan_recurrence
-
-            config = plan_recurrence(self)
-        else:
-            from chainrule_app.tasks.text.plan import plan_blocks
-
-            config = plan_blocks(self, explicit_flags)
-        count_ngrams(TextTask(self.path, config))
-        return config
+        recurrent = bool(self.MODELS[self.config.model].planned)
+        planned = plan_recurrence(self) if recurrent else plan_blocks(self, explicit_flags)
+        count_ngrams(TextTask(self.path, planned.config))
+        return planned
 
     def choice(self) -> str:
         if self.config.model in self.SIZE_SCHEDULES:
@@ -185,19 +191,17 @@ class TextTask(Task["AutoregressiveModel"]):
         return [*counts, *([f"{order}-gram embeddings"] if order > 1 else [])]
 
     def build(self) -> "AutoregressiveModel":
-        from chainrule_app.tasks.text.preparing import with_ngrams
-
-        return with_ngrams(self, self._network())
-
-    def _network(self) -> "AutoregressiveModel":
         return self.built(vocab_size=len(self.vocabulary), eos=self.vocabulary.eos)
 
-    def _unfilled(self) -> "AutoregressiveModel":
+    def completed(self, network: "AutoregressiveModel") -> "AutoregressiveModel":
         from chainrule_app.tasks.text.preparing import with_ngrams
 
-        with modes.unfilled():
-            network = self._network().to_empty(device="cpu")
         return with_ngrams(self, network)
+
+    def _unfilled(self) -> "AutoregressiveModel":
+        with modes.unfilled():
+            network = self.build().to_empty(device="cpu")
+        return self.completed(network)
 
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
         from chainrule_app.tasks.text.preparing import batches_of, corpus_of

@@ -6,6 +6,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from chainrule.option_error import OptionError, option
 from chainrule_app.heavy import modes, np, pair_data, torch
 from chainrule_app.readers.origin import HeldRows, Origin, origin_of
 from chainrule_app.readers.text import STDIN, name_of
@@ -75,9 +76,9 @@ def translate(run: "TranslateTask", data: list[str], options: TranslationOptions
         from chainrule_app.pages.attention_figures import attention_map
 
         if not translator.model.has_attention:
-            raise ValueError("--plot: expected a run with attention, got one that reads a fixed vector")
+            raise OptionError("plot", "expected a run with attention, got one that reads a fixed vector")
         if not first:
-            raise ValueError(f"--plot: {file} has no sentence to draw")
+            raise OptionError("plot", f"{file} has no sentence to draw")
         return attention_map(translator.attention(*first[0]), *translator.symbols(*first[0]))
 
     columns = [
@@ -140,7 +141,7 @@ def evaluate_translator(
 
     source, target = options.source, options.target
     if (data is None) == (source is None) or (source is None) != (target is None):
-        raise ValueError("DATA: expected either pairs, or --source and --target")
+        raise OptionError("data", f"expected either pairs, or {option('source')} and {option('target')}")
     first = data if source is None and data is not None else source
     assert first is not None
     pairs = list(pair_data.read_pairs(first, target))

@@ -11,6 +11,7 @@ from functools import cached_property
 from math import log2
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
+from chainrule.option_error import OptionError, option
 from chainrule_app.heavy import pair_data
 from chainrule_app.readers.record_keys import keys_of
 from chainrule_app.tasks.config import Counts, Facts, Fingerprint, OptimisationOptions, RunConfig, SplitOptions, within
@@ -18,7 +19,7 @@ from chainrule_app.tasks.display import counted, flag, measured_part
 from chainrule_app.tasks.likelihood_record import Basis
 from chainrule_app.tasks.model import Model
 from chainrule_app.tasks.run_directory import DATA
-from chainrule_app.tasks.size_schedule import SizeSchedule, expected_passes, record_resolved
+from chainrule_app.tasks.size_schedule import Planned, SizeSchedule, expected_passes, record_resolved
 from chainrule_app.tasks.task import Shard, Source, Task
 
 if TYPE_CHECKING:
@@ -218,11 +219,14 @@ class TranslateTask(Task["TranslationModel"]):
 
     @classmethod
     def check_asked(cls, request: RunConfig, explicit_flags: frozenset[str]) -> None:
-        for one, other in (("--source", "--target"), ("--target", "--source"), ("--validation-target", "--validation")):
-            if one in explicit_flags and other not in explicit_flags:
-                raise ValueError(f"{one}: expected {other} too, got none")
+        for one, other in (("source", "target"), ("target", "source"), ("validation_target", "validation")):
+            if flag(one) in explicit_flags and flag(other) not in explicit_flags:
+                raise OptionError(one, f"expected {option(other)} too, got none")
         if request.sources["source"] is None:
-            raise ValueError("DATA: expected pairs of sentences to train on, or --source and --target, got none")
+            raise OptionError(
+                "data",
+                f"expected pairs of sentences to train on, or {option('source')} and {option('target')}, got none",
+            )
 
     def prepare(self, old: "TranslateTask | None" = None) -> dict[str, Any]:
         sources, options = self.config.sources, asdict(self.data)
@@ -240,8 +244,10 @@ class TranslateTask(Task["TranslationModel"]):
         ).manifest
         return manifest | {"validation": manifest["validation_source"]}
 
-    def plan(self, explicit_flags: frozenset[str]) -> RunConfig:
-        return resolve_training(super().plan(explicit_flags), explicit_flags, self.batches((0, 1))[0].steps_per_epoch)
+    def plan(self, explicit_flags: frozenset[str]) -> Planned:
+        config, timed = super().plan(explicit_flags)
+        steps_per_epoch = self.batches((0, 1))[0].steps_per_epoch
+        return Planned(resolve_training(config, explicit_flags, steps_per_epoch), timed)
 
     def build(self) -> "TranslationModel":
         symbols = self.facts.symbols

@@ -67,12 +67,12 @@ def test_options_of_another_task_are_refused(refused, run, rows, tmp_path):
     assert "--chunk-length" in refused("train", rows, "--chunk-length", 5)
     assert "--temperature" in refused("sample", run, "--temperature", 0.5)
     assert "--per" in refused("score", run, rows, "--per", "line")
-    assert "--given all requires --per cell" in refused("score", run, rows, "--given", "all")
+    assert "--given: all requires --per cell" in refused("score", run, rows, "--given", "all")
     (tmp_path / "a.txt").write_text("some text\n" * 99)
     assert "--types" in refused("train", tmp_path / "a.txt", "--types", "a=real")
     assert "--hidden-size was 256 and is 9" in refused("train", "--resume", "--out", run, "--hidden-size", 9)
     assert "expected COLUMN=KIND" in refused("train", rows, "--types", "a")
-    assert "no such column" in refused("train", rows, "--types", "a=real", "--out", tmp_path / "x")
+    assert "--types: there is no column 'a'" in refused("train", rows, "--types", "a=real", "--out", tmp_path / "x")
     assert not (tmp_path / "x").exists()
 
 

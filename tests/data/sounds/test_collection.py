@@ -109,7 +109,7 @@ def test_wrong_patterns_and_names_that_do_not_fit_are_named():
     for pattern in ("*_x", "{label}{label}"):
         with pytest.raises(ValueError, match=r"label_pattern: expected \{label\} once"):
             Labelling(pattern)
-    with pytest.raises(ValueError, match=r"a\.wav: does not fit --label-pattern"):
+    with pytest.raises(ValueError, match=r"a\.wav: does not fit label_pattern"):
         Labelling("{label}_*")("a.wav")
     with pytest.raises(ValueError, match="expected a folder named after its label"):
         Labelling(None)("a.wav")

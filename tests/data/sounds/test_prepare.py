@@ -95,7 +95,7 @@ def test_a_corrupt_sound_in_the_middle_is_named_and_skipped_only_if_asked(folder
     (folder / "low_ann_5.wav").write_bytes(b"RIFF nothing more")
     write(folder / "low_ann_6.wav", tone(0))
     write(folder / "low_ann_7.wav", np.array([0.1] * 90 + [np.inf], dtype=np.float32), subtype="FLOAT")
-    with pytest.raises(ValueError, match=r"low_ann_5\.wav: not a readable sound file .* --skip-bad leaves such files"):
+    with pytest.raises(ValueError, match=r"low_ann_5\.wav: not a readable sound file .* skip_bad leaves such files"):
         prepare_sounds(folder, tmp_path / "data")
     assert not (tmp_path / "data" / "sounds.json").exists()
     sounds = prepare_sounds(folder, tmp_path / "data", skip_bad=True)

@@ -95,7 +95,7 @@ def test_repaired_spans_keep_the_spelling_of_the_file(tmp_path):
             r"train\.conll: column: expected at least two different tags, got only 'O' in column 2",
         ),
         (["a/(X*", "a/*)"] * 5, None, {}, r"train\.conll: the tag '\(X\*' marks a span by brackets"),
-        (["1/O 2/X", "1/X 2/O"] * 5, None, {}, r"line 1: expected words, got the numbers of words: .* --word-column 2"),
+        (["1/O 2/X", "1/X 2/O"] * 5, None, {}, r"line 1: expected words, got the numbers of words: .* word_column=2"),
         (["s1/O s1/X", "s2/X s2/O"] * 5, None, {}, r"expected words, got the same for all words of a sentence: name"),
     ],
 )
