@@ -67,15 +67,23 @@ class CellColumn:
         other._series = self._series[chosen] if isinstance(chosen, slice) else self._series.filter(chosen)
         return other
 
-    def counts(self, among: Collection[str] | None = None) -> list[tuple[str | None, int]]:
+    def counts(self, among: Collection[str] | None = None, most: int | None = None) -> list[tuple[str | None, int]]:
         """Return each different cell and how often it occurs, in the order in which they first occur.
 
-        Of cells `among` others, and of missing ones, if these are given.
+        Args:
+            among: if given, only of these cells and of missing ones.
+            most: if given, of so many of the first cells, and of missing ones.
         """
         series = self._series
         if among is not None:
             series = series.filter(series.is_null() | _is_in(series, among))
         counted = series.alias("cell").to_frame().group_by("cell", maintain_order=True).len("count")
+        if most is not None and len(counted) > most:
+            rest = counted[most:]
+            gaps = rest["cell"].is_null()
+            if self.missing_texts:
+                gaps |= _is_in(rest["cell"], self.missing_texts)
+            counted = polars.concat([counted[:most], rest.filter(gaps)])
         return list(zip(self._written(counted["cell"]), counted["count"].to_list(), strict=True))
 
     def nulls(self) -> Flags:
@@ -153,9 +161,9 @@ class NumberColumn(CellColumn):
             other._misfits = self._misfits[chosen] if isinstance(chosen, slice) else self._misfits.filter(chosen)
         return other
 
-    def counts(self, among: Collection[str] | None = None) -> list[tuple[str | None, int]]:
+    def counts(self, among: Collection[str] | None = None, most: int | None = None) -> list[tuple[str | None, int]]:
         if among is None:
-            return super().counts()
+            return super().counts(most=most)
         own = polars.Series(list(among), dtype=polars.String).cast(self._series.dtype, strict=False)
         chosen = self._series.is_null() | self._series.is_in(own.implode())
         return super(NumberColumn, self.part(_flags(chosen))).counts()

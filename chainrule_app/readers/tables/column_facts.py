@@ -96,7 +96,9 @@ class ColumnFacts:
 
     def _count(self, cells: CellColumn) -> None:
         self.count += len(cells)
-        for cell, count in cells.counts({*self._cells, *cells.missing_texts} if self._overflowed else None):
+        among = {*self._cells, *cells.missing_texts} if self._overflowed else None
+        most = None if self._cells else self._most + len(cells.missing_texts) + 2  # one more than are counted
+        for cell, count in cells.counts(among, most):
             if cell is None or cell in cells.missing_texts:
                 self.missing += count
                 self.count -= count
@@ -331,8 +333,7 @@ class ColumnFacts:
         """Count each number among the counted cells."""
         counts: dict[float, int] = {}
         for cell, count in self._cells.items():
-            number = as_number(cell)
-            assert number is not None
+            number = float(cell)  # all cells spell numbers
             counts[number] = counts.get(number, 0) + count
         return counts
 

@@ -112,8 +112,12 @@ class TableSchema(Record):
         return result
 
     def open(self, source: TableSource, *, complete: bool = True) -> tuple["TableFile | FrameTable", list[int]]:
-        """Open other data; return the table and the places of the kept columns in its rows, -1 for a missing one."""
+        """Open other data; return the table and the places of the kept columns in its rows, see `places_in`."""
         file = open_rows(source, header=self.header)
+        return file, self.places_in(file, complete=complete)
+
+    def places_in(self, file: "TableFile | FrameTable", *, complete: bool = True) -> list[int]:
+        """Return the places of the kept columns in the rows of a table, -1 for a missing one."""
         names = dict.fromkeys(column.name for column in self.columns)
         if not self.header and len(file.names) != len(names):
             raise ValueError(f"{file.origin}: expected {len(names)} columns without a header, got {len(file.names)}")
@@ -130,7 +134,7 @@ class TableSchema(Record):
                 f"{file.origin}: the column {unknown[0]!r} was not there in training: remove it "
                 f"(expected: {', '.join(names)})"
             )
-        return file, [there.get(column.name, -1) for column in self.kept]
+        return [there.get(column.name, -1) for column in self.kept]
 
     def encoded(self, source: TableSource) -> Generator[tuple[int, list[str | None], list[float]], None, None]:
         """Line, cells and numbers of the rows of a table; errors name the line."""
@@ -264,13 +268,14 @@ def prepare_table(
     if min_count < 1:
         raise OptionError("min_count", f"expected at least 1, got {min_count}")
     fraction = None if validation is not None else validation_fraction
-    schema, columns = like or _fitted_schema(source, header, types or {}, min_count, fraction, seed)
+    file = open_rows(source, header=header if like is None else like[0].header)
+    schema, columns = like or _fitted_schema(file, types or {}, min_count, fraction, seed)
     if check is not None:
         check(schema)
     with StoreWriter(directory, _MANIFEST) as writer:
         schema.save(writer.path("schema.json"))
         train, valid = (writer.growing(f"{part}.rows", "f8", (len(schema.kept),)) for part in ("train", "valid"))
-        file, places = schema.open(source)
+        places = schema.places_in(file)
         with closing(file.blocks()) as blocks:
             for block, held_out in _shared_out(blocks, fraction, seed):
                 rows = schema.encode_block(file, block, places)
@@ -297,15 +302,13 @@ def prepare_table(
 
 
 def _fitted_schema(
-    source: TableSource,
-    header: bool | None,
+    file: "TableFile | FrameTable",
     types: Mapping[str, str],
     min_count: int,
     fraction: float | None,
     seed: int,
 ) -> tuple[TableSchema, list[dict[str, Any]]]:
     """Return the schema of the training rows of a table, and what was found of each column."""
-    file = open_rows(source, header=header)
     with closing(file.blocks()) as blocks:
         first = next(blocks, Block(np.zeros(0, np.int64), ()))
     known = ~OneInEvery(fraction, seed).take(len(first))
@@ -317,11 +320,13 @@ def _fitted_schema(
         formats = {name: dates for name, dates in (formats | finer).items() if dates is not None}
         facts, count = _counted(file, formats, types, fraction, seed)
     if count < 2:
-        raise ValueError(f"{source}: expected at least two rows to train on, got {count} with a value: give more rows")
+        raise ValueError(
+            f"{file.origin}: expected at least two rows to train on, got {count} with a value: give more rows"
+        )
     schema = TableSchema.fit(facts, file.header, types, min_count)
     kept_names = {column.name for column in schema.kept}
     if all(column.constant for column in facts if column.name in kept_names):
-        raise ValueError(f"{source}: every column is constant in the training rows: there is nothing to learn")
+        raise ValueError(f"{file.origin}: every column is constant in the training rows: there is nothing to learn")
     columns = [
         {"name": column.name, "kind": schema.columns[index].kind, "found": column.kind(),
          "missing": column.missing, "distinct": column.counted(), "doubt": column.doubt()}
