@@ -87,6 +87,8 @@ class Inputs:
         return made
 
     def _source(self, data: Any, origin: Origin, labels: Any) -> "str | DataSource":
+        if isinstance(data, DataSource):
+            return data
         if isinstance(data, str | os.PathLike):
             streams = self.task == "text" or origin.name == "file"
             return self.opened(existing(os.fspath(data), origin.name), origin.name, streams=streams)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from chainrule_app.readers.files_in_turn import FilesInTurn
+from chainrule_app.readers.origin import ByteSource
 from chainrule_app.readers.packed import plain_name
 from chainrule_app.readers.text import open_bytes, raw_lines
 
@@ -200,7 +201,7 @@ def numbered_records(files: FilesInTurn) -> Iterator[tuple[int, Record]]:
             yield number, record
 
 
-def _lines_of_records(source: str | Path | FilesInTurn) -> Iterator[tuple[int, Record]]:
+def _lines_of_records(source: str | Path | ByteSource) -> Iterator[tuple[int, Record]]:
     """Yield the records of a file, or of several in turn, with their lines."""
     if not isinstance(source, FilesInTurn):
         yield from records(str(source))
@@ -214,7 +215,7 @@ def _lines_of_records(source: str | Path | FilesInTurn) -> Iterator[tuple[int, R
             yield last, record
 
 
-def record_rows(source: str | Path | FilesInTurn) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
+def record_rows(source: str | Path | ByteSource) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
     """Return the keys of the first records, which name the columns, and the cells of all records with their lines."""
     every = _lines_of_records(source)
     first = list(islice(every, _LOOKED_AT))

@@ -18,7 +18,7 @@ from chainrule.option_error import UserError, option
 from chainrule_app.printing import listed
 from chainrule_app.readers.delimited import MOST_COLUMNS, DelimitedFile, Row
 from chainrule_app.readers.files_in_turn import FilesInTurn
-from chainrule_app.readers.origin import origin_of
+from chainrule_app.readers.origin import ByteSource, origin_of
 from chainrule_app.readers.records import holds_records, parquet_errors, parquet_frames, record_rows
 from chainrule_app.readers.tables.blocks import Block, regular_blocks
 from chainrule_app.readers.tables.cell import may_have_decimal_commas, with_point
@@ -39,10 +39,10 @@ class TableFile:
     empty cells at the end.
     """
 
-    def __init__(self, source: str | Path | FilesInTurn, *, header: bool | None = None, local: bool = False):
+    def __init__(self, source: str | Path | ByteSource, *, header: bool | None = None, local: bool = False):
         self._local = local  # whether moments of Parquet keep the time of their zone
         self.origin, self.texts = origin_of(source), set[str]()
-        self._source = source if isinstance(source, FilesInTurn) else check_file(source)
+        self._source = source if isinstance(source, ByteSource) else check_file(source)
         self._paths = list(source.paths) if isinstance(source, FilesInTurn) else [str(source)]
         self._parquet = self._paths[0].lower().endswith(".parquet")
         self._records = not self._parquet and holds_records(self._paths[0])
@@ -187,7 +187,7 @@ class TableFile:
                 done += len(frame)
 
 
-TableSource: TypeAlias = str | Path | FilesInTurn | FrameTable
+TableSource: TypeAlias = str | Path | ByteSource | FrameTable
 
 
 def open_rows(source: TableSource, *, header: bool | None = None, local: bool = False) -> TableFile | FrameTable:
@@ -200,19 +200,20 @@ def open_rows(source: TableSource, *, header: bool | None = None, local: bool = 
     return TableFile(source, header=header, local=local)
 
 
-def save_table(source: str | Path | FilesInTurn, folder: Path, name: str) -> None:
+def save_table(source: str | Path | ByteSource, folder: Path, name: str) -> None:
     """Copy the file of a table into a folder, or several as one."""
-    if not isinstance(source, FilesInTurn):
+    if not isinstance(source, ByteSource):
         copy_file(Path(source), folder / (name + "".join(Path(source).suffixes[-2:])))
         return
-    if source.paths[0].lower().endswith(".parquet"):
+    paths = source.paths if isinstance(source, FilesInTurn) else [str(source)]
+    if paths[0].lower().endswith(".parquet"):
         content = io.BytesIO()
-        polars.concat(map(polars.read_parquet, source.paths), how="vertical_relaxed").write_parquet(content)
+        polars.concat(map(polars.read_parquet, paths), how="vertical_relaxed").write_parquet(content)
         write_bytes(folder / f"{name}.parquet", content.getvalue())
         return
     path = folder / f"{name}.csv"
     with naming(path), path.open("wb") as file:
-        if holds_records(source.paths[0]):
+        if holds_records(paths[0]):
             names, rows = record_rows(source)
             text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
             csv.writer(text, lineterminator="\n").writerows(chain([names], (cells for _, cells in rows)))
