@@ -16,13 +16,11 @@ from chainrule_app.heavy import torch
 from chainrule_app.inputs import Inputs
 from chainrule_app.keywords import check_known, config_of, flags_given, path_of, train_with
 from chainrule_app.listing import history_of
-from chainrule_app.readers.gather import paths_of
-from chainrule_app.readers.kinds import is_images
-from chainrule_app.readers.origin import is_path
 from chainrule_app.readers.record_keys import keys_of
+from chainrule_app.readers.sources import is_images, is_path, paths_of, recognise
 from chainrule_app.results import Column, Result
 from chainrule_app.run import Run
-from chainrule_app.tasks import open_run, recognise, task_class, unrecognised
+from chainrule_app.tasks import open_run, task_class, unrecognised
 from chainrule_app.tasks.display import parse_duration
 from chainrule_app.tasks.run_directory import FRAME, TemporaryFolder, copy_run, refuse_taken, task_of
 from chainrule_app.training_run import started_from
@@ -231,9 +229,9 @@ class ModuleRun:
 
     def train(self, *, resume: bool = False, callbacks: "Sequence[Callback]" = ()) -> None:
         """Train, from the beginning or from the last checkpoint on."""
-        from chainrule.data import Batches
-        from chainrule.data._batches import Shuffled
-        from chainrule.training import Interrupted, process_shard, train
+        from chainrule.data import Batches, Shuffled
+        from chainrule.devices import process_shard
+        from chainrule.training import Interrupted, train
 
         order = Shuffled(len(self._trained), self._options.batch_size, self._options.seed, process_shard())
         batches = Batches(order, lambda step, rows: self._batch(self._trained[order.own(rows)]))

@@ -28,10 +28,11 @@ from chainrule_app.items import (
     sentence_of,
     words_of,
 )
-from chainrule_app.readers.gather import KINDS, gathered, paths_of
+from chainrule_app.readers.gather import gathered
 from chainrule_app.readers.origin import DataSource, HeldRows, HeldText, Origin
 from chainrule_app.readers.record_keys import Keys, found_keys, keys_of, pairs_in, sentences_in
-from chainrule_app.readers.records import first_record, holds_records
+from chainrule_app.readers.records import first_record
+from chainrule_app.readers.sources import KINDS, holds_records, paths_of
 from chainrule_app.readers.text import STDIN
 from chainrule_app.tasks.run_directory import FRAME
 

@@ -8,8 +8,8 @@ from typing import Any
 from chainrule.option_error import OptionError
 from chainrule_app import frames
 from chainrule_app.heavy import np
-from chainrule_app.readers.gather import paths_of
 from chainrule_app.readers.origin import Origin
+from chainrule_app.readers.sources import paths_of
 from chainrule_app.readers.text import STDIN
 
 _LOUDEST = 2.0  # amplitude of a sound; what is above 1 is cut

@@ -16,7 +16,7 @@ from chainrule.option_error import OptionError
 from chainrule.printing import one_line
 from chainrule_app import frames
 from chainrule_app.readers.origin import DataSource
-from chainrule_app.tasks.config import MOST_SEED, Duration, RunConfig, check_options
+from chainrule_app.tasks.config import Duration, RunConfig, Seed, check_options, check_value
 from chainrule_app.tasks.display import flag
 
 if TYPE_CHECKING:
@@ -91,12 +91,11 @@ def path_of(value: Any, name: str) -> Path:
     return Path(value)
 
 
-def whole_number(value: Any, name: str, low: int, high: int) -> int:
-    """Return an argument as a whole number in a range; raise ValueError for any other value."""
-    number = _in_flag(name, value)
-    if type(number) is not int or not low <= number <= high:
-        raise OptionError(name, f"expected a whole number from {low} to {high}, got {_shown(value)}")
-    return number
+def checked(name: str, hint: Any, value: Any) -> Any:
+    """Return an argument that its annotation allows, a number of NumPy as one of Python."""
+    plain = _in_flag(name, value)
+    check_value(name, hint, plain)
+    return plain
 
 
 def device_name(value: Any) -> str:
@@ -108,7 +107,7 @@ def device_name(value: Any) -> str:
 
 def seed_of(seed: Any) -> int:
     """Return a seed, by default a random one."""
-    return randbelow(1 << 31) if seed is None else whole_number(seed, "seed", 0, MOST_SEED)
+    return randbelow(1 << 31) if seed is None else checked("seed", Seed, seed)
 
 
 def bytes_of(data: Any) -> bytes:

@@ -16,12 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 from chainrule.option_error import OptionError, option
 from chainrule.printing import printable
-from chainrule_app.inputs import Inputs
-from chainrule_app.readers.gather import paths_of
-from chainrule_app.readers.kinds import check_path
-from chainrule_app.readers.origin import is_path
-from chainrule_app.readers.record_keys import keys_of
-from chainrule_app.tasks.config import ChosenComputation, Duration, Fingerprint, InitialWeights, RunConfig, facts_of
+from chainrule_app.readers.sources import KINDS, check_path, is_path, must_gather, paths_of
+from chainrule_app.tasks.config import (
+    ChosenComputation,
+    Duration,
+    Fingerprint,
+    InitialWeights,
+    RunConfig,
+    facts_of,
+    recorded_source,
+)
 from chainrule_app.tasks.display import counted, flag
 from chainrule_app.tasks.run_directory import (
     CHECKPOINT,
@@ -42,8 +46,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from chainrule import TrainableModel
-    from chainrule.training import Callback, Computation, TrainingBatches, TrainingOptions, TrainingResult
-    from chainrule.training._parallel import Processes
+    from chainrule.training import Callback, Computation, Processes, TrainingBatches, TrainingOptions, TrainingResult
 
 
 def train_run(
@@ -69,13 +72,12 @@ def train_run(
     before = None if resume is None else _before(task, request, out, explicit_flags, resume, overwrite)
     _announce(out if before is not None else request.sources["source"])
 
-    from chainrule.training import computing, train
-    from chainrule.training._parallel import processes
+    from chainrule.training import Processes, train
     from chainrule_app.tracking import make_tracker
 
     device = task.device((request if before is None or "--device" in explicit_flags else before).training.device)
     with ExitStack() as stack:
-        process_group = stack.enter_context(processes(str(device)))
+        process_group = stack.enter_context(Processes.join(str(device)))
         if resume is None:
             resume = bool(process_group.agree([float((out / CONFIG).is_file())])[0])
             before = _before(task, request, out, explicit_flags, resume, overwrite)
@@ -85,7 +87,7 @@ def train_run(
         if process_group.first and before is None:
             made = create_run(task, request, out, overwrite=overwrite, explicit_flags=explicit_flags)
         process_group.agree([0.0])  # the others wait for the first
-        run = task.open(out)
+        run = task.open(out) if made is None else made[0]
         if before is not None:
             if process_group.first:
                 remove_unfinished(out)
@@ -97,7 +99,7 @@ def train_run(
             there = [run.path / name for name in (CHECKPOINT, WEIGHTS) if (run.path / name).is_file()]
             confirm = "" if "--model" in explicit_flags else option("model", run.config.model)
             run.check_size(there[0] if there else None, confirm=confirm)
-        network, optimiser = (run.new_model(run.config.training.seed), None) if made is None else made
+        network, optimiser = (run.new_model(run.config.training.seed), None) if made is None else made[1:]
         load_initial(run, network)
         batches, held_out = run.batches((process_group.rank, process_group.world))
         if process_group.first:
@@ -111,7 +113,7 @@ def train_run(
             print(f"reproduce with: {same}", file=sys.stderr, flush=True)
         options = training_options(run.config)
         options = replace(options, precision=computation.precision, device=str(process_group.device))
-        with computing(network, computation):
+        with computation.applied_to(network):
             result = train(
                 network, batches, held_out, options, run.path, optimiser=optimiser, resume=before is not None,
                 began=began, on_start=run.write_config, on_validation=run.on_validation(),
@@ -178,12 +180,12 @@ def create_run(
     *,
     overwrite: bool,
     explicit_flags: frozenset[str] = frozenset(),
-) -> "tuple[TrainableModel, Optimizer]":
-    """Make a new run in a draft folder, with its data, and return its model and optimiser.
+) -> "tuple[Task[Any], TrainableModel, Optimizer]":
+    """Make a new run in a draft folder, with its data, and return it with its model and optimiser.
 
     It replaces an old run only when it is complete.
     """
-    from chainrule.training._computation import multiply_dtype
+    from chainrule.devices import multiply_dtype
 
     refuse_taken(out, overwrite=overwrite)
     options = training_options(request)  # checks them
@@ -200,17 +202,18 @@ def create_run(
             if request.init is not None:  # it leaves no option of the model open
                 explicit_flags |= {flag(item.name) for item in fields(unpacked.options)}
             draft.config, timed = draft.plan(explicit_flags)
-        draft.config = replace(draft.config, sources=request.sources)
+        sources = {name: recorded_source(source) for name, source in request.sources.items()}
+        draft.config = replace(draft.config, sources=sources)
         if draft.config.training.weight_decay is None:
             decay = training_options(draft.config).weight_decay
             draft.config = replace(draft.config, training=replace(draft.config.training, weight_decay=decay))
         draft.write_config()
         draft.batches((0, 1))
-        made = draft.trainable(timed)
+        model, optimiser = draft.trainable(timed)
         remove(out)
         for part in sorted(draft_path.iterdir(), key=lambda part: part.name == CONFIG):  # last: it makes it a run
             part.rename(out / part.name)
-        return made
+        return task(out, draft.config), model, optimiser
     finally:
         remove_folder(draft_path)
         if is_new:
@@ -222,10 +225,9 @@ def resolve_computation(
     run: Task[Any], network: "TrainableModel", batches: "TrainingBatches", process_group: "Processes"
 ) -> "Computation":
     """Return the computation of the config, else choose it by rule and options and record it."""
-    from chainrule.training import Computation, choose_computation
-    from chainrule.training._computation import most_threads
+    from chainrule.training import Computation
 
-    recorded, most = run.config.computation, most_threads()
+    recorded, most = run.config.computation, 4 * (os.cpu_count() or 1)
     if recorded is not None:
         if recorded.threads > most and process_group.first:
             print(f"{most} threads instead of the {recorded.threads} that the run began with", file=sys.stderr)
@@ -233,7 +235,7 @@ def resolve_computation(
     requested = run.config.training
     if requested.threads is not None and requested.threads > most:
         raise OptionError("threads", f"expected at most {most} on this machine, got {requested.threads}")
-    chosen, reason = choose_computation(
+    chosen, reason = Computation.choose(
         network, batches.at(0), process_group.device,
         threads=requested.threads, precision=requested.precision, backend=requested.backend,
     )  # fmt: skip
@@ -352,7 +354,14 @@ def load_initial(run: "Task[Any]", network: "nn.Module") -> None:
 @contextmanager
 def readable(task: "type[Task[Any]]", config: RunConfig) -> Iterator[RunConfig]:
     """Open sources that are not one file each, which a reader takes as they are, during the block."""
+    named = {name: path for name, path in config.sources.items() if is_path(path)}
+    if not any(must_gather(path, KINDS.get(task.name, "files")) for path in named.values()):
+        yield replace(config, sources=config.sources | {name: paths_of(path)[0] for name, path in named.items()})
+        return
+    from chainrule_app.inputs import Inputs
+    from chainrule_app.readers.record_keys import keys_of
+
     with Inputs(task.name, keys=keys_of(config.data)) as inputs:
-        opened = {name: inputs.opened(path, name) for name, path in config.sources.items() if is_path(path)}
+        opened = {name: inputs.opened(path, name) for name, path in named.items()}
         data = replace(config.data, **inputs.options) if inputs.options else config.data
         yield replace(config, sources=config.sources | opened, data=data)

@@ -28,7 +28,7 @@ def short_trainings() -> Iterator[None]:
         patch.setattr(speed, "steps_per_second", measured)
         patch.setattr(Sampler, "sketches", sketched)
         lengths = dict.fromkeys(("char", "byte", "word", "bpe"), 5)
-        patch.setattr("chainrule_app.tasks.text.run._SAMPLE_LENGTH", lengths)
+        patch.setattr("chainrule_app.tasks.text.task._SAMPLE_LENGTH", lengths)
         patch.setattr("chainrule_app.tasks.music.task._PREVIEW_FRAMES", 3)
         patch.setattr("chainrule_app.tasks.sound.task._PREVIEW_SECONDS", 0.02)
         yield

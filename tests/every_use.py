@@ -34,6 +34,7 @@ UNSEEN = (
     "NgramLM",
     "RecurrentLM",
     "Seq2Seq",
+    "TableEnsemble",
     "TableMADE",
     "TransformerLM",
     "TransformerSeq2Seq",

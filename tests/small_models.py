@@ -109,6 +109,15 @@ SEQUENCES = {
         models.TableMADE([Column("categorical", categories=3), Column("categorical", categories=2)], 8, 1),
         (torch.stack([torch.arange(3.0), torch.tensor([0.0, 1.0, 1.0])], 1),),
     ),
+    "TableEnsemble": lambda: (
+        models.TableEnsemble(
+            [
+                models.TableMADE([Column("categorical", categories=3), Column("categorical", categories=2)], 8, 1)
+                for _ in range(2)
+            ]
+        ),
+        (torch.stack([torch.arange(3.0), torch.tensor([0.0, 1.0, 1.0])], 1),),
+    ),
     "TransformerLM": lambda: (
         models.TransformerLM(4, model_size=8, num_layers=2, num_heads=2, window=3, ngram_order=2),
         (pixels(3, 9, levels=4), None, torch.tensor([9, 2, 4])),

@@ -66,3 +66,9 @@ def test_the_course_lists_its_chapters_in_order_and_their_titles_have_their_numb
     assert listed == [page.stem for page in CHAPTERS]
     for number, page in enumerate(CHAPTERS, 1):
         assert f"\n# {number}. " in page.read_text()
+
+
+def test_thirty_questions_have_folded_answers() -> None:
+    text = (COURSE / "questions.md").read_text()
+    questions = re.findall(r"^\*\*(\d+)\. .+\*\*\n\n<details><summary>Answer", text, re.MULTILINE)
+    assert questions == [str(number) for number in range(1, 31)]

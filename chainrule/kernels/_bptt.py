@@ -86,6 +86,39 @@ def tanh(a: Tensor, out: Tensor) -> Tensor:
     return torch.tanh(a, out=out)
 
 
+_sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input  # d * y * (1 - y)
+_tanh_backward = torch.ops.aten.tanh_backward.grad_input  # d * (1 - y * y)
+
+
+def lstm_forward(
+    sigmoids: Sequence[Tensor], gates: Sequence[Tensor], c_prev: Tensor, c: Tensor, tanh_c: Tensor, h: Tensor
+) -> None:
+    """Turn the pre-activations of an LSTM's gates i, f, g, o into activations, in place, and write c, tanh c and h.
+
+    `sigmoids` are the parts of the same memory that get a sigmoid.
+    """
+    i, f, g, o = gates
+    for part in sigmoids:
+        part.sigmoid_()
+    tanh(g, out=g)
+    torch.mul(f, c_prev, out=c).addcmul_(i, g)
+    torch.mul(o, tanh(c, out=tanh_c), out=h)
+
+
+def lstm_backward(
+    gates: Sequence[Tensor], c_prev: Tensor, tanh_c: Tensor, dh: Tensor, dc: Tensor, scratch: Tensor,
+    d_gates: Sequence[Tensor],
+) -> None:  # fmt: skip
+    """Write the gradients at the pre-activations of i, f, g, o from those at h and c; dc becomes that at `c_prev`."""
+    (i, f, g, o), (d_i, d_f, d_g, d_o), s = gates, d_gates, scratch
+    dc.add_(_tanh_backward(torch.mul(dh, o, out=s), tanh_c, grad_input=s))
+    d_o.copy_(_sigmoid_backward(torch.mul(dh, tanh_c, out=s), o, grad_input=s))
+    d_i.copy_(_sigmoid_backward(torch.mul(dc, g, out=s), i, grad_input=s))
+    d_f.copy_(_sigmoid_backward(torch.mul(dc, c_prev, out=s), f, grad_input=s))
+    d_g.copy_(_tanh_backward(torch.mul(dc, i, out=s), g, grad_input=s))
+    dc.mul_(f)
+
+
 LEAST_STEPS = 8  # fewer products do not pay for laying the weight out
 LEAST_FLOAT32 = 2**19  # numbers in a float32 weight: below, a plain product that adds in the same call is faster
 LEAST_STEP_MULTIPLICATIONS = 2**21  # in float32, where oneDNN multiplies clearly faster: fewer are as above

@@ -43,20 +43,6 @@ def made_degrees(
     return degrees
 
 
-def raster_orders(height: int, width: int) -> Tensor:
-    """Return the eight orders in which an image can be read line by line, (8, height · width).
-
-    By rows and by columns from the first corner, the same two backwards, then from the other two corners: in each a
-    pixel comes soon after its neighbours, and each begins elsewhere.
-
-    >>> raster_orders(2, 3)[:4].tolist()
-    [[0, 1, 2, 3, 4, 5], [0, 3, 1, 4, 2, 5], [5, 4, 3, 2, 1, 0], [5, 2, 4, 1, 3, 0]]
-    """
-    rows = torch.arange(height * width).view(height, width)
-    turns = [rows.flip(sides) for sides in ((), (0, 1), (0,), (1,))]
-    return torch.stack([image.reshape(-1) for turned in turns for image in (turned, turned.t())])
-
-
 def made_masks(degrees: Sequence[Tensor]) -> list[Tensor]:
     r"""Return the masks of a MADE's layers, the output layer's last, (units, inputs) booleans each.
 

@@ -81,6 +81,20 @@ class MADE(AgnosticColumnModel):
         for weight in self.context_weights.values():
             nn.init.normal_(weight, std=weight.shape[1] ** -0.5)
 
+    @staticmethod
+    def raster_orders(height: int, width: int) -> Tensor:
+        """Return the eight orders in which an image can be read line by line, (8, height · width).
+
+        By rows and by columns from the first corner, the same two backwards, then from the other two corners: in each a
+        pixel comes soon after its neighbours, and each begins elsewhere.
+
+        >>> MADE.raster_orders(2, 3)[:4].tolist()
+        [[0, 1, 2, 3, 4, 5], [0, 3, 1, 4, 2, 5], [5, 4, 3, 2, 1, 0], [5, 2, 4, 1, 3, 0]]
+        """
+        rows = torch.arange(height * width).view(height, width)
+        turns = [rows.flip(sides) for sides in ((), (0, 1), (0,), (1,))]
+        return torch.stack([image.reshape(-1) for turned in turns for image in (turned, turned.t())])
+
     def forward(self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None) -> Bernoulli:
         x = self.wide(x, "x").to(self.output.weight.dtype)
         real = real_steps(x, lengths)

@@ -11,7 +11,7 @@ from chainrule._base import ChunkModel, Context
 from chainrule._checks import for_rows
 from chainrule._executor import Executor
 from chainrule._ranges import check_shares, check_sizes
-from chainrule.layers import AdaptiveSoftmax, default_cutoffs
+from chainrule.layers import AdaptiveSoftmax
 from chainrule.layers._packing import zero_past_ends
 from chainrule.layers._pointwise import dropout
 from chainrule.layers._recurrent import Recurrent
@@ -55,7 +55,7 @@ class RecurrentLM(SymbolModel):
         adaptive_softmax: predict in clusters of ever rarer symbols (Grave et al. 2017), exact, and faster for a wide
             vocabulary; symbols must be numbered by falling frequency, as `chainrule.data.WordVocabulary` does. With
             `tie_weights` its weights are the embedding too.
-        cutoffs: where the clusters of `adaptive_softmax` begin; chosen by `chainrule.layers.default_cutoffs` if `None`.
+        cutoffs: where the clusters of `adaptive_softmax` begin; `AdaptiveSoftmax.default_cutoffs` if `None`.
 
     >>> model = RecurrentLM(vocab_size=5, hidden_size=8)
     >>> x = torch.tensor([[0, 1, 2], [3, 4, 0]])
@@ -100,7 +100,7 @@ class RecurrentLM(SymbolModel):
             )
         self.embedding_dropout, self.dropout = 0.0 if size is None else embedding_dropout, dropout
         if adaptive_softmax and cutoffs is None:
-            cutoffs = default_cutoffs(vocab_size)
+            cutoffs = AdaptiveSoftmax.default_cutoffs(vocab_size)
         self.adaptive = self.embedding = None
         if cutoffs is not None:
             self.adaptive = AdaptiveSoftmax(hidden_size, vocab_size, cutoffs, input_only=int(tie_weights))

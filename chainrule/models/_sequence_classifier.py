@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from chainrule._base import Context, LikelihoodModel
 from chainrule._ranges import check_shares, check_sizes
-from chainrule.heads import Categorical, CategoricalMean
+from chainrule.heads import Categorical
+from chainrule.heads._computed_categorical import CategoricalMean
 from chainrule.heads._real_mixtures import GaussianMixture
 from chainrule.layers._cells import check_vocabulary
 from chainrule.layers._ngrams import NgramScores

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from chainrule._base import Context, LikelihoodModel
 from chainrule._checks import for_rows
 from chainrule._ranges import check_sizes
-from chainrule.heads import IndependentTags, LinearChainCRF, TagConstraints, TagSequences
+from chainrule.heads import LinearChainCRF, TagConstraints
+from chainrule.heads._linear_chain_crf import IndependentTags, TagSequences
 from chainrule.layers import CharacterEncoder
 from chainrule.layers._cells import check_vocabulary, symbols_of
 from chainrule.layers._pointwise import dropout
@@ -39,7 +40,7 @@ class SequenceTagger(LikelihoodModel):
         vocab_size: V; words (or bases, or notes) are integers in [0, V).
         num_characters: characters are integers in [1, num_characters], and 0 pads a word; None reads words alone.
         head: "crf" chooses the tags of a sentence together, "softmax" each by itself.
-        constraints: for "crf": which tags may follow each other, see `chainrule.heads.bio_constraints`.
+        constraints: for "crf": which tags may follow each other, see `chainrule.heads.TagConstraints.bio`.
         cell: recurrence that reads the sentence; "transformer" attends to all of it.
         embedding_size: features of a word, the width of E.
         character_encoder: encoder of the characters of each word: "affixes" reads its first and last four, "lstm" and

@@ -42,6 +42,12 @@ class DynamicEvaluator:
 
     Raises:
         ValueError: an argument is out of range, the model has no weights, or it diverges because the rate is too large.
+
+    >>> from chainrule.models import RecurrentLM
+    >>> model, x = RecurrentLM(vocab_size=3, hidden_size=4), torch.tensor([[0, 1, 2] * 100])
+    >>> nats = DynamicEvaluator(model, rate=0.01).read(x)
+    >>> bool(nats.sum() < -model.log_prob(x))
+    True
     """
 
     def __init__(
@@ -115,35 +121,6 @@ class DynamicEvaluator:
                 squares.lerp_(gradient.square(), 1 / self._chunks)
                 weight.lerp_(trained, self.decay)
                 weight.addcdiv_(gradient, squares.sqrt().add_(_EPSILON), value=-rate)
-
-
-def dynamic_evaluation(
-    model: AutoregressiveModel,
-    x: Tensor,
-    *,
-    rate: float = RATE,
-    decay: float = _DECAY,
-    chunk_length: int = _CHUNK_LENGTH,
-) -> Tensor:
-    """Score each element with a copy of the model that learns from each chunk after scoring it.
-
-    Args:
-        model: a trained model; it is not changed.
-        x: (B, T) elements; the model learns from all rows of a chunk together.
-        rate: step size η of each weight, in units of its typical gradient; 0 disables learning.
-        decay: λ, the share of the way back to the trained weights per chunk.
-        chunk_length: number of elements that are scored before the model learns from them.
-
-    Returns:
-        (B, T), nats: :math:`-\\log p(x_t \\mid x_{<t})`.
-
-    >>> from chainrule.models import RecurrentLM
-    >>> model, x = RecurrentLM(vocab_size=3, hidden_size=4), torch.tensor([[0, 1, 2] * 100])
-    >>> nats = dynamic_evaluation(model, x, rate=0.01)
-    >>> bool(nats.sum() < -model.log_prob(x))
-    True
-    """
-    return DynamicEvaluator(model, rate=rate, decay=decay, chunk_length=chunk_length).read(x)
 
 
 def _differentiable(device: torch.device) -> AbstractContextManager[object]:

@@ -10,6 +10,7 @@ import torch
 from torch.optim import Optimizer
 
 from chainrule._base import TrainableModel
+from chainrule.devices import multiply_dtype
 from chainrule.option_error import MissingError, OptionError, option
 from chainrule.state import State
 from chainrule.training._batch import Batch, TrainingBatches, ValidationBatches, count_elements
@@ -24,7 +25,7 @@ from chainrule.training._checkpoint import (
     save_checkpoint,
     save_weights,
 )
-from chainrule.training._computation import emulation_note, multiply_dtype
+from chainrule.training._computation import emulation_note
 from chainrule.training._duration import Duration, Position, make_duration, start_up_note
 from chainrule.training._evaluate import Evaluation, Objective, TrainingResult
 from chainrule.training._gradient_monitor import (
@@ -46,7 +47,6 @@ from chainrule.training._parallel import (
     Processes,
     deferred_interrupts,
     own_randomness,
-    processes,
     seed_step,
 )
 from chainrule.training._report import Display, Report, StepFigures, make_display
@@ -126,7 +126,7 @@ def train(
             f"restore the checkpoint, or begin again with {option('overwrite', True)} or in another directory",
         )
     with (
-        processes(options.device) as process_group,
+        Processes.join(options.device) as process_group,
         own_randomness(process_group.device),
         deferred_interrupts(patient=process_group.world > 1) as interrupts,
     ):

@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn, optim
 
+from chainrule.devices import multiply_dtype
 from chainrule.layers import MultiHeadAttention, Recurrent
 from chainrule.layers._attention import Attention
 from chainrule.layers._dilated_stack import CausalConv1d, DilatedStack
@@ -17,7 +18,6 @@ from chainrule.layers._masked_linear import MaskedLinear
 from chainrule.layers._multi_head_attention import WindowAttention
 from chainrule.layers._transformer_stack import GATED, FeedForward
 from chainrule.option_error import OptionError
-from chainrule.training._computation import multiply_dtype
 
 
 def learning_rate(progress: float, peak: float, warmup: float, floor: float = 0.01) -> float:

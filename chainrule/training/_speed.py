@@ -1,7 +1,7 @@
 """Measurement of a model's training speed, from which the planner derives sizes for a budget."""
 
 from functools import partial
-from statistics import mean, median
+from statistics import median
 from time import monotonic, perf_counter
 
 import torch
@@ -9,26 +9,16 @@ from torch.optim import Optimizer
 
 from chainrule._base import TrainableModel
 from chainrule.modes import seed_torch
-from chainrule.state import leaves
-from chainrule.training._batch import Batch, TrainingBatches, count_elements
-from chainrule.training._computation import Computation, computing
+from chainrule.training._batch import Batch, count_elements
+from chainrule.training._computation import Computation
 from chainrule.training._evaluate import Objective
 from chainrule.training._gradients import Gradients
 from chainrule.training._parallel import Processes, own_randomness
 
-_POOL = 16  # number of batches to compare
 _WARM_UP = 2  # steps
 _FEWEST = 4  # steps to measure, unless they take too long
 _LONGEST = 5.0  # times the seconds to measure
 _UNTIL_LAUNCHED = 3.0  # seconds in which a GPU takes the steps before it launches recorded ones, at most
-
-
-def average_batch(batches: TrainingBatches) -> Batch:
-    """Return the batch of a run's first batches whose size is closest to their mean (the first of ties)."""
-    pool = map(batches.at, range(_POOL))
-    sizes = [sum(part.numel() for part in leaves((batch.x, batch.context))) for batch in pool]
-    average = mean(sizes)
-    return batches.at(min(range(_POOL), key=lambda step: abs(sizes[step] - average)))
 
 
 def steps_per_second(
@@ -44,7 +34,7 @@ def steps_per_second(
     """
     weights = {name: weight.clone() for name, weight in model.state_dict().items()}
     mode = model.training
-    with own_randomness(device), computing(model, way):
+    with own_randomness(device), way.applied_to(model):
         gradients = Gradients(Objective(model.train(), way.dtype), model, Processes(0, 1, device), 1.0)
         for _ in range(_WARM_UP):
             _take_step(optimiser, batch, gradients)

@@ -7,12 +7,13 @@ from typing import Any
 
 from chainrule.printing import one_line
 from chainrule_app.cli.render import line_width, show, show_report
-from chainrule_app.cli.signature import Seed, verb_for
+from chainrule_app.cli.signature import RunPath
 from chainrule_app.inputs import inputs_of
 from chainrule_app.listing import runs as list_runs
 from chainrule_app.result_table import fitted
 from chainrule_app.results import Column, Result
 from chainrule_app.tasks import open_run
+from chainrule_app.tasks.config import Seed
 from chainrule_app.tasks.display import Switch, counted, dump_json, format_duration, resume_command, size_of
 from chainrule_app.tasks.likelihood_record import LikelihoodRecord, why_not_ranked
 from chainrule_app.tasks.output import checked_page
@@ -21,8 +22,7 @@ from chainrule_app.tasks.task import Task
 from chainrule_app.tasks.train_command import likeness, train_command
 
 
-@verb_for()
-def info(run: Task[Any], /, *, json: Switch = False) -> None:
+def info(run: RunPath, /, *, json: Switch = False) -> None:
     """Describe a run: model, size, data, best validation figure, how to continue.
 
     Args:
@@ -125,8 +125,7 @@ def _show(facts: dict[str, Any], data: list[str], best: str, following: str, aga
         print(fitted(line, line_width()))
 
 
-@verb_for()
-def report(run: Task[Any], /, *, out: Path | None = None, json: Switch = False) -> None:
+def report(run: RunPath, /, *, out: Path | None = None, json: Switch = False) -> None:
     """Write a page about the training of a run: learning curves, learning rate, gradients, speed, samples, data.
 
     Args:
@@ -137,8 +136,7 @@ def report(run: Task[Any], /, *, out: Path | None = None, json: Switch = False) 
     show_report(run.report(), page, json=json)
 
 
-@verb_for()
-def check(run: Task[Any], /, *, seed: Seed = 0, json: Switch = False) -> int:
+def check(run: RunPath, /, *, seed: Seed = 0, json: Switch = False) -> int:
     """Check that a trained model keeps the contract: causality, total probability, step = forward and more.
 
     For a classifier or tagger, check total probability, independence of rows from each other and from padding, and
@@ -158,7 +156,6 @@ def check(run: Task[Any], /, *, seed: Seed = 0, json: Switch = False) -> int:
     return 0 if report.ok else 1
 
 
-@verb_for()
 def runs(folder: Path = Path("runs"), /, *, json: Switch = False, csv: Switch = False) -> None:
     """List the runs of a folder: task, model, data, size, minutes, best figure, state.
 
@@ -174,7 +171,6 @@ _DATA = 12  # characters of a digest
 Line = tuple[dict[str, Any], LikelihoodRecord | None]
 
 
-@verb_for()
 def compare(*runs: Path, data: Path | None = None, json: Switch = False, device: str = "auto") -> None:
     """Compare runs: size, time trained, likelihood in the same units, and how it was measured.
 

@@ -5,10 +5,10 @@ Nothing heavy is imported here or at the top of a verb's file: `chainrule --help
 
 import os
 import sys
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack, closing, redirect_stdout
 from difflib import get_close_matches
-from inspect import Parameter, cleandoc, signature
+from inspect import Parameter, signature
 from itertools import pairwise
 from pathlib import Path
 from shlex import quote
@@ -28,9 +28,8 @@ from chainrule.files import write_text
 from chainrule.option_error import UserError, WriteOption
 from chainrule.printing import printable
 from chainrule_app.cli.selection import described_verbs, is_verb, owners, select, verbs_of
-from chainrule_app.cli.signature import open_run
-from chainrule_app.printing import Substitution
-from chainrule_app.tasks.display import SafeOutput, Verb, counted, flag, quoted, shortened
+from chainrule_app.cli.signature import Verb, check_arguments, open_run
+from chainrule_app.tasks.display import SafeOutput, Substitution, counted, flag, quoted, shortened
 from chainrule_app.tasks.task import Task
 
 if TYPE_CHECKING:
@@ -112,14 +111,14 @@ def _run(arguments: list[str], verb_flags: dict[str, str], began: float, streams
             own = ", ".join(verbs_of(task))
             raise ValueError(f"{name}: not a verb of the task {task.name}, which has {own}")
         files.update(source.flag for source in task.SOURCES.values() if source.flag)
-        app.command(verb, name=name, help=description(verb), usage=usage(name, verb))
+        app.command(verb.function, name=name, help=verb.help or None, usage=usage(name, verb.function))
     else:
         verbs = dict(described_verbs())
         for index, (other, line) in enumerate(verbs.items()):
             app.command(_listed, name=other, help=line, sort_key=index)
     try:
         command, bound, unbound = app.parse_args(arguments, exit_on_error=False, print_error=False)
-        if command is not verb:  # help and version, which style their own text
+        if verb is None or command is not verb.function:  # help and version, which style their own text
             return command(*bound.args, **bound.kwargs) or 0
         context = {"explicit_flags": frozenset(explicit_flags), "began": began}
         bound.arguments.update({name: context[name] for name in unbound if name in context})
@@ -127,6 +126,7 @@ def _run(arguments: list[str], verb_flags: dict[str, str], began: float, streams
             stream.json = "--json" in explicit_flags
         with closing(SafeOutput(sys.stdout)) as out, redirect_stdout(cast(TextIO, out)), ExitStack() as stack:
             assert task is not None
+            check_arguments(command, bound.arguments)
             open_run(task, bound.arguments, stack)
             return command(*bound.args, **bound.kwargs) or 0
     except UnknownOptionError as error:
@@ -186,7 +186,9 @@ def _install_completion(app: App) -> int:
     except ShellDetectionError:
         raise ValueError(f"--install-completion: expected {', '.join(_LOADING)} in the variable SHELL") from None
     for name, _ in described_verbs():
-        app.command(select(name, [])[1], name=name)
+        template = select(name, [])[1]
+        assert template is not None
+        app.command(template.function, name=name)
     script = get_default_completion_path(shell, "chainrule")
     write_text(script, app.generate_completion(shell=shell))
     print(f"wrote {script}; {_LOADING[shell].format(script=quoted(script), folder=quoted(script.parent))}")
@@ -321,25 +323,34 @@ def suggestion(word: str, choices: Iterable[str], synonyms: Mapping[str, tuple[s
     return f" Did you mean {', '.join(others)}{' or ' if others else ''}{last}?"
 
 
-def description(verb: Verb) -> str:
-    """Return the text of a verb's docstring before its arguments, one line per paragraph."""
-    words = cleandoc(verb.__doc__ or "").partition("\nArgs:\n")[0]
-    return "\n\n".join(" ".join(paragraph.split()) for paragraph in words.strip().split("\n\n"))
-
-
-def usage(name: str, verb: Verb) -> str:
+def usage(name: str, function: Callable[..., Any]) -> str:
     words = [f"Usage: chainrule {name} [OPTIONS]"]
-    for argument in signature(verb).parameters.values():
+    for argument in signature(function).parameters.values():
         if argument.kind is Parameter.VAR_POSITIONAL:
             words.append(f"{argument.name.upper()}...")
         elif argument.kind is Parameter.POSITIONAL_ONLY:
             label = argument.name.upper()
-            words.append(label if argument.default is Parameter.empty else f"[{label}]")
+            required = any(
+                getattr(extra, "required", False) for extra in getattr(argument.annotation, "__metadata__", ())
+            )
+            words.append(label if required or argument.default is Parameter.empty else f"[{label}]")
     return " ".join(words) + "\n"
 
 
 class FoldedHelp:
-    """Help panels of cyclopts whose texts wrap at spaces only, not at a docstring's own line ends."""
+    """Help of cyclopts whose texts wrap at spaces only, not at a docstring's own line ends."""
+
+    def render_description(self, console: "Console", options: "ConsoleOptions", description: Any) -> None:
+        """Print the description of a verb, one line per paragraph."""
+        from rich.console import Group
+        from rich.text import Text
+
+        parts = description.renderables if isinstance(description, Group) else [description]
+        for part in parts:
+            text = getattr(part, "primary_renderable", part)
+            plain = text.plain if isinstance(text, Text) else str(text)
+            paragraphs = [" ".join(paragraph.split()) for paragraph in plain.strip().split("\n\n")]
+            console.print(Text("\n\n".join(paragraphs) + "\n"))
 
     def __call__(self, console: "Console", options: "ConsoleOptions", panel: "HelpPanel") -> None:
         from cyclopts.help import DefaultFormatter

@@ -12,7 +12,6 @@ from typing import Any, Literal
 from safetensors.torch import save_file
 
 from chainrule.data import BPEVocabulary, CharVocabulary, Vocabulary, WordVocabulary
-from chainrule.data._vocabulary import EOS, UNKNOWN
 from chainrule.files import copy_file, naming, replacing, write_json, write_text
 from chainrule.models import TransformerLM
 from chainrule.option_error import OptionError, TakenError, UserError, option
@@ -41,7 +40,8 @@ def tokenizer_of(vocabulary: Vocabulary) -> Any:
         names = {
             vocabulary.decode([number]): number for number in range(len(vocabulary)) if number != vocabulary.unknown
         }
-        tokenizer = library.Tokenizer(models.WordLevel(names | {UNKNOWN: vocabulary.unknown}, unk_token=UNKNOWN))
+        unknown = Vocabulary.UNKNOWN
+        tokenizer = library.Tokenizer(models.WordLevel(names | {unknown: vocabulary.unknown}, unk_token=unknown))
         if is_char:
             tokenizer.pre_tokenizer = splits.Split(library.Regex(r"[\s\S]"), "isolated")
             tokenizer.decoder = decoders.Fuse()
@@ -60,7 +60,7 @@ def tokenizer_of(vocabulary: Vocabulary) -> Any:
         tokenizer = library.Tokenizer(models.BPE(vocab=pieces, merges=[]))
         tokenizer.pre_tokenizer, tokenizer.decoder = byte_level, decoders.ByteLevel()
     tokenizer.add_special_tokens([library.AddedToken(START, special=True, normalized=False)])
-    assert tokenizer.token_to_id(START) == len(vocabulary), (EOS, tokenizer.get_vocab_size())
+    assert tokenizer.token_to_id(START) == len(vocabulary), (Vocabulary.EOS, tokenizer.get_vocab_size())
     tokenizer.post_processor = library.processors.TemplateProcessing(
         single=f"{START} $A", special_tokens=[(START, len(vocabulary))]
     )

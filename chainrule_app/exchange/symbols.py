@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from chainrule.data import CharVocabulary, Vocabulary, WordVocabulary, read_tokenizer
-from chainrule.data._vocabulary import EOS, UNKNOWN
 from chainrule.files import parse_json
 from chainrule.option_error import OptionError
 from chainrule_app.exchange.causal_lm import IMPOSSIBLE
@@ -18,6 +17,7 @@ from chainrule_app.readers.corpus import vocabulary_from_json
 from chainrule_app.readers.text import check_file
 
 _MOST_BYTES = 1 << 26
+UNKNOWN, EOS = Vocabulary.UNKNOWN, Vocabulary.EOS
 _STARTS = ("<|endoftext|>", "<s>", "<bos>", "\n", EOS)
 _SPECIAL = re.compile(r"<[^<>\s]+>|\[[A-Z]+\]")  # <pad>, [UNK]
 _PICKLES = (".pkl", ".pickle")

@@ -15,24 +15,21 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from chainrule.data import Batch, Batches, WordVocabulary
-from chainrule.data._batches import Shuffled
+from chainrule.data import Batch, Batches, Shuffled, WordVocabulary
 from chainrule.option_error import OptionError, UserError, option
 from chainrule.typed_json import read_value
 from chainrule_app.readers.delimited import DelimitedFile
 from chainrule_app.readers.held_out import hold_out
 from chainrule_app.readers.images.folder import Fit, Reading, images_in
 from chainrule_app.readers.images.held import HeldImages
-from chainrule_app.readers.kinds import IMAGES
 from chainrule_app.readers.members import Member, Members
-from chainrule_app.readers.origin import HeldRows, is_path, origin_of
-from chainrule_app.readers.packed import plain_name
+from chainrule_app.readers.origin import HeldRows, origin_of
 from chainrule_app.readers.pairs import encode_sentence
 from chainrule_app.readers.ragged import Ragged
-from chainrule_app.readers.records import holds_records, records
+from chainrule_app.readers.records import records
 from chainrule_app.readers.row_order import Rows, in_order
-from chainrule_app.readers.store import Store, StoreWriter
-from chainrule_app.readers.stored_tokens import Ids
+from chainrule_app.readers.sources import IMAGES, holds_records, is_path, plain_name
+from chainrule_app.readers.store import Ids, Store, StoreWriter
 from chainrule_app.readers.text import check_file, fingerprint, open_bytes
 
 _IMAGE_NAMES = ("image", "file_name", "filename", "image_name", "image_file", "image_path", "path", "file")

@@ -12,7 +12,8 @@ from typing import Any, BinaryIO, cast
 
 from chainrule.files import naming
 from chainrule_app.readers.origin import ByteSource, Origin, Part
-from chainrule_app.readers.packed import Chunks, is_packed
+from chainrule_app.readers.packed import Chunks
+from chainrule_app.readers.sources import is_packed
 from chainrule_app.readers.text import STDIN, no_such_file, open_bytes, read_chunks
 
 _MOST_RATIO, _ALWAYS = 200, 1 << 28  # a file expands to so many times its size, or to so many bytes

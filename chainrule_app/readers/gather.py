@@ -1,63 +1,16 @@
-"""The files that a user names, and what a reader takes for them: one path, or several files, records or arrays."""
+"""What a reader takes for the files that a user names: one path, or several files, records or arrays."""
 
-import glob
-import shlex
-from itertools import chain
-from pathlib import Path
-from typing import Literal
-
-from chainrule_app.readers.array_file import is_array, read_rows
+from chainrule_app.readers.array_file import read_rows
 from chainrule_app.readers.files_in_turn import FilesInTurn, Spool
 from chainrule_app.readers.members import FileSet
 from chainrule_app.readers.origin import DataSource, Origin
-from chainrule_app.readers.packed import is_packed
 from chainrule_app.readers.record_keys import Keys, RecordPairs, sentences_in, texts_in
-from chainrule_app.readers.records import holds_records, numbered_records
+from chainrule_app.readers.records import numbered_records
+from chainrule_app.readers.sources import Kind, holds_records, is_array, is_packed, paths_of
 from chainrule_app.readers.tagged.conll_file import HeldSentences
 from chainrule_app.readers.text import STDIN, read_chunks
 
-Kind = Literal["text", "pairs", "tags", "labelled", "rows", "files"]
-KINDS: dict[str, Kind] = {
-    "text": "text", "translate": "pairs", "tag": "tags", "classify": "labelled", "table": "rows", "forecast": "rows",
-    **dict.fromkeys(("image", "classify-images", "caption", "sound", "music"), "files"),
-}  # fmt: skip
-"""Kinds of data by task name."""
-_MAGIC = "*?["
 _NO_KEYS = Keys()
-
-
-def paths_of(source: str) -> list[str]:
-    """Return the files that a source names: one file, the sorted matches of a pattern, or several in quotes.
-
-    >>> paths_of("a.txt"), paths_of("-")
-    (['a.txt'], ['-'])
-    """
-    if source == STDIN or Path(source).exists():
-        return [source]
-    if matches := _matches(source):
-        return matches
-    try:
-        words = shlex.split(source)
-    except ValueError:
-        words = [source]
-    parts = [[word] if Path(word).exists() else _matches(word) for word in words]
-    if len(words) > 1 and all(parts):
-        return list(chain.from_iterable(parts))
-    if any(sign in source for sign in _MAGIC):
-        raise FileNotFoundError(f"{source}: no file matches this pattern: check its folder and its ending")
-    return [source]
-
-
-def _matches(pattern: str) -> list[str]:
-    """Return the files that match a pattern, sorted; none for a word that is no pattern."""
-    if not any(sign in pattern for sign in _MAGIC):
-        return []
-    return sorted(path for path in glob.glob(pattern, recursive=True) if Path(path).is_file())  # noqa: PTH207  may be absolute
-
-
-def names_files(source: str) -> bool:
-    """Return whether a word of the command line may name files: one that is there, a pattern, or standard input."""
-    return source == STDIN or any(sign in source for sign in _MAGIC) or Path(source.partition(":")[0]).exists()
 
 
 def gathered(source: str, kind: Kind, keys: Keys = _NO_KEYS, *, streams: bool = False) -> str | DataSource:

@@ -19,17 +19,15 @@ import numpy.typing as npt
 import torch
 from numpy.typing import ArrayLike
 
-from chainrule.data import Batch, Batches
-from chainrule.data._batches import Shuffled, by_length
+from chainrule.data import Batch, Batches, Shuffled
 from chainrule.option_error import OptionError
 from chainrule_app.readers.held_out import split_rows
-from chainrule_app.readers.kinds import MIDI
 from chainrule_app.readers.members import LARGEST, Member, Members, read_each
 from chainrule_app.readers.piano_rolls import KEYS, LOWEST, HeldRoll, HeldRolls
 from chainrule_app.readers.piano_rolls import Roll as Roll
 from chainrule_app.readers.row_order import in_order
-from chainrule_app.readers.store import Store, StoreWriter
-from chainrule_app.readers.stored_tokens import Ids
+from chainrule_app.readers.sources import MIDI
+from chainrule_app.readers.store import Ids, Store, StoreWriter
 
 _TICKS = 480  # of a quarter note in files written here, or the nearest multiple of its frames below
 _MOST_TICKS = 0x7FFF  # 15 bits
@@ -293,7 +291,7 @@ def music_batches(
     """Batches of shuffled parts of pieces, similar lengths together, each moved by up to so many `semitones`."""
     parts = rolls.cut(longest)
     lengths = parts.lengths
-    order = Shuffled(len(lengths), batch_size, seed, shard, name="pieces", sort=by_length(lengths), pool=_POOL)
+    order = Shuffled(len(lengths), batch_size, seed, shard, name="pieces", sort=Shuffled.by_length(lengths), pool=_POOL)
 
     def batch(step: int, rows: Ids) -> Batch:
         moves = np.random.default_rng([seed, 1, step]).integers(-semitones, semitones + 1, len(rows))

@@ -69,11 +69,6 @@ class ByteSource(DataSource):
         """Open the bytes for reading."""
 
 
-def is_path(source: Any) -> bool:
-    """Return whether a source of a run is the path of a file, neither absent nor a `DataSource`."""
-    return source is not None and not isinstance(source, DataSource)
-
-
 def origin_of(source: Any) -> Origin:
     """Return the origin of a source, or of the file that a path names."""
     return source.origin if isinstance(source, DataSource) else Origin(str(source))

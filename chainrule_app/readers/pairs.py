@@ -9,8 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from torch import Tensor
 
-from chainrule.data import Batch, Batches, BPEVocabulary, Vocabulary, WordVocabulary
-from chainrule.data._batches import Shuffled
+from chainrule.data import Batch, Batches, BPEVocabulary, Shuffled, Vocabulary, WordVocabulary
 from chainrule.option_error import OptionError, UserError, option
 from chainrule.typed_json import read_value
 from chainrule_app.blocks import in_blocks
@@ -20,8 +19,7 @@ from chainrule_app.readers.held_out import OneInEvery, check_fraction
 from chainrule_app.readers.origin import ByteSource, HeldRows, Origin, origin_of
 from chainrule_app.readers.ragged import Ragged
 from chainrule_app.readers.row_order import Rows, in_order
-from chainrule_app.readers.store import Store, StoreWriter
-from chainrule_app.readers.stored_tokens import Ids
+from chainrule_app.readers.store import Ids, Store, StoreWriter
 from chainrule_app.readers.text import fingerprint
 
 _BATCHES_IN_POOL = 64

@@ -243,25 +243,48 @@ class Source:
     size: int  # the number of bytes
     open: Callable[[], BinaryIO]
 
-    @contextmanager
-    def mapped(self) -> Iterator[bytes | mmap]:
-        """Yield the bytes as a memory map, read from the disk on access."""
-        with self.open() as file:
-            if isinstance(file, io.BytesIO):
-                yield file.getvalue()
-            else:
-                with mmap(file.fileno(), 0, access=ACCESS_READ) as content:
-                    yield content
-
-    def fingerprint(self, progress: Progress = no_progress) -> dict[str, Any]:
+    def fingerprint(self) -> dict[str, Any]:
         """`name`, number of `bytes` and `sha256`: equal for equal content."""
-        digest, done = hashlib.sha256(), 0
         with self.open() as file:
-            for chunk in read_chunks(file):
-                digest.update(chunk)
-                done += len(chunk)
-                progress("fingerprint", done, self.size)
-        return {"name": self.name, "bytes": done, "sha256": digest.hexdigest()}
+            return Pass(self, file).fingerprint()
+
+
+class Pass:
+    """One reading of a source, part after part, which digests what it reads."""
+
+    def __init__(self, source: Source, file: BinaryIO, progress: Progress = no_progress):
+        self.source, self._file, self._progress = source, file, progress
+        self.position = self._lines = 0  # bytes and line feeds before the next part
+        self._digest = hashlib.sha256()
+        self._pending = self._beginning = file.read(CHUNK_BYTES)
+
+    def text(self, stop: int, *, strict: bool = True, stage: str = "") -> Generator[str, None, None]:
+        """Yield the text of the next part, up to byte `stop`, in chunks; errors tell the place in the whole source."""
+        lines = self._lines
+        chunks = self._bytes(stop, stage)
+        yield from decode_chunks(
+            with_line_feeds(chunks, self._beginning) if strict else chunks,
+            name=self.source.label,
+            strict=strict,
+            offset=self.position,
+            lines_before=lambda: lines,
+        )
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Read the rest; return `name`, number of `bytes` and `sha256`: equal for equal content."""
+        for _ in self._bytes(self.source.size, "fingerprint"):
+            pass
+        return {"name": self.source.name, "bytes": self.position, "sha256": self._digest.hexdigest()}
+
+    def _bytes(self, stop: int, stage: str) -> Iterator[bytes]:
+        start = self.position
+        while self.position < stop and (read := self._pending or self._file.read(CHUNK_BYTES)):
+            chunk, self._pending = read[: stop - self.position], read[stop - self.position :]
+            self._digest.update(chunk)
+            self.position += len(chunk)
+            self._lines += chunk.count(b"\n")
+            yield chunk
+            self._progress(stage, self.position - start, stop - start)
 
 
 def open_source(path: str | Path | ByteSource | None) -> Source:
@@ -281,51 +304,14 @@ def fingerprint(source: str | Path | DataSource | None) -> dict[str, Any]:
     return source.fingerprint() if isinstance(source, DataSource) else open_source(source).fingerprint()
 
 
-@dataclass(frozen=True)
-class Part:
-    """The bytes of `source` from `start` up to `stop`."""
-
-    source: Source
-    start: int
-    stop: int
-
-    def text(
-        self, *, strict: bool = True, stage: str = "", progress: Progress = no_progress
-    ) -> Generator[str, None, None]:
-        """Yield the text of this part in chunks; errors tell the place in the whole source."""
-        with self.source.open() as file:
-            beginning = file.read(CHUNK_BYTES)
-        chunks = self._bytes(stage, progress)
-        yield from decode_chunks(
-            with_line_feeds(chunks, beginning) if strict else chunks,
-            name=self.source.label,
-            strict=strict,
-            offset=self.start,
-            lines_before=self._lines_before,
-        )
-
-    def _bytes(self, stage: str, progress: Progress) -> Iterator[bytes]:
-        done, total = 0, self.stop - self.start
-        with self.source.open() as file:
-            file.seek(self.start)
-            for chunk in read_chunks(file, total):
-                yield chunk
-                done += len(chunk)
-                progress(stage, done, total)
-
-    def _lines_before(self) -> int:
-        with self.source.open() as file:
-            return sum(chunk.count(b"\n") for chunk in read_chunks(file, self.start))
-
-
-def split_by_position(source: Source, validation_fraction: float, *, at_line_end: bool) -> tuple[Part, Part]:
-    """Return the beginning of a source to train on, and its last `validation_fraction`, cut at the nearest line end.
+def split_position(source: Source, file: BinaryIO, validation_fraction: float, *, at_line_end: bool) -> int:
+    """Return the byte at which the last `validation_fraction` of an open source begins: the nearest line end.
 
     A text whose nearest line end would change the size of the held-out part by more than half is cut inside a line,
     between two characters, unless `at_line_end` asks for whole lines.
     """
     target = min(max(round(source.size * (1 - validation_fraction)), 1), source.size - 1)
-    with source.mapped() as text:
+    with _mapped(file) as text:
         mark = b"\r" if text.find(b"\n") < 0 else b"\n"
         after = text.find(mark, target - 1) + 1 or source.size
         ends = [end for end in (text.rfind(mark, 0, target) + 1, after) if 0 < end < source.size]
@@ -338,7 +324,17 @@ def split_by_position(source: Source, validation_fraction: float, *, at_line_end
             f"{source.label}: expected at least {needed}, one to train on and one to hold out, got {source.size} bytes "
             f"without: give more text"
         )
-    return Part(source, 0, cut), Part(source, cut, source.size)
+    return cut
+
+
+@contextmanager
+def _mapped(file: BinaryIO) -> Iterator[bytes | mmap]:
+    """Yield the bytes of an open file, read from the disk on access."""
+    if isinstance(file, io.BytesIO):
+        yield file.getvalue()
+    else:
+        with mmap(file.fileno(), 0, access=ACCESS_READ) as content:
+            yield content
 
 
 def _character_start(text: bytes | mmap, position: int) -> int:

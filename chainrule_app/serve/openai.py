@@ -19,7 +19,7 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.types import Receive, Scope, Send
 
-from chainrule.data._vocabulary import Beginning
+from chainrule.data import Beginning
 from chainrule.option_error import OptionError
 from chainrule_app.serve import stream
 from chainrule_app.serve.engine import Engine

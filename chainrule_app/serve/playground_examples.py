@@ -47,7 +47,7 @@ def examples_of(run: Run) -> list[Any]:
 
 def _texts(task: Any) -> list[str]:
     """Return the beginning of the held-out text in pieces of equal length, or its first lines."""
-    from chainrule_app.tasks.text.preparing import own_window
+    from chainrule_app.tasks.text.windows import own_window
 
     longest = _TEXT if task.data.reading == "lines" else max(2, min(_TEXT, task.facts.valid.elements // COUNT))
     x, lengths, _ = own_window(task, COUNT, longest)

@@ -19,13 +19,11 @@ from fastapi import APIRouter, HTTPException, Request
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, create_model
 
-from chainrule.option_error import OptionError
 from chainrule_app import frames
 from chainrule_app.results import Report, Result
 from chainrule_app.run import Run
 from chainrule_app.serve.guard import Limits, while_wanted
 from chainrule_app.serve.state import ServerState
-from chainrule_app.tasks.config import MOST_SEED
 from chainrule_app.tasks.display import plain_value
 
 _IMAGES = ("image", "classify-images", "caption")  # tasks whose items are images
@@ -245,8 +243,6 @@ def _answer(run: Run, verb: str, body: BaseModel, limits: Limits) -> Any:
             raise ValueError(f"{name}: expected at most {limits.n}, got {value}")
         if name == "seconds" and value > limits.sound_seconds:
             raise ValueError(f"seconds: expected at most {limits.sound_seconds:g}, got {value:g}")
-        if name == "seed" and not 0 <= value <= MOST_SEED:
-            raise OptionError("seed", f"expected 0 to {MOST_SEED}, got {value}")
         if name in files or name in _ONE:
             values[name] = item_of(run.task.name, value, name)
         elif name in arguments and arguments[name].annotation is bytes:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from chainrule.files import write_bytes, write_text
 from chainrule.option_error import OptionError
 from chainrule_app.heavy import np
-from chainrule_app.readers.origin import is_path
+from chainrule_app.readers.sources import is_path
 from chainrule_app.results import Report, Result
 from chainrule_app.tasks.display import counted, loudness_line, quoted
 from chainrule_app.tasks.run_directory import REPORT

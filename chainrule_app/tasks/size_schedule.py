@@ -8,80 +8,28 @@ A network that was timed is as new afterwards, so the run trains it if the plan 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from statistics import mean
+from typing import TYPE_CHECKING, Any
 
-from chainrule_app.tasks.config import Duration, RunConfig, Settled
-from chainrule_app.tasks.display import counted, flag, format_duration, format_passes, progress_bars
+from chainrule_app.tasks.config import Duration, RunConfig, Settled, forgetting_decay
+from chainrule_app.tasks.display import counted, flag, format_duration, format_passes
+from chainrule_app.tasks.model import Planned, Timed, seconds_to_measure, time_network
 
 if TYPE_CHECKING:
-    from torch.optim import Optimizer
-
-    from chainrule import TrainableModel
     from chainrule.training import Batch, TrainingBatches
-    from chainrule_app.tasks.config import OptimisationOptions
 
+_POOL = 16  # batches that `average_batch` compares
 TRAINING_SHARE = 0.9  # of a budget goes into training steps
 
 
-def seconds_to_measure(budget: float) -> float:
-    """Return the seconds to measure speed: 2% of a budget up to 2 s; 1% up to 10 s for a long one.
+def average_batch(batches: "TrainingBatches") -> "Batch":
+    """Return the batch of a run's first batches whose size is closest to their mean (the first of ties)."""
+    from chainrule.state import leaves
 
-    >>> [seconds_to_measure(budget) for budget in (30, 180, 600, 3600)]
-    [0.6, 2.0, 6.0, 10.0]
-    """
-    return max(min(2.0, 0.02 * budget), min(10.0, 0.01 * budget))
-
-
-@dataclass
-class Timed:
-    """A network that was timed, as new, and its optimiser."""
-
-    network: Any
-    optimiser: "Optimizer"
-    identity: tuple[Any, ...]  # `Task.network_identity` of its run
-    steps_per_second: float
-    elements: int  # of the batch that was timed
-
-    @property
-    def elements_per_second(self) -> float:
-        return self.steps_per_second * self.elements
-
-
-class Planned(NamedTuple):
-    """The config of a planned run, and the network that was timed last for it."""
-
-    config: RunConfig
-    timed: Timed | None = None
-
-
-def time_network(run: Any, batch: "Batch", seconds: float) -> Timed:
-    """Build the network of a run, a `Task`, and time its training steps for about `seconds`."""
-    from chainrule.training import make_optimiser
-    from chainrule.training._batch import count_elements
-
-    training = replace(run.training, device=str(run.device(run.training.device)))
-    network = run.new_network(training.seed).to(training.device)
-    optimiser = make_optimiser(network, 0.0, 0.0, training.optimiser)
-    rate = step_rate(network, optimiser, batch, training, seconds)
-    return Timed(network, optimiser, run.network_identity, rate, count_elements(batch))
-
-
-def step_rate(
-    model: "TrainableModel", optimiser: "Optimizer", batch: "Batch", training: "OptimisationOptions", seconds: float
-) -> float:
-    """Measure training steps per second of a model, computed as in its training; a terminal shows that it goes on."""
-    from chainrule.training import choose_computation
-    from chainrule.training._parallel import choose_device
-    from chainrule.training._speed import steps_per_second
-
-    device = choose_device(training.device)
-    way, _ = choose_computation(
-        model, batch, device, threads=training.threads, precision=training.precision, backend=training.backend
-    )
-    weights = sum(weight.numel() for weight in model.parameters())
-    with progress_bars() as begin:
-        begin(None, f"timing training steps of {counted(weights, 'weight')}")
-        return steps_per_second(model, optimiser, batch, way, seconds, device)
+    pool = map(batches.at, range(_POOL))
+    sizes = [sum(part.numel() for part in leaves((batch.x, batch.context))) for batch in pool]
+    average = mean(sizes)
+    return batches.at(min(range(_POOL), key=lambda step: abs(sizes[step] - average)))
 
 
 _VALIDATIONS, _VALIDATIONS_OF_SEVERAL = 25, 10  # of a run whose passes are limited: of one model, of several
@@ -123,7 +71,6 @@ def is_open(schedule: SizeSchedule, config: RunConfig, explicit_flags: frozenset
 
 def choose_size(run: Any, schedule: SizeSchedule) -> Planned:
     """Choose the size of a new run, a `Task`, that suits its budget."""
-    from chainrule.training._speed import average_batch
 
     config, batches = run.config, run.batches((0, 1))[0]
     budget, steps_per_epoch = config.duration.budget, batches.steps_per_epoch
@@ -175,8 +122,6 @@ def record_resolved(config: RunConfig, names: Sequence[str]) -> RunConfig:
 
 def time_budget(run: Any, batches: "TrainingBatches") -> Timed:
     """Time training steps of the network of a run, a `Task`, for the share of its budget that is for measuring."""
-    from chainrule.training._speed import average_batch
-
     return time_network(run, average_batch(batches), seconds_to_measure(run.config.duration.budget))
 
 
@@ -209,15 +154,6 @@ def limit_passes(
         config = replace(config, options=replace(config.options, num_members=members))
         settled.append("num_members")
     return replace(config, settled=Settled(settled, passes / members, rate * elements / members))
-
-
-def forgetting_decay(steps: float, learning_rate: float, *, least: float = 0.01, most: float = 0.5) -> float:
-    """Return the weight decay with a time scale in steps, 1 / (steps · learning rate) (Wang and Aitchison 2024).
-
-    >>> forgetting_decay(434, 0.008), forgetting_decay(4e6, 0.008), forgetting_decay(10, 0.008)
-    (0.29, 0.01, 0.5)
-    """
-    return round(min(most, max(least, 1 / max(steps * learning_rate, 1e-9))), 2)
 
 
 def resolve_decay(config: RunConfig, steps: float, *, most: float = 0.5) -> RunConfig:

@@ -19,10 +19,11 @@ from chainrule_app.recorded import TIMINGS, read_elapsed
 from chainrule_app.tasks.capabilities import Checks
 from chainrule_app.tasks.config import Fingerprint, RunConfig
 from chainrule_app.tasks.config import Source as Source
-from chainrule_app.tasks.declaration import Declaration, Recipe
+from chainrule_app.tasks.declaration import Declaration
 from chainrule_app.tasks.display import flag, quoted
 from chainrule_app.tasks.likelihood_record import Basis, LikelihoodRecord
-from chainrule_app.tasks.model import check_size
+from chainrule_app.tasks.model import Planned, Timed
+from chainrule_app.tasks.model_size import check_size
 from chainrule_app.tasks.run_directory import (
     CONFIG,
     METRICS,
@@ -34,7 +35,7 @@ from chainrule_app.tasks.run_directory import (
     refuse_taken,
     remove,
 )
-from chainrule_app.tasks.size_schedule import Planned, SizeSchedule, Timed, choose_size, describe_size, is_open
+from chainrule_app.tasks.size_schedule import SizeSchedule, choose_size, describe_size, is_open
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
@@ -50,7 +51,7 @@ M = TypeVar("M", bound="TrainableModel")
 Shard = tuple[int, int]
 
 
-class Task(Recipe, Declaration, Checks, ABC, Generic[M]):
+class Task(Declaration, Checks, ABC, Generic[M]):
     """Run of a task: its directory, config and everything that verbs do with them."""
 
     def __init__(self, path: Path, config: RunConfig):
@@ -58,6 +59,7 @@ class Task(Recipe, Declaration, Checks, ABC, Generic[M]):
         self.config = config
         self.identity = ""  # of the files that `open` found, see `run_directory.identity`
         self.loaded: M | None = None  # the model where `Run` keeps it; each call computes with a copy
+        self.computed: dict[str, Any] = {}  # what calls compute once from the loaded model
 
     @property
     def has_code(self) -> bool:
@@ -139,7 +141,7 @@ class Task(Recipe, Declaration, Checks, ABC, Generic[M]):
     @classmethod
     def device(cls, name: str) -> "torch.device":
         """Resolve a device name; a task that needs float64 computes on the CPU instead of mps."""
-        from chainrule.training._parallel import choose_device
+        from chainrule.devices import choose_device
 
         chosen = choose_device(name, apple=cls.APPLE)
         if chosen.type == "mps" and cls.NEEDS_FLOAT64:
@@ -170,6 +172,27 @@ class Task(Recipe, Declaration, Checks, ABC, Generic[M]):
     def fewest_weights(self) -> int:
         """Return a lower bound of the weights, if building takes memory even on the meta device."""
         return 0
+
+    @property
+    def recipe(self) -> str:
+        """Return the model in words, such as `2 × LSTM 256 + 12-gram counts`."""
+        members = getattr(self.config.options, "num_members", None) or 1
+        networks = f"{members} × {self.architecture}" if members > 1 else self.architecture
+        return " + ".join([networks, *self.added_parts()])
+
+    @property
+    def architecture(self) -> str:
+        """Name one network of the run; with its size if several may be averaged."""
+        name, options = self.config.model, self.config.options
+        if not self.MODELS[name].members:
+            return name
+        label = name.upper() if "cell" in self.MODELS[name].fixed else name
+        layers = f"{options.num_layers}-layer " if options.num_layers > 1 else ""
+        return f"{layers}{label} {getattr(options, 'hidden_size', 0) or options.model_size}"
+
+    def added_parts(self) -> Sequence[str]:
+        """List the parts added to the networks; `--plain` omits them."""
+        return ()
 
     @abstractmethod
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
@@ -292,6 +315,8 @@ class Task(Recipe, Declaration, Checks, ABC, Generic[M]):
 
     def new_network(self, seed: int) -> M:
         """Build the network before training from `seed`, without touching the global random state."""
+        from chainrule import modes
+
         with modes.own_draws(seed):
             return self.build()
 
@@ -319,6 +344,12 @@ class Task(Recipe, Declaration, Checks, ABC, Generic[M]):
         chosen = self.device(device) if isinstance(device, str) else device
         model = self.load() if self.loaded is None else deepcopy(self.loaded)
         return model.to(chosen).eval()
+
+    def fixed_model(self, device: str) -> M:
+        """Return the trained model for a call that does not change it: the loaded one, which other calls share."""
+        chosen = self.device(device)
+        loaded = self.loaded
+        return loaded if loaded is not None and modes.device_of(loaded) == chosen else self.model(chosen)
 
     def load(self) -> M:
         """Load the trained model with the best validation."""

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from chainrule_app.readers.gather import gathered
-from chainrule_app.readers.kinds import kind_of
+from chainrule_app.readers.sources import kind_of
 
 ROWS = np.random.default_rng(0).normal(size=(6, 3))
 

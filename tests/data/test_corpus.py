@@ -125,29 +125,26 @@ def text(tmp_path):
     return path
 
 
-def test_the_same_corpus_is_used_again_and_another_is_written_anew(text, tmp_path, monkeypatch):
-    written = []
-    original = corpus_module._write_tokens
-    monkeypatch.setattr(corpus_module, "_write_tokens", lambda *a, **k: written.append(a[2]) or original(*a, **k))
+def test_a_corpus_in_the_folder_is_replaced(text, tmp_path):
+    for content in ("some lines\n" * 100, "other lines\n" * 50):
+        text.write_text(content)
+        corpus = prepare_corpus(text, tmp_path / "corpus", validation_fraction=0.5)
+        assert corpus.manifest["source"] == fingerprint(text)
+        assert len(corpus.train) + len(corpus.valid) == len(content)
 
-    def prepared(**options) -> bool:
-        """Whether it had to be written."""
-        written.clear()
-        prepare_corpus(text, tmp_path / "corpus", **options)
-        return bool(written)
 
-    assert prepared()
-    assert not prepared()
-    assert prepared(reading="lines")
-    assert prepared(level="word")
-    assert prepared(validation_fraction=0.5)
-    assert not prepared(validation_fraction=0.5)
-    text.write_text("some lines\n" * 99 + "some liner\n")
-    assert prepared(validation_fraction=0.5)
-    (tmp_path / "corpus" / "corpus.json").unlink()  # as where writing was killed
-    assert prepared(validation_fraction=0.5)
-    (tmp_path / "corpus" / "train.tokens").write_bytes(b"")
-    assert prepared(validation_fraction=0.5)
+def test_a_text_that_changes_while_it_is_read_is_refused(text, tmp_path, monkeypatch):
+    original = CharVocabulary.fit
+
+    def fit(chunks, **options):
+        vocabulary = original(chunks, **options)
+        text.write_text("other lines\n" + "some lines\n" * 98 + "some line\n")
+        return vocabulary
+
+    monkeypatch.setattr(CharVocabulary, "fit", fit)
+    with pytest.raises(ValueError, match="text: changed while it was read: try again"):
+        prepare_corpus(text, tmp_path / "corpus")
+    assert list((tmp_path / "corpus").iterdir()) == []
 
 
 def test_a_corpus_cut_off_while_written_is_no_corpus(text, tmp_path, monkeypatch):
@@ -269,7 +266,7 @@ def test_missing_files_and_directories_are_refused(tmp_path):
 def test_progress_is_told_in_bytes_of_each_stage(text, tmp_path):
     told = {}
     prepare_corpus(text, tmp_path / "corpus", progress=lambda *stage: told.update({stage[0]: stage[1:]}))
-    assert list(told) == ["fingerprint", "vocabulary", "train symbols", "valid symbols"]
+    assert list(told) == ["vocabulary", "fingerprint", "train symbols", "valid symbols"]
     assert all(done == total for done, total in told.values())
 
 

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from chainrule_app.readers.gather import gathered
-from chainrule_app.readers.kinds import is_table
 from chainrule_app.readers.record_keys import Keys, found_keys
-from chainrule_app.readers.records import holds_records, records
+from chainrule_app.readers.records import records
+from chainrule_app.readers.sources import holds_records, is_table
 
 pandas = pytest.importorskip("pandas")
 

@@ -4,14 +4,13 @@ import torch
 
 from chainrule import RecurrentLM
 from chainrule.data import ByteVocabulary, CharVocabulary, Vocabulary, WordVocabulary
-from chainrule.diagnostics import Inspection, inspect_recurrence
-from chainrule.diagnostics._mixer_views import cache_size, mixer_views
+from chainrule.diagnostics import Inspection, inspect_recurrence, mixer_views
 from chainrule.models import TransformerLM
 from chainrule_app.pages.clipping import Clipping, clipping
 from chainrule_app.pages.page import Page
 from chainrule_app.pages.read_text import ReadRow, ReadText
 from chainrule_app.pages.recurrence_page import mean_surprise, reading_line, recurrence_sections
-from chainrule_app.tasks.text.head_inspection import heads_sections
+from chainrule_app.tasks.text.head_inspection import cache_size, heads_sections
 from chainrule_app.tasks.text.spans import symbol_spans
 
 NASTY = "<script>alert(\"x\")</script> & <b onclick='y()'>\n\x1b[31m \u202eab\u0301\n"

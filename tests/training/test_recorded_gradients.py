@@ -9,12 +9,10 @@ from chainrule.kernels._cuda_graphs import RecordedGradient
 from chainrule.models import VAE, RecurrentLM
 from chainrule.modes import seed_torch
 from chainrule.state import leaves, map_state
-from chainrule.training import Computation, make_optimiser, train
+from chainrule.training import Computation, Processes, make_optimiser, steps_per_second, train
 from chainrule.training import _gradients as gradients
 from chainrule.training import _speed as speed
 from chainrule.training._evaluate import Objective
-from chainrule.training._parallel import Processes
-from chainrule.training._speed import steps_per_second
 
 
 class Played(RecordedGradient):

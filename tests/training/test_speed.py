@@ -8,9 +8,9 @@ from training_toy import ToyStream, held_out, options, remains
 
 from chainrule.data import Batch
 from chainrule.models import RecurrentLM
-from chainrule.training import Computation, make_optimiser, train
+from chainrule.training import Computation, make_optimiser, steps_per_second, train
 from chainrule.training import _speed as speed
-from chainrule.training._speed import average_batch, steps_per_second
+from chainrule_app.tasks.size_schedule import average_batch
 
 CPU = torch.device("cpu")
 BATCH = ToyStream().at(0)

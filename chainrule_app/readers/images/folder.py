@@ -13,8 +13,8 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from chainrule.option_error import UserError, option, raw_text
 from chainrule_app.printing import listed
 from chainrule_app.readers.images.source import ImageLabels, ImageSource, Pixels, spread_over
-from chainrule_app.readers.kinds import IMAGES
 from chainrule_app.readers.members import LARGEST, FileSet, Member, Members, split_of, ways_of
+from chainrule_app.readers.sources import IMAGES
 
 # Pillow looks at the content, not at the name, and would start Ghostscript on PostScript that is named 0.png.
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")

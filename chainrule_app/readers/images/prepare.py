@@ -16,8 +16,8 @@ from chainrule_app.readers.images.folder import ImageFolder, Reading, images_in
 from chainrule_app.readers.images.held import HeldImages
 from chainrule_app.readers.images.source import ImageLabels, ImageSource, Pixels, Reduction
 from chainrule_app.readers.images.stacked import UNREADABLE, Header, StackedImages, image_layout, open_array, read_bytes
-from chainrule_app.readers.kinds import IMAGES, file_and_array
 from chainrule_app.readers.members import ARCHIVES, FileSet
+from chainrule_app.readers.sources import IMAGES, file_and_array
 from chainrule_app.readers.store import Store, StoreWriter
 from chainrule_app.readers.text import check_file, fingerprint
 

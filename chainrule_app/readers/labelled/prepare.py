@@ -12,10 +12,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from chainrule.data import Batch, Batches
-from chainrule.data._batches import Shuffled, by_length
+from chainrule.data import Batch, Batches, Shuffled
 from chainrule.files import Record, read_record
-from chainrule.layers._ngrams import NgramScores
+from chainrule.layers import NgramScores
 from chainrule.option_error import UserError, option
 from chainrule_app.readers.held_out import check_fraction, split_rows
 from chainrule_app.readers.labelled.encoded_texts import EncodedTexts, Numbers, TextLevel, TextSymbols
@@ -93,7 +92,7 @@ def labelled_batches(
     shard: tuple[int, int] = (0, 1),
 ) -> Batches:
     """Labels given texts, in the order of `Shuffled`, sorted by length in pools of 32 batches."""
-    sort = by_length(texts.lengths)
+    sort = Shuffled.by_length(texts.lengths)
     order = Shuffled(
         len(texts), batch_size, seed, shard, name="texts", sort=sort, pool=_BATCHES_IN_POOL, within_pool=True
     )

@@ -11,16 +11,14 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from chainrule.data import Batch, Batches, Tokens
-from chainrule.data._batches import Shuffled, by_length, padded
+from chainrule.data import Batch, Batches, Shuffled, Tokens, padded
 from chainrule.option_error import OptionError, UserError, option
 from chainrule.typed_json import read_value
 from chainrule_app.readers.held_out import OneInEvery, check_fraction, keep_labels
 from chainrule_app.readers.members import read_each
 from chainrule_app.readers.sounds.levels import SoundLevels, make_levels
 from chainrule_app.readers.sounds.sound_file import Collection, HeldSounds, SoundFile, read_sound, sound_facts
-from chainrule_app.readers.store import Store, StoreWriter
-from chainrule_app.readers.stored_tokens import Ids, StoredTokens, token_dtype
+from chainrule_app.readers.store import Ids, Store, StoredTokens, StoreWriter, token_dtype
 
 _BATCHES_IN_POOL = 64
 Labels = npt.NDArray[np.int64]
@@ -47,7 +45,7 @@ def clip_batches(
     pieces = _Pieces(tokens, longest, labels)
     lengths = pieces.lengths
     order = Shuffled(
-        len(lengths), batch_size, seed, shard, name="clips", sort=by_length(lengths), pool=_BATCHES_IN_POOL
+        len(lengths), batch_size, seed, shard, name="clips", sort=Shuffled.by_length(lengths), pool=_BATCHES_IN_POOL
     )
     return Batches(order, lambda _, rows: pieces.batch(order.own(rows), int(lengths[rows].max())))
 

@@ -12,9 +12,9 @@ import numpy.typing as npt
 
 from chainrule.files import write_bytes
 from chainrule.option_error import UserError, option
-from chainrule_app.readers.kinds import SOUNDS
 from chainrule_app.readers.members import Member, Members
 from chainrule_app.readers.origin import DataSource, Origin, digest_of
+from chainrule_app.readers.sources import SOUNDS
 
 
 @dataclass(frozen=True)

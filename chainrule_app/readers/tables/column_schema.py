@@ -200,6 +200,27 @@ class ColumnSchema:
             return int(float(cell)) if as_integer(cell) is None else int(cell)
         return float(cell) if self.kind == "real" else cell
 
+    def values(self, cells: CellColumn, numbers: Floats) -> list[int | float | str | None]:
+        """Return what `parsed` makes of each cell, from the cells and the numbers that encode them."""
+        if self.kind in ("integer", "real"):
+            gaps = np.isnan(numbers)
+            filled = np.where(gaps, 0.0, numbers)
+            values: list[int | float | str | None] = (
+                filled.astype(np.int64) if self.kind == "integer" else filled
+            ).tolist()
+            for index in np.flatnonzero(gaps).tolist():
+                values[index] = None
+            return values
+        return list(map(self.parsed, cells.texts()))
+
+    def unseen_cells(self, cells: CellColumn, numbers: Floats) -> Flags:
+        """Return which cells are not `seen`."""
+        flags = np.zeros(len(numbers), dtype=np.bool_)
+        if self.numbers is None and OTHER in self._codes:
+            coded_as_other = np.flatnonzero(numbers == self._codes[OTHER])
+            flags[coded_as_other] = [not self.seen(cells.cell(index)) for index in coded_as_other.tolist()]
+        return flags
+
     def unseen_symbol(self) -> int | None:
         """Return the symbol of the head for cells that training lacked; None where it had all."""
         if not self.unseen:

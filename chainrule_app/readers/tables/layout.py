@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import chain, islice, pairwise
 
 from chainrule_app.readers.delimited import DelimitedFile, Row
-from chainrule_app.readers.packed import plain_name
+from chainrule_app.readers.sources import plain_name
 from chainrule_app.readers.tables.cell import DECIMAL_COMMA, MISSING, as_number, is_odd_number, with_point
 from chainrule_app.readers.tables.dates import is_date_like
 from chainrule_app.readers.text import LONGEST_LINE

@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from chainrule.data import Batch, Batches
-from chainrule.data._batches import Shuffled
+from chainrule.data import Batch, Batches, Shuffled
 from chainrule.files import Record
 from chainrule.heads import Column
 from chainrule.option_error import OptionError, UserError, option, raw_text
@@ -38,6 +37,7 @@ from chainrule_app.readers.tables.table_file import TableFile, TableSource, open
 from chainrule_app.readers.text import fingerprint
 
 Rows = npt.NDArray[np.float64]
+_ENCODED = 1 << 13  # rows whose cells are Python objects at once
 
 
 @dataclass(frozen=True)
@@ -138,12 +138,20 @@ class TableSchema(Record):
 
     def encoded(self, source: TableSource) -> Generator[tuple[int, list[str | None], list[float]], None, None]:
         """Line, cells and numbers of the rows of a table; errors name the line."""
+        for block, rows in self.encoded_blocks(source, _ENCODED):
+            cells = zip(*(column.texts() for column in block.columns), strict=True)
+            yield from zip(block.lines.tolist(), map(list, cells), rows.tolist(), strict=True)
+
+    def encoded_blocks(self, source: TableSource, most: int) -> Generator[tuple[Block, Rows], None, None]:
+        """Yield the cells of the kept columns and their numbers (N, D), up to `most` rows at a time."""
         file, places = self.open(source)
         with closing(file.blocks()) as blocks:
             for block in blocks:
                 rows = self.encode_block(file, block, places)
-                cells = zip(*(block.columns[index].texts() for index in places), strict=True)
-                yield from zip(block.lines.tolist(), map(list, cells), rows.tolist(), strict=True)
+                kept = Block(block.lines, [block.columns[index] for index in places])
+                for start in range(0, len(block), most):
+                    part = slice(start, min(start + most, len(block)))
+                    yield kept.part(part), rows[part]
 
     def encode_block(self, file: "TableFile | FrameTable", block: Block, places: Sequence[int]) -> Rows:
         """Return the numbers of a block of rows of a table, (N, D)."""

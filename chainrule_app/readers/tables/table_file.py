@@ -19,7 +19,8 @@ from chainrule_app.printing import listed
 from chainrule_app.readers.delimited import MOST_COLUMNS, DelimitedFile, Row
 from chainrule_app.readers.files_in_turn import FilesInTurn
 from chainrule_app.readers.origin import ByteSource, origin_of
-from chainrule_app.readers.records import holds_records, parquet_errors, parquet_frames, record_rows
+from chainrule_app.readers.records import parquet_errors, parquet_frames, record_rows
+from chainrule_app.readers.sources import holds_records
 from chainrule_app.readers.tables.blocks import Block, regular_blocks
 from chainrule_app.readers.tables.cell import may_have_decimal_commas, with_point
 from chainrule_app.readers.tables.frame_table import FrameTable, TypedColumn, polars_column

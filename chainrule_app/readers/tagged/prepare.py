@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from chainrule.data import Batch, Batches
-from chainrule.data._batches import Shuffled, by_length
+from chainrule.data import Batch, Batches, Shuffled
 from chainrule.option_error import OptionError, UserError, option
 from chainrule_app.readers.held_out import check_fraction, split_rows
 from chainrule_app.readers.origin import ByteSource, Origin
@@ -102,7 +101,13 @@ def tagged_batches(
         raise OptionError("word_dropout", f"expected a number >= 0, got {word_dropout}")
     lengths = sentences.lengths
     order = Shuffled(
-        len(sentences), batch_size, seed, shard, name="sentences", sort=by_length(lengths), pool=_BATCHES_IN_POOL
+        len(sentences),
+        batch_size,
+        seed,
+        shard,
+        name="sentences",
+        pool=_BATCHES_IN_POOL,
+        sort=Shuffled.by_length(lengths),
     )
     seen = np.array([np.inf, *counts])  # the unknown word stays what it is
     chance = word_dropout / (word_dropout + seen) if word_dropout else np.zeros(len(seen))

@@ -3,14 +3,15 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, cast
 
 from chainrule.option_error import OptionError, option
+from chainrule.ranges import Range
 from chainrule_app.blocks import in_blocks
 from chainrule_app.heavy import caption_data, modes, np, pair_data, torch
 from chainrule_app.readers.origin import origin_of
 from chainrule_app.results import Column, Report, Result
-from chainrule_app.tasks.config import MOST_SEED, CheckedOptions, NBestOptions, SearchOptions, within
+from chainrule_app.tasks.config import CheckedOptions, LengthPenalty, NBestOptions, SearchOptions, Seed
 from chainrule_app.tasks.display import Switch
 from chainrule_app.tasks.output import attention_report, inspect_again
 
@@ -36,22 +37,20 @@ _TOGETHER = 64  # images captioned in one batch
 
 @dataclass(frozen=True)
 class CaptionOptions(NBestOptions):
-    """Write a caption for each image.
+    """Write a caption for each image."""
 
-    Args:
-        file: Image files, one or more.
-        json: Print one JSON object per caption, with "image", "caption", "nats" and "proven".
-        plot: An image (.png, .svg, .pdf) that shows, for a single image, where the model looked for each word.
-    """
+    ARGUMENTS: ClassVar[dict[str, str]] = {
+        "file": "Image files, one or more.",
+        "json": 'Print one JSON object per caption, with "image", "caption", "nats" and "proven".',
+        "plot": "An image (.png, .svg, .pdf) that shows, for a single image, where the model looked for each word.",
+    }
 
-    length_penalty: float = within(0.7, 0.0, 1e9)
-    max_length: int | None = within(None, 1, 1 << 16)
+    length_penalty: LengthPenalty = 0.7
+    max_length: Annotated[int, Range(1, 1 << 16)] | None = None
     """Maximum words of a caption; as in training by default."""
 
 
 def caption(run: "CaptionTask", images: list[str], options: CaptionOptions, *, device: str) -> Result:
-    from chainrule.decoding import rescored
-
     pixels = [read_image(image, run.data) for image in images]
     model, vocabulary = run.model(device), run.vocabulary
     results = search(
@@ -69,7 +68,7 @@ def caption(run: "CaptionTask", images: list[str], options: CaptionOptions, *, d
         device = modes.device_of(model)
         for index, (image, image_pixels, decoded) in enumerate(zip(images, pixels, results, strict=True)):
             context = torch.from_numpy(image_pixels).unsqueeze(0).to(device)
-            decoded = rescored(model, context, decoded, eos=vocabulary.eos, length_penalty=options.length_penalty)
+            decoded = decoded.rescored(model, context, eos=vocabulary.eos, length_penalty=options.length_penalty)
             best[index] = decoded.sequences[0]
             for text, log_prob in zip(words_of(decoded, vocabulary), decoded.log_probs.tolist(), strict=True):
                 yield str(image), text, -log_prob, decoded.proven
@@ -105,18 +104,18 @@ def _looked(run: "CaptionTask", model: "Captioner", pixels: "Pixels", symbols: "
 
 @dataclass(frozen=True)
 class CaptionEvaluation(SearchOptions):
-    """Compare a model's captions with human references: BLEU-1 to BLEU-4, and perplexity.
+    """Compare a model's captions with human references: BLEU-1 to BLEU-4, and perplexity."""
 
-    Args:
-        data: The images: an archive (zip, tar) or a folder.
-    """
+    ARGUMENTS: ClassVar[dict[str, str]] = {
+        "data": "The images: an archive (zip, tar) or a folder.",
+    }
 
     captions: Path | None = None
     """Reference captions; any number for each image."""
-    length_penalty: float = within(0.7, 0.0, 1e9)
+    length_penalty: LengthPenalty = 0.7
     shuffle: Switch = False
     """Pair each caption with a wrong image, to measure what the model predicts from captions alone."""
-    seed: int = within(0, 0, MOST_SEED)
+    seed: Seed = 0
     """Seed of the shuffling."""
 
 
@@ -195,12 +194,13 @@ class CaptionerInspection(CheckedOptions):
 
     Captions held-out images, or the image DATA, greedily. Prints the parts and how narrowly the decoder attends, and
     writes a page that shows each image once per word, bright where the model looked (HTML, one file, needs no network).
-
-    Args:
-        data: An image file; held-out images by default.
     """
 
-    rows: int = within(4, 1, 64)
+    ARGUMENTS: ClassVar[dict[str, str]] = {
+        "data": "An image file; held-out images by default.",
+    }
+
+    rows: Annotated[int, Range(1, 64)] = 4
     """Number of held-out images."""
 
 

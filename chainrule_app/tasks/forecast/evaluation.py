@@ -3,14 +3,15 @@
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from chainrule.option_error import OptionError, UserError, option
 from chainrule.printing import one_line
+from chainrule.ranges import Range
 from chainrule_app.heavy import np
 from chainrule_app.readers import series as series_reader
 from chainrule_app.results import Report, Result
-from chainrule_app.tasks.config import MOST_SEED, CheckedOptions, within
+from chainrule_app.tasks.config import CheckedOptions, Paths, Seed
 from chainrule_app.tasks.display import counted
 from chainrule_app.tasks.forecast.paths import draw_paths
 from chainrule_app.tasks.forecast.task import lags_of
@@ -38,16 +39,17 @@ class ForecastEvaluation(CheckedOptions):
     Compares the model with persistence, which repeats the last value, and seasonal-naive, which repeats the last
     season, each with and without errors drawn from its errors before the first origin. CRPS and RMSE are in the unit
     of the series; lower is better. Intervals of 80% probability should contain 80% of the values.
-
-    Args:
-        data: A file with the columns that the run was trained on.
     """
+
+    ARGUMENTS: ClassVar[dict[str, str]] = {
+        "data": "A file with the columns that the run was trained on.",
+    }
 
     start: str | None = None
     """First origin: a date, or a row number from 1, after the training rows."""
-    paths: int = within(100, 2, 1 << 20)
+    paths: Paths = 100
     """Number of draws per forecast."""
-    seed: int = within(0, 0, MOST_SEED)
+    seed: Seed = 0
     """Seed of the draws."""
 
 
@@ -171,12 +173,13 @@ class ForecastInspection(CheckedOptions):
 
     Recomputes the likelihood of the last horizons of the held-out rows, or of DATA, with fewer rows of the past, and
     with one column at a time shuffled in time (permutation importance).
-
-    Args:
-        data: A file with the columns that the run was trained on; the held-out rows by default.
     """
 
-    origins: int = within(32, 1, 1 << 20)
+    ARGUMENTS: ClassVar[dict[str, str]] = {
+        "data": "A file with the columns that the run was trained on; the held-out rows by default.",
+    }
+
+    origins: Annotated[int, Range(1, 1 << 20)] = 32
     """Forecasts to look at, a horizon apart."""
 
 

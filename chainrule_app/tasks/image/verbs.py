@@ -3,15 +3,16 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from chainrule.option_error import OptionError, option
+from chainrule.ranges import Range
 from chainrule_app.heavy import modes, np, torch
 from chainrule_app.printing import listed
 from chainrule_app.readers import images as image_reader
 from chainrule_app.results import Column, Result
 from chainrule_app.tasks.codes import MOST_SAMPLES, BoundMeter, refuse_samples
-from chainrule_app.tasks.config import CheckedOptions, within
+from chainrule_app.tasks.config import CheckedOptions
 from chainrule_app.tasks.display import Switch
 from chainrule_app.tasks.image.image_data import ImageFiles
 from chainrule_app.tasks.output import channels_last
@@ -77,12 +78,13 @@ class ImageScoring(CheckedOptions, ImageFiles):
     Images are reduced to the model's levels as in training. A model conditioned on labels scores each image given its
     label. A variational autoencoder gives an upper bound of the nats, with the standard error of the draws, and the
     ELBO. An autoencoder has no likelihood; its score is the squared reconstruction error.
-
-    Args:
-        data: A folder, an npz, npy or idx file, as for training.
     """
 
-    samples: int | None = within(None, 1, MOST_SAMPLES)
+    ARGUMENTS: ClassVar[dict[str, str]] = {
+        "data": "A folder, an npz, npy or idx file, as for training.",
+    }
+
+    samples: Annotated[int, Range(1, MOST_SAMPLES)] | None = None
     """K, the codes drawn (twice) for the bound of a variational autoencoder; 100 by default. More tighten it."""
 
 
@@ -155,18 +157,19 @@ class ImageSampling(CheckedOptions):
     """Draw images from a trained model, or complete one, as a grid in a PNG file.
 
     A single image is written without a frame; a grid of small images is enlarged.
-
-    Args:
-        n: Number of images; 16 by default.
-        out: The PNG file; RUN-samples.png in the current folder by default.
-        json: Describe the images as one JSON object.
     """
+
+    ARGUMENTS: ClassVar[dict[str, str]] = {
+        "n": "Number of images; 16 by default.",
+        "out": "The PNG file; RUN-samples.png in the current folder by default.",
+        "json": "Describe the images as one JSON object.",
+    }
 
     label: str | None = None
     """Label of all images, for a model conditioned on labels; all labels in turn by default."""
     complete: Path | None = None
     """Image file whose first rows are kept while the rest is drawn n times."""
-    keep_rows: int | None = within(None, 0, 1 << 20)
+    keep_rows: Annotated[int, Range(0, 1 << 20)] | None = None
     """Rows of that image to keep; half of them by default."""
     temperature: float = 1.0
     """Sampling temperature: 1 is the model's distribution, lower values are less varied, 0 is greedy."""

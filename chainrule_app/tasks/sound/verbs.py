@@ -5,14 +5,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from chainrule.option_error import OptionError, UserError, option, raw_text
+from chainrule.ranges import Range
 from chainrule_app.heavy import modes, np, torch
 from chainrule_app.readers import sounds as sound_reader
 from chainrule_app.readers.members import read_each
 from chainrule_app.results import Column, Report, Result
-from chainrule_app.tasks.config import CheckedOptions, within
+from chainrule_app.tasks.config import CheckedOptions
 from chainrule_app.tasks.display import Switch, counted
 from chainrule_app.tasks.tally import Tally
 
@@ -29,15 +30,15 @@ _STREAM_SECONDS = 3.0
 
 @dataclass(frozen=True)
 class SoundSampling(CheckedOptions):
-    """Draw sounds from a trained model, each as a 16-bit wav file.
+    """Draw sounds from a trained model, each as a 16-bit wav file."""
 
-    Args:
-        n: Number of sounds.
-        out: The file, sample.wav by default; several sounds become sample-1.wav, sample-2.wav and so on.
-        json: Print one JSON object per sound, with its label and seconds.
-    """
+    ARGUMENTS: ClassVar[dict[str, str]] = {
+        "n": "Number of sounds.",
+        "out": "The file, sample.wav by default; several sounds become sample-1.wav, sample-2.wav and so on.",
+        "json": "Print one JSON object per sound, with its label and seconds.",
+    }
 
-    seconds: float | None = within(None, 0.0, 3600.0)
+    seconds: Annotated[float, Range(0.0, 3600.0)] | None = None
     """Length of each sample, including the prompt; by default the mean of the training clips, after the prompt."""
     label: str | None = None
     """Label of the sounds, in a run with labels; all labels in turn by default."""
@@ -110,11 +111,11 @@ _WINDOW = 0.05  # seconds over which surprise is averaged to find where it is hi
 
 @dataclass(frozen=True)
 class SoundScoring:
-    """Score sounds: nats and bits per sample of each file, exact under the model, and its most surprising moment.
+    """Score sounds: nats and bits per sample of each file, exact under the model, and its most surprising moment."""
 
-    Args:
-        data: A folder or archive of sounds, or one file; resampled to the run's rate.
-    """
+    ARGUMENTS: ClassVar[dict[str, str]] = {
+        "data": "A folder or archive of sounds, or one file; resampled to the run's rate.",
+    }
 
     label: str | None = None
     """Label of all sounds, in a run with labels; read from file names by default."""
@@ -195,12 +196,13 @@ class SoundInspection(CheckedOptions):
 
     Takes the derivatives of one conditional with respect to every earlier sample, on held-out sounds: they show how far
     back the receptive field reaches, and within how many samples half, 90% and 99% of the squared influence lie.
-
-    Args:
-        json: Print one JSON object, with the influence of every sample, nearest first.
     """
 
-    rows: int = within(4, 1, 4096)
+    ARGUMENTS: ClassVar[dict[str, str]] = {
+        "json": "Print one JSON object, with the influence of every sample, nearest first.",
+    }
+
+    rows: Annotated[int, Range(1, 4096)] = 4
     """Number of clips to read."""
 
 

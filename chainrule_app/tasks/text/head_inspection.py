@@ -1,7 +1,7 @@
 """Inspect a trained Transformer of a text: its heads or other mixers, the memory of its cache, and a page."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from math import inf, log
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -11,10 +11,12 @@ import torch
 from markupsafe import Markup, escape
 from torch import Tensor
 
-from chainrule.diagnostics._mixer_views import RULES, CacheSize, HeadFigures, MixerView, cache_size, mixer_views
+from chainrule.diagnostics import HeadFigures, MixerView, mixer_views
+from chainrule.layers import CausalAttention
 from chainrule.models import TransformerLM
 from chainrule.option_error import OptionError, option
 from chainrule.printing import one_line
+from chainrule.state import leaves
 from chainrule_app.pages.page import (
     Content,
     Figure,
@@ -52,7 +54,7 @@ _TERMS = {
 
 
 def heads_sections(
-    views: Sequence[MixerView], cache: CacheSize, bits: Tensor, read: ReadText, lengths: Tensor
+    views: Sequence[MixerView], cache: "CacheSize", bits: Tensor, read: ReadText, lengths: Tensor
 ) -> list[Content]:
     drawn = [START, *("".join(pair) for pair in read.rows[0].pieces())][: min(int(lengths[0]), MOST_DRAWN)]
     parts: list[Content] = [
@@ -64,7 +66,7 @@ def heads_sections(
     ]
     kinds = dict.fromkeys(head.kind for view in views for head in view.heads)
     if kinds:
-        rules = {name: RULES[name] for name in [*kinds, *(name for name in RULES if name not in kinds)]}
+        rules = {name: HeadFigures.RULES[name] for name in kinds} | HeadFigures.RULES
         words = "If several rules apply, the one with the largest score wins. The rules of this model come first."
         parts.append(Section("Kinds of heads", [words, Terms(rules, linked=True)], "rules"))
     return parts
@@ -144,6 +146,35 @@ def kept_line(view: MixerView) -> str:
         f"{named} keep {low:.2f} to {high:.2f} of their memory a step, the middle one {median(view.retention):.2f}: "
         f"half is gone after {_half_life(low)} to {_half_life(high)} elements"
     )
+
+
+@dataclass(frozen=True)
+class CacheSize:
+    """Memory of a row's state, bytes."""
+
+    element: int  # bytes per cached element; 0 if the state does not grow
+    formula: str  # formula of `element` with its numbers
+    elements: int  # maximum number of cached elements; 0 if the state does not grow
+    constant: int  # bytes of the parts that do not grow
+
+    @property
+    def most(self) -> int:
+        """Maximum size for rows of any length."""
+        return self.element * self.elements + self.constant
+
+
+def cache_size(model: TransformerLM) -> CacheSize:
+    """Compute the memory of a row's state."""
+    mixers = [block.mixer for block in model.stack.layers]
+    attention = [mixer for mixer in mixers if isinstance(mixer, CausalAttention)]
+    others = [mixer for mixer in mixers if not isinstance(mixer, CausalAttention)]
+    constant = sum(leaf.numel() * leaf.element_size() for mixer in others for leaf in leaves(mixer.initial_state(1)))
+    if not attention:
+        return CacheSize(0, "", 0, constant)
+    first, number = attention[0], attention[0].in_proj_weight.element_size()
+    formula = f"2 · L · G · d · {number} = 2 · {len(attention)} · {first.num_kv_heads} · {first.head_size} · {number}"
+    element = 2 * len(attention) * first.num_kv_heads * first.head_size * number
+    return CacheSize(element, formula, first.window - 1, constant)
 
 
 def cache_line(cache: CacheSize) -> str:

@@ -3,19 +3,20 @@
 import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from chainrule.option_error import OptionError, option
 from chainrule.printing import one_line
+from chainrule.ranges import Range
 from chainrule_app.pages.clipping import clipping
 from chainrule_app.readers.text import name_of
 from chainrule_app.results import Report
-from chainrule_app.tasks.config import CheckedOptions, within
+from chainrule_app.tasks.config import CheckedOptions
 from chainrule_app.tasks.display import aligned, counted
 from chainrule_app.tasks.output import inspect_again, page_report
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from chainrule.data import Vocabulary
     from chainrule.diagnostics import Inspection
@@ -36,15 +37,25 @@ class TextInspection(CheckedOptions):
     of the run's held-out text or of DATA, in rows that each start from the initial state; in a run trained on lines,
     each row is a line. Shows the first of several averaged models. Recurrences require matplotlib: pip install
     matplotlib.
-
-    Args:
-        data: Text to read; the held-out text by default; - is standard input.
     """
 
-    rows: int = within(8, 1, 256)
+    ARGUMENTS: ClassVar[dict[str, str]] = {
+        "data": "Text to read; the held-out text by default; - is standard input.",
+    }
+
+    rows: Annotated[int, Range(1, 256)] = 8
     """Number of rows to read."""
-    steps: int = within(200, 2, 10_000)
+    steps: Annotated[int, Range(2, 10_000)] = 200
     """Symbols per row, over which gradients are followed."""
+
+
+def first_network(model: "nn.Module") -> "nn.Module":
+    """Return the network of a mixture, or the first member of an ensemble; any other model as it is."""
+    from chainrule.models import CalibratedMixture, Ensemble
+
+    while isinstance(model, Ensemble | CalibratedMixture):
+        model = model.parts[0]
+    return model
 
 
 def inspect_text(run: "TextTask", file: str | None, options: TextInspection, *, seed: int) -> Report:
@@ -55,9 +66,8 @@ def inspect_text(run: "TextTask", file: str | None, options: TextInspection, *, 
         )
     command = inspect_again(run, file, rows=rows, steps=steps, seed=seed)
     from chainrule.models import RecurrentLM, TransformerLM
-    from chainrule.models._model_mean import first_part
 
-    trained_model = first_part(run.model())[0]
+    trained_model = first_network(run.model())
     if isinstance(trained_model, TransformerLM):
         from chainrule_app.tasks.text.head_inspection import inspect_heads
 
@@ -88,7 +98,7 @@ def inspect_text(run: "TextTask", file: str | None, options: TextInspection, *, 
 
 def read_window(run: "TextTask", file: str | None, rows: int, steps: int) -> "tuple[Tensor, Tensor | None, str]":
     """Return the rows, their lengths, and a description of their source."""
-    from chainrule_app.tasks.text.preparing import file_window, own_window
+    from chainrule_app.tasks.text.windows import file_window, own_window
 
     if file is None:
         x, lengths, part = own_window(run, rows, steps)

@@ -20,25 +20,17 @@ The constants were fitted on runs over tiny Shakespeare of 256 to 512 units (ben
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any, Literal
 
-from chainrule_app.tasks.config import Duration, Settled
+from chainrule_app.tasks.config import Duration, Settled, forgetting_decay
 from chainrule_app.tasks.display import flag
-from chainrule_app.tasks.size_schedule import (
-    TRAINING_SHARE,
-    Planned,
-    Timed,
-    forgetting_decay,
-    record_resolved,
-    seconds_to_measure,
-    time_network,
-    time_passes,
-)
+from chainrule_app.tasks.model import Planned, Timed, seconds_to_measure, time_network
+from chainrule_app.tasks.size_schedule import TRAINING_SHARE, average_batch, record_resolved, time_passes
 from chainrule_app.tasks.task import Task
 from chainrule_app.tasks.text.options import DROPOUTS, PLANNED, TextTraining
-from chainrule_app.tasks.text.preparing import ORDERS, batches_of, corpus_of
-from chainrule_app.tasks.text.task import TextTask
+from chainrule_app.tasks.text.task import ORDERS, TextTask
 
 if TYPE_CHECKING:
     from chainrule.models import RecurrentLM
@@ -113,9 +105,9 @@ class Shape:
         return float(recurrent + size * self._scores())
 
     def _scores(self) -> float:
-        from chainrule.layers import default_cutoffs
+        from chainrule.layers import AdaptiveSoftmax
 
-        cutoffs = default_cutoffs(self.vocabulary) if self.adaptive else None
+        cutoffs = AdaptiveSoftmax.default_cutoffs(self.vocabulary) if self.adaptive else None
         if cutoffs is None:
             return self.vocabulary
         first, second = cutoffs  # three quarters of the text, 15% and 10%, at a full, a quarter and a 16th of the width
@@ -134,16 +126,13 @@ class Plan:
 
 def plan_recurrence(run: TextTask) -> Planned:
     """Resolve the options of a new recurrent run."""
-    from chainrule.training._speed import average_batch
-
-    config, corpus = run.config, corpus_of(run)
+    config, corpus, new = run.config, run.corpus(), partial(type(run), run.path)
     seconds = seconds_to_measure(config.duration.budget or 0.0) / TIMINGS
     timings: list[tuple[Any, Timed]] = []  # of the networks with these options
 
     def measure(options: Any, training: TextTraining) -> float:
-        sized = TextTask(run.path, replace(config, options=options, training=training))
-        batch = average_batch(batches_of(sized, corpus, (0, 1))[0])
-        timings.append((options, time_network(sized, batch, seconds)))
+        sized = new(replace(config, options=options, training=training))
+        timings.append((options, time_network(sized, average_batch(sized.batches((0, 1))[0]), seconds)))
         return 1 / timings[-1][1].elements_per_second
 
     plan = plan_text(config.model, config.options, config.training, config.duration, corpus, measure)
@@ -156,7 +145,7 @@ def plan_recurrence(run: TextTask) -> Planned:
     for options, timed in timings:
         if replace(options, **dropouts) == plan.options:
             drop(timed.network, **dropouts)
-            return Planned(config, replace(timed, identity=TextTask(run.path, config).network_identity))
+            return Planned(config, replace(timed, identity=new(config).network_identity))
     return Planned(config)
 
 
@@ -263,11 +252,11 @@ def plan_text(
 
 def shape_of(cell: str, options: Any, vocabulary: int, level: str, size: int) -> Shape:
     """Return the shape of a model with `size` units and the user's other options."""
-    from chainrule.layers import default_cutoffs
+    from chainrule.layers import AdaptiveSoftmax
 
     adaptive = options.adaptive_softmax
     if adaptive is None:
-        adaptive = level == "word" and default_cutoffs(vocabulary) is not None
+        adaptive = level == "word" and AdaptiveSoftmax.default_cutoffs(vocabulary) is not None
     tied, wide = tie_weights(options, level), level in ("word", "bpe")
     embedding = options.embedding_size or (size if wide or tied else min(64, size))
     narrow = vocabulary <= NGRAM_VOCABULARY and not wide and not tied
@@ -324,7 +313,7 @@ _WEIGHT_DECAY = 0.1  # of words, and by AdamW
 
 def plan_blocks(run: TextTask, explicit_flags: frozenset[str]) -> Planned:
     """Resolve the training options, size and dropout of a new run with blocks."""
-    config, training, corpus = run.config, run.config.training, corpus_of(run)
+    config, training, corpus = run.config, run.config.training, run.corpus()
     rows = training.batch_size or default_batch_size(len(corpus.train), training.chunk_length)
     optimiser: Kind = training.optimiser or ("muon" if config.model in run.SIZE_SCHEDULES else "adamw")
     learning_rate = training.learning_rate or _LEARNING_RATE[optimiser]
@@ -338,10 +327,10 @@ def plan_blocks(run: TextTask, explicit_flags: frozenset[str]) -> Planned:
         order = ORDERS[corpus.level] if config.model in run.SIZE_SCHEDULES else 0
     training = replace(training, batch_size=rows, optimiser=optimiser, learning_rate=learning_rate, weight_decay=decay)
     training = replace(training, kneser_ney_order=order)
-    planned = Task.plan(TextTask(run.path, replace(config, training=training)), explicit_flags)
+    planned = Task.plan(type(run)(run.path, replace(config, training=training)), explicit_flags)
     if config.model not in run.SIZE_SCHEDULES:
         return planned
-    return with_dropout(TextTask(run.path, planned.config), planned, explicit_flags)
+    return with_dropout(type(run)(run.path, planned.config), planned, explicit_flags)
 
 
 def with_dropout(run: TextTask, planned: Planned, explicit_flags: frozenset[str]) -> Planned:
@@ -349,8 +338,7 @@ def with_dropout(run: TextTask, planned: Planned, explicit_flags: frozenset[str]
     left_open = [name for name in DROPOUTS if flag(name) not in explicit_flags]
     if not left_open:
         return planned
-    batches, _ = batches_of(run, corpus_of(run), (0, 1))
-    (config, timed), passes = time_passes(run, planned, batches)
+    (config, timed), passes = time_passes(run, planned, run.batches((0, 1))[0])
     config, dropouts = record_resolved(config, left_open), block_dropouts(passes)
     options = replace(config.options, **{name: dropouts[name] for name in left_open})
     return Planned(replace(config, options=options), timed)

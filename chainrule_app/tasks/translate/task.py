@@ -9,17 +9,31 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from math import log2
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 
 from chainrule.option_error import OptionError, option
+from chainrule.ranges import Layers, Probability, Range, Size
 from chainrule_app.heavy import pair_data
 from chainrule_app.readers.record_keys import keys_of
-from chainrule_app.tasks.config import Counts, Facts, Fingerprint, OptimisationOptions, RunConfig, SplitOptions, within
+from chainrule_app.tasks.config import (
+    BatchSize,
+    Cell,
+    CheckedOptions,
+    Counts,
+    Facts,
+    Fingerprint,
+    LearningRate,
+    MinCount,
+    OptimisationOptions,
+    RunConfig,
+    SplitOptions,
+    Warmup,
+)
 from chainrule_app.tasks.display import counted, flag, measured_part
 from chainrule_app.tasks.likelihood_record import Basis
-from chainrule_app.tasks.model import Model
+from chainrule_app.tasks.model import Model, Planned
 from chainrule_app.tasks.run_directory import DATA
-from chainrule_app.tasks.size_schedule import Planned, SizeSchedule, expected_passes, record_resolved
+from chainrule_app.tasks.size_schedule import SizeSchedule, expected_passes, record_resolved
 from chainrule_app.tasks.task import Shard, Source, Task
 
 if TYPE_CHECKING:
@@ -105,24 +119,78 @@ class PairsData(SplitOptions):
     """Key of the target in JSON Lines or Parquet; detected by default."""
     level: Literal["word", "bpe"] = "word"
     """word: text between blanks; bpe: pieces of words, for ordinary text."""
-    min_count: int = within(2, 1, 1 << 40)
+    min_count: MinCount = 2
     """Rarer words are <unk>."""
-    vocabulary_size: int | None = within(None, 4, 1 << 24)
+    vocabulary_size: Annotated[int, Range(4, 1 << 24)] | None = None
     """Maximum symbols of each vocabulary; by default unlimited for words, 4096 for bpe."""
-    max_length: int = within(256, 1, 1 << 20)
+    max_length: Annotated[int, Range(1, 1 << 20)] = 256
     """Maximum symbols of a sentence."""
     tokenize: Literal["auto", "13a", "intl", "char", "none"] = "auto"
     """Word tokenisation of BLEU: 13a, or none for tokenised text; auto uses none at level word."""
 
 
 @dataclass(frozen=True)
+class TransformerOptions(CheckedOptions):
+    model_size: Size = 192
+    """Features between the blocks, a multiple of --num-heads."""
+    num_layers: Layers = 3
+    """Blocks of the encoder, and of the decoder."""
+    num_heads: Layers = 4
+    """Heads of attention."""
+    num_kv_heads: Layers | None = None
+    """Key and value heads of the decoder, a divisor of --num-heads; by default as many."""
+    position: Literal["rotary", "alibi"] = "rotary"
+    """How positions are known."""
+    context_length: Size = 256
+    """Elements of the target that a block of the decoder may read."""
+    feed_forward_size: Size | None = 384
+    """Units of the feed-forward networks; none takes 4 times the model size, 8/3 times for swiglu."""
+    activation: Literal["gelu", "relu", "swiglu"] = "gelu"
+    """Function of the feed-forward networks."""
+    norm: Literal["layer", "rms"] = "layer"
+    """Normalisation: of mean and variance, or of the root mean square."""
+    norm_first: bool = True
+    """Norms before each branch (pre-norm), or after each sum."""
+    dropout: Probability = 0.0
+    """Probability of zeroing in training, of the inputs and of what each branch adds; by default 0 to 0.3, more for
+    more passes over the pairs."""
+    tie_weights: bool = True
+    """Use the target embeddings as output weights."""
+    label_smoothing: Probability = 0.1
+    """ε of the training objective."""
+
+
+@dataclass(frozen=True)
+class Seq2SeqOptions(CheckedOptions):
+    cell: Cell = "gru"
+    """Recurrence of encoder and decoder."""
+    embedding_size: Size = 256
+    """Features of a source or target word, for its embedding and for its prediction."""
+    hidden_size: Size = 256
+    """Units of each layer of the decoder, and of each layer and direction of the encoder."""
+    num_layers: Layers = 1
+    """Recurrent layers of the encoder, and of the decoder."""
+    dropout: Probability = 0.4
+    """Share of features dropped in training: embeddings, between layers, memory and before the output; by default 0 to
+    0.4, more for more passes over the pairs."""
+    attention: Literal["additive", "multiplicative"] | None = "multiplicative"
+    """Score of the decoder's attention to the source; none gives it a fixed vector."""
+    input_feeding: bool = True
+    """Feed the attention output for the last word back to the decoder (Luong et al. 2015)."""
+    tie_weights: bool = True
+    """Use the target embeddings as output weights."""
+    label_smoothing: Probability = 0.1
+    """Share of each target that is spread over all words, in training."""
+
+
+@dataclass(frozen=True)
 class TranslatorTraining(OptimisationOptions):
-    batch_size: int = within(64, 1, 1 << 24)
+    batch_size: BatchSize = 64
     """Batch size; halved by default if a Transformer would take less than 1,000 steps."""
     optimiser: Literal["adamw", "muon"] = "muon"
-    learning_rate: float = within(4e-3, 0.0, 1e3)
+    learning_rate: LearningRate = 4e-3
     """Peak learning rate; by default chosen by model and optimiser."""
-    warmup: float = within(0.03, 0.0, 1.0)
+    warmup: Warmup = 0.03
     """Share of the run in which the learning rate rises; for a Transformer by default 500 steps, 0.05 to 0.2."""
 
 
@@ -177,8 +245,8 @@ class TranslateTask(Task["TranslationModel"]):
     Facts = PairsFacts
     Training = TranslatorTraining
     MODELS: ClassVar[dict[str, Model]] = {
-        "transformer": Model("TransformerSeq2Seq", model_size=192, feed_forward_size=384),
-        "seq2seq": Model("Seq2Seq"),
+        "transformer": Model("TransformerSeq2Seq", TransformerOptions),
+        "seq2seq": Model("Seq2Seq", Seq2SeqOptions),
     }
     BUDGET = "10m"
     SIZE_SCHEDULES: ClassVar[dict[str, SizeSchedule]] = {

@@ -12,7 +12,7 @@ from PIL import Image
 
 from chainrule_app.readers.images.folder import Reading
 from chainrule_app.readers.images.prepare import open_source, source_fingerprint
-from chainrule_app.readers.kinds import is_images
+from chainrule_app.readers.sources import is_images
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (7, 5, 6), dtype=np.uint8)
 

@@ -57,7 +57,7 @@ def test_a_dev_file_is_held_out_whole(source, tmp_path):
 
 def test_impossible_tags_are_refused_or_repaired(tmp_path):
     source = write(tmp_path / "a.conll", ["a/B-X"] * 8 + ["a/O b/I-X"] * 2)
-    with pytest.raises(ValueError, match=r"a\.conll line 18: I-X after O is impossible in BIO tags: .*--repair"):
+    with pytest.raises(ValueError, match=r"a\.conll line 18: I-X after O is impossible in BIO tags: .*pass repair"):
         prepare_tagged(source, tmp_path / "data")
     assert not (tmp_path / "data" / "corpus.json").exists()
     corpus = prepare_tagged(source, tmp_path / "data", repair=True)
