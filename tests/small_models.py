@@ -4,8 +4,7 @@ import torch
 
 from chainrule import from_logits, models
 from chainrule.heads import Column
-from chainrule.layers import ImageEncoder
-from chainrule.layers._word_forms import TemplateScores
+from chainrule.layers import ImageEncoder, TemplateScores
 from chainrule.models._series_window import SeriesScaling
 
 

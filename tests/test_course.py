@@ -24,15 +24,23 @@ def diagrams() -> ModuleType:
     return module
 
 
-def test_each_diagram_stands_in_one_chapter(diagrams: ModuleType) -> None:
-    drawn = Counter(re.findall(r"^diagrams\.(\w+)\(", "\n".join(page.read_text() for page in CHAPTERS), re.MULTILINE))
-    functions = [
-        name
-        for name, function in inspect.getmembers(diagrams, inspect.isfunction)
-        if function.__annotations__.get("return") is diagrams.Diagram
-    ]
-    assert len(functions) >= 15
-    assert drawn == Counter(functions)
+def drawn_by(diagrams: ModuleType, kind: type) -> list[str]:
+    functions = inspect.getmembers(diagrams, inspect.isfunction)
+    return [name for name, function in functions if function.__annotations__.get("return") is kind]
+
+
+def test_each_diagram_and_figure_with_sliders_stands_in_one_chapter(diagrams: ModuleType) -> None:
+    chapters = "\n".join(page.read_text() for page in CHAPTERS)
+    drawn = Counter(re.findall(r"^diagrams\.(\w+)\(", chapters, re.MULTILINE))
+    pictures, moving = drawn_by(diagrams, diagrams.Diagram), drawn_by(diagrams, diagrams.Sliders)
+    assert (len(pictures), len(moving)) == (20, 6)
+    assert drawn == Counter([*pictures, *moving])
+
+
+def test_the_script_has_each_figure_with_sliders(diagrams: ModuleType) -> None:
+    script = (COURSE / "_sliders.js").read_text()
+    figures = re.findall(r"^    (\w+): \{$", script, re.MULTILINE)
+    assert sorted(figures) == sorted(drawn_by(diagrams, diagrams.Sliders))
 
 
 @pytest.mark.parametrize(

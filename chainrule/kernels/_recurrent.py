@@ -28,7 +28,6 @@ from chainrule.kernels._bptt import (
     wide_dtype,
 )
 from chainrule.kernels._compiled import compiled_loops
-from chainrule.kernels._products import product
 from chainrule.kernels._transforms import custom_gradients_work, records_or_transforms
 
 if TYPE_CHECKING:
@@ -327,7 +326,7 @@ def _before_backward(
         d_r.copy_(_sigmoid_backward(s.mul_(h_prev), r, grad_input=s))
         gate.add(k, d_rz, out=dh_t)
     d_gates = weight_gradient(d[:, : 2 * size], h0, h_low, sizes)
-    return d, torch.cat([d_gates, product(d[:, 2 * size :].t(), reset.t())]), dh
+    return d, torch.cat([d_gates, torch.mm(d[:, 2 * size :].t(), reset)]), dh
 
 
 _STEPS = {

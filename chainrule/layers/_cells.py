@@ -9,7 +9,6 @@ from torch.nn.utils.rnn import PackedSequence
 
 from chainrule.kernels._bptt import known_activation, last, wide_dtype
 from chainrule.kernels._transforms import values_are_known
-from chainrule.layers._pointwise import linear
 from chainrule.state import State
 
 Recurrent: TypeAlias = Any  # its module imports this one
@@ -222,7 +221,7 @@ def project(x: Tensor, weight_ih: Tensor, bias: Tensor | None) -> Tensor:
     look-up of its columns, and is done as one.
     """
     if x.is_floating_point():
-        return linear(x, weight_ih, bias)
+        return nn.functional.linear(x, weight_ih, bias)
     # Fewer elements than symbols, as in a step: read their columns alone. A graph for every batch size has one form.
     if torch.compiler.is_exporting() or len(x) < weight_ih.shape[1]:
         columns = weight_ih.index_select(1, x).t()

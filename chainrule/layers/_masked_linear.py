@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from chainrule._buffers import fixed_buffer
-from chainrule.layers._pointwise import linear
 
 
 def made_degrees(
@@ -90,7 +89,7 @@ class MaskedLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., inputs) -> (..., units)."""
-        return linear(x, self.weight * self.mask, self.bias)
+        return nn.functional.linear(x, self.weight * self.mask, self.bias)
 
     def extra_repr(self) -> str:
         units, inputs = self.mask.shape

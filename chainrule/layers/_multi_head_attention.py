@@ -11,7 +11,6 @@ from chainrule._ranges import check_sizes
 from chainrule.kernels import enabled
 from chainrule.kernels._transforms import needs_plain_form
 from chainrule.layers._packing import real_steps
-from chainrule.layers._pointwise import Linear, linear
 from chainrule.layers._positions import rotate, rotations
 from chainrule.layers._sequence_layer import check_features
 from chainrule.option_error import OptionError, option
@@ -167,7 +166,7 @@ class MultiHeadAttention(nn.Module, ABC):
         rows = (num_heads + 2 * num_kv_heads) * self.head_size
         self.in_proj_weight = nn.Parameter(torch.empty(rows, model_size))
         self.in_proj_bias = nn.Parameter(torch.zeros(rows)) if bias else None
-        self.out_proj = Linear(model_size, model_size, bias=bias)
+        self.out_proj = nn.Linear(model_size, model_size, bias=bias)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -189,7 +188,7 @@ class MultiHeadAttention(nn.Module, ABC):
         The first two are turned by their positions, (T,) or (B, T), if they are rotary. Heads are split before their
         axis is moved: the gradients of the parts then join in the order of memory, without a copy.
         """
-        projected = linear(x, self.in_proj_weight, self.in_proj_bias)
+        projected = nn.functional.linear(x, self.in_proj_weight, self.in_proj_bias)
         heads = projected.unflatten(2, (-1, self.head_size))  # (B, T, H + 2G, d)
         sizes = [self.num_heads, self.num_kv_heads, self.num_kv_heads]
         if self.position == "rotary":
@@ -235,8 +234,8 @@ class WindowAttention(nn.Module):
                 "model_size", f"expected a multiple of {option('num_heads')}, got {model_size} with {num_heads} heads"
             )
         self.num_heads, self.window, self.shift = num_heads, window, shift
-        self.in_proj = Linear(model_size, 3 * model_size)
-        self.out_proj = Linear(model_size, model_size)
+        self.in_proj = nn.Linear(model_size, 3 * model_size)
+        self.out_proj = nn.Linear(model_size, model_size)
         for projection in (self.in_proj, self.out_proj):
             nn.init.normal_(projection.weight, std=(3 * model_size) ** -0.5)
             nn.init.zeros_(projection.bias)

@@ -14,7 +14,7 @@ from chainrule.layers._multi_head_attention import (
     scaled_dot_product,
 )
 from chainrule.layers._packing import zero_past_ends
-from chainrule.layers._pointwise import Linear, dropout
+from chainrule.layers._pointwise import dropout
 from chainrule.layers._positions import SinusoidalPositions, distance_slopes
 from chainrule.layers._recurrent_stack import CELLS, recurrent_stack
 from chainrule.layers._transformer_stack import BlockOptions, ResidualBlock, last_norm, shrink_residuals
@@ -45,7 +45,7 @@ class TransformerEncoder(nn.Module):
                 "position", f"expected one of {', '.join(HEAD_POSITIONS)}, sinusoidal, or None, got {position!r}"
             )
         self.output_size = model_size
-        self.project = nn.Identity() if input_size == model_size else Linear(input_size, model_size)
+        self.project = nn.Identity() if input_size == model_size else nn.Linear(input_size, model_size)
         self.positions = SinusoidalPositions(model_size) if position == "sinusoidal" else None
         own = position if position in HEAD_POSITIONS else None
         blocks = [EncoderBlock(model_size, num_heads, position=own, bias=False, **options) for _ in range(num_layers)]

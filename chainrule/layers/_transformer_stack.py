@@ -15,7 +15,7 @@ from chainrule.layers._linear_attention import DeltaNet, LinearAttention
 from chainrule.layers._minimal_recurrence import MinGRU, MinLSTM
 from chainrule.layers._multi_head_attention import HEAD_POSITIONS
 from chainrule.layers._packing import zero_past_ends
-from chainrule.layers._pointwise import Linear, dropout, norm_layer
+from chainrule.layers._pointwise import dropout, norm_layer
 from chainrule.layers._positions import LearnedPositions, PositionEmbedding, SinusoidalPositions
 from chainrule.layers._sequence_layer import LayerStep, SequenceLayer, Serial, stepping
 from chainrule.option_error import OptionError, option
@@ -47,8 +47,8 @@ class FeedForward(nn.Module):
             hidden_size = 4 * model_size if activation != GATED else max(8 * model_size // 3, 1)
         check_sizes(model_size=model_size, hidden_size=hidden_size)
         self.activation = activation
-        self.linear1 = Linear(model_size, hidden_size * (2 if activation == GATED else 1), bias=bias)
-        self.linear2 = Linear(hidden_size, model_size, bias=bias)
+        self.linear1 = nn.Linear(model_size, hidden_size * (2 if activation == GATED else 1), bias=bias)
+        self.linear2 = nn.Linear(hidden_size, model_size, bias=bias)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

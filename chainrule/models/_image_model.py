@@ -110,7 +110,7 @@ class ImageModel(AutoregressiveModel):
             )
         for name, size in kernel_sizes.items():
             if size < 3 or size % 2 == 0:
-                raise ValueError(f"{name}: expected an odd number of pixels, at least 3, got {size}")
+                raise OptionError(name, f"expected an odd number of pixels, at least 3, got {size}")
         check_shares(dropout=dropout)
 
     def _scaled(self, x: Tensor, like: Tensor) -> Tensor:

@@ -12,7 +12,6 @@ from chainrule._checks import length_mask, refuse_context
 from chainrule._executor import Executor
 from chainrule._ranges import check_shares, check_sizes
 from chainrule.heads._table_column import Column, TableColumn, TableRow
-from chainrule.kernels._table_lookups import FeatureLookups, looked_up
 from chainrule.kernels._transforms import may_prepare
 from chainrule.layers._masked_linear import MaskedLinear, made_degrees
 from chainrule.models._column_model import checked_order
@@ -147,7 +146,6 @@ class TableMADE(TableNetwork):
         self.sequence_length, self._weights = len(columns), None if weights is None else tuple(weights)
         self.order = tuple(checked_order(order, len(columns)).tolist())
         self.layout = TableLayout(columns, components, knots)
-        self._lookups = FeatureLookups(self.layout)
         masks = self._masks()
         *hidden, output = masks[: num_layers + 1]
         self.hidden = nn.ModuleList(MaskedLinear(mask) for mask in hidden)
@@ -171,24 +169,8 @@ class TableMADE(TableNetwork):
 
     def _outputs(self, x: Tensor) -> Tensor:
         """Return the parameters of all conditionals, (B, N)."""
-        x = wide(self.wide(x, "x"))
-        weight = self.output.weight
-        if len(self.hidden) and self._lookups.pays(x, weight) and not torch.is_grad_enabled() and may_prepare(self):
-            return self._looked_up(x)
-        return self.network(self.layout.read(x).to(weight.dtype))
-
-    def _looked_up(self, x: Tensor) -> Tensor:
-        """Return the same outputs, with lookups instead of products with features that are mostly 0."""
-        first, *others = (layer for layer in self.hidden if isinstance(layer, MaskedLinear))
-        places, values = self._lookups.of(x, first.weight.dtype)
-        assert first.bias is not None
-        h = looked_up(self._lookups.table(first.weight * first.mask), places, values).add_(first.bias).relu_()
-        for layer in others:
-            h = layer(h).relu_()
-        outputs: Tensor = self.output(h)
-        if self.direct is not None:
-            outputs += looked_up(self._lookups.table(self.direct.weight * self.direct.mask), places, values)
-        return outputs
+        features = self.layout.read(self.wide(x, "x")).to(self.output.weight.dtype)
+        return self.network(features)
 
     def initial_state(self, batch_size: int, context: Tensor | None = None) -> State:
         refuse_context(context)

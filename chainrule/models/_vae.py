@@ -11,7 +11,6 @@ from chainrule._ranges import check_shares, check_sizes
 from chainrule.heads._diagonal_normal import DiagonalNormal
 from chainrule.heads._joint import IndependentPixels, PixelKind
 from chainrule.layers._image_encoder import ImageCodeDecoder, ImageCodeEncoder, ImageNetwork
-from chainrule.layers._pointwise import Linear
 from chainrule.models._image_model import ImageInput
 from chainrule.option_error import OptionError
 from chainrule.ranges import Probability, Range, Size
@@ -143,8 +142,8 @@ class Autoencoder(CodeModel):
         self.latent_size, self.noise, self.sparsity = latent_size, noise, sparsity
         if network == "linear":
             pixels = torch.Size(image_shape).numel()
-            self.encoder: nn.Module = nn.Sequential(nn.Flatten(), Linear(pixels, latent_size))
-            self.decoder: nn.Module = nn.Sequential(Linear(latent_size, pixels), nn.Unflatten(1, image_shape))
+            self.encoder: nn.Module = nn.Sequential(nn.Flatten(), nn.Linear(pixels, latent_size))
+            self.decoder: nn.Module = nn.Sequential(nn.Linear(latent_size, pixels), nn.Unflatten(1, image_shape))
         else:
             reader = ImageCodeEncoder(image_shape, network, hidden_size, num_layers, channels)
             self.encoder = nn.Sequential(reader, nn.Linear(hidden_size, latent_size))

@@ -8,7 +8,6 @@ from torch import Tensor, nn
 
 from chainrule._ranges import check_sizes
 from chainrule.layers._multi_head_attention import WindowAttention
-from chainrule.layers._pointwise import Linear
 from chainrule.layers._positions import grid_sinusoids
 from chainrule.layers._row_encoders import EncoderBlock
 from chainrule.layers._transformer_stack import ResidualBlock, shrink_residuals
@@ -287,7 +286,7 @@ class PatchMerging(nn.Module):
     def __init__(self, model_size: int):
         super().__init__()
         self.norm = nn.LayerNorm(4 * model_size)
-        self.linear = Linear(4 * model_size, 2 * model_size, bias=False)
+        self.linear = nn.Linear(4 * model_size, 2 * model_size, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         parts = [x[:, row::2, column::2] for column in range(2) for row in range(2)]

@@ -8,6 +8,7 @@ from statistics import median
 from time import monotonic
 from typing import Any
 
+from chainrule.option_error import OptionError
 from chainrule.training._batch import Batch, ValidationBatches, count_elements
 from chainrule.training._evaluate import Evaluation
 from chainrule.training._measurements import Likelihood, MetricResult
@@ -125,8 +126,8 @@ class Steps:
     def check_reaches(self, position: Position) -> None:
         """Raise ValueError if a resumed run is already beyond its end."""
         if position.step > self.total:
-            raise ValueError(
-                f"steps: expected at least the {position.step} that the run has done, got {self.total}: raise it"
+            raise OptionError(
+                "steps", f"expected at least the {position.step} that the run has done, got {self.total}", "raise it"
             )
 
     def progress(self, position: Position) -> float:
@@ -196,9 +197,10 @@ class Seconds:
     def check_reaches(self, position: Position) -> None:
         used = position.elapsed if position.ended_budget is None else position.ended_budget
         if 1.05 * self.budget < used:
-            raise ValueError(
-                f"budget: expected more than the {used:.0f} seconds that the run has taken, "
-                f"got {self.budget:g}: raise it"
+            raise OptionError(
+                "budget",
+                f"expected more than the {used:.0f} seconds that the run has taken, got {self.budget:g}",
+                "raise it",
             )
 
     def progress(self, position: Position) -> float:

@@ -64,15 +64,17 @@ class TrainingOptions:
     def __post_init__(self) -> None:
         durations = [name for name in DURATIONS if getattr(self, name) is not None]
         if len(durations) > 1:
-            raise ValueError(f"steps, epochs, budget: expected at most one, got {' and '.join(durations)}: drop one")
+            raise OptionError(
+                durations[1], f"expected at most one of steps, epochs and budget, got {' and '.join(durations)}"
+            )
         for name in COUNTS:
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value < 1):
-                raise ValueError(f"{name}: expected an integer >= 1, got {value!r}")
+                raise OptionError(name, f"expected an integer >= 1, got {value!r}")
         for name in ("epochs", "budget", "most_seconds", "learning_rate", "clip_norm"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
-                raise ValueError(f"{name}: expected a finite number > 0, got {value}")
+                raise OptionError(name, f"expected a finite number > 0, got {value}")
         if not 0 <= self.weight_decay < math.inf:
             raise OptionError("weight_decay", f"expected a finite number >= 0, got {self.weight_decay}")
         if not 0 <= self.warmup < 1:

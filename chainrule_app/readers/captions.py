@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 
 from chainrule.data import Batch, Batches, Shuffled, WordVocabulary
-from chainrule.option_error import OptionError, UserError, option
+from chainrule.option_error import UserError, option
 from chainrule.typed_json import read_value
 from chainrule_app.readers.delimited import DelimitedFile
 from chainrule_app.readers.held_out import hold_out
@@ -292,8 +292,6 @@ def prepare_captions(
     vocabulary: WordVocabulary | None = None,  # vocabulary of other captions
 ) -> PreparedCaptions:
     """Read images and captions and write them into a directory."""
-    if not 8 <= size <= 1024:
-        raise OptionError("size", f"expected from 8 to 1024 pixels, got {size}")
     store = ImageStore(images, size, fit)
     train = captions_by_image(captions, store, lower_case=lower_case)
     if validation_captions is None:

@@ -103,7 +103,6 @@ def prepare_corpus(
         "min_count": min_count,
         "split_punctuation": split_punctuation,
     }
-    _check_options(level, reading, validation_fraction, vocabulary_size, min_count)
     if split_punctuation and level != "word":
         raise OptionError("split_punctuation", f"it splits words, got level {level!r}", "use level='word'")
     by_lines = reading == "lines"
@@ -187,21 +186,6 @@ def open_corpus(directory: str | Path) -> Corpus:
             for name in ("train", "valid")
         )
     return Corpus(store.directory, vocabulary, train, valid, store.manifest)
-
-
-def _check_options(
-    level: str, reading: str, validation_fraction: float, vocabulary_size: int | None, min_count: int
-) -> None:
-    if level not in LEVELS:
-        raise OptionError("level", f"expected one of {', '.join(LEVELS)}, got {level!r}")
-    if reading not in READINGS:
-        raise OptionError("reading", f"expected one of {', '.join(READINGS)}, got {reading!r}")
-    if not 0 < validation_fraction < 1:
-        raise OptionError("validation_fraction", f"expected between 0 and 1, both excluded, got {validation_fraction}")
-    if min_count < 1:
-        raise OptionError("min_count", f"expected at least 1, got {min_count}")
-    if vocabulary_size is not None and vocabulary_size < 3:
-        raise OptionError("vocabulary_size", f"expected at least 3, got {vocabulary_size}")
 
 
 def _check_manifest(manifest: dict[str, Any], vocabulary: Vocabulary) -> None:

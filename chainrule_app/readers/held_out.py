@@ -8,15 +8,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.option_error import OptionError
-
 Flags = npt.NDArray[np.bool_]
-
-
-def check_fraction(fraction: float) -> None:
-    """Raise ValueError unless a fraction leaves at least half of the rows to train on."""
-    if not 0 < fraction <= 0.5:
-        raise OptionError("validation_fraction", f"expected above 0 and at most 0.5, got {fraction}")
 
 
 def hold_out(count: int, fraction: float, seed: int, labels: Sequence[Set[Hashable]] | None = None) -> Flags:

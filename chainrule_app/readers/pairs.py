@@ -10,12 +10,12 @@ import numpy as np
 from torch import Tensor
 
 from chainrule.data import Batch, Batches, BPEVocabulary, Shuffled, Vocabulary, WordVocabulary
-from chainrule.option_error import OptionError, UserError, option
+from chainrule.option_error import UserError, option
 from chainrule.typed_json import read_value
 from chainrule_app.blocks import in_blocks
 from chainrule_app.readers.corpus import load_vocabulary
 from chainrule_app.readers.delimited import DelimitedFile
-from chainrule_app.readers.held_out import OneInEvery, check_fraction
+from chainrule_app.readers.held_out import OneInEvery
 from chainrule_app.readers.origin import ByteSource, HeldRows, Origin, origin_of
 from chainrule_app.readers.ragged import Ragged
 from chainrule_app.readers.row_order import Rows, in_order
@@ -146,9 +146,6 @@ def prepare_pairs(
     vocabularies: tuple[Vocabulary, Vocabulary] | None = None,
 ) -> Pairs:
     """Read pairs twice, for their vocabularies and for their numbers, each with its `<eos>`, and write both."""
-    if level not in LEVELS:
-        raise OptionError("level", f"expected one of {', '.join(LEVELS)}, got {level!r}")
-    check_fraction(validation_fraction)
     fraction = None if validation_source is not None else validation_fraction
     by_side = dict(zip(SIDES, vocabularies or (), strict=False)) or {
         side: LEVELS[level].fit(

@@ -5,14 +5,14 @@ The dataclasses of options are the option groups of `chainrule train`: a default
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from functools import cache, reduce
+from functools import reduce
 from itertools import chain, takewhile
 from operator import or_
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from chainrule.option_error import OptionError, UserError, option
+from chainrule.option_error import OptionError, option
 from chainrule.printing import one_line
 from chainrule.ranges import Range
 from chainrule.typed_json import described, field_types, read_value
@@ -21,11 +21,8 @@ from chainrule_app.tasks.display import flags_of, parse_duration
 
 FORMAT = 21
 IN_MEMORY = " (in memory)"  # of a source that a config names but cannot hold
-
 Options = TypeVar("Options")
-MOST_SEED = (1 << 63) - 1
 SECTIONS = ("data", "model", "training", "computation", "facts", "settled", "init")
-
 
 BatchSize = Annotated[int, Range(1, 1 << 24)]
 LearningRate = Annotated[float, Range(0.0, 1e3)]
@@ -41,12 +38,9 @@ Members = Annotated[int, Range(1, 16)]
 Particles = Annotated[int, Range(1, 1 << 18)]
 Paths = Annotated[int, Range(2, 1 << 20)]
 Cell = Literal["lstm", "gru", "rnn"]
-Number = Annotated[int, Range(1, 1 << 20)]
-"""A number of samples."""
-Top = Annotated[int, Range(1, 1 << 30)]
-"""A number of rows to show."""
-Seed = Annotated[int, Range(0, MOST_SEED)]
-"""A seed that torch takes."""
+Number = Annotated[int, Range(1, 1 << 20)]  # of samples
+Top = Annotated[int, Range(1, 1 << 30)]  # rows to show
+Seed = Annotated[int, Range(0, (1 << 63) - 1)]  # which torch takes
 
 
 class CheckedOptions:
@@ -97,11 +91,8 @@ class Duration(CheckedOptions):
         super().__post_init__()
         lengths = [name for name, value in asdict(self).items() if value is not None and name != "most_seconds"]
         if len(lengths) > 1:
-            raise UserError(
-                f"{lengths[1]}",
-                f"expected one of {option('budget')}, {option('steps')} and {option('epochs')}, got "
-                + " and ".join(lengths),
-            )
+            one, other = lengths[:2]
+            raise OptionError(other, f"{option(one)} is given, too", "drop one of them")
 
 
 @dataclass(frozen=True)
@@ -332,14 +323,9 @@ def check_options(options: Any) -> None:
     Traceback (most recent call last):
     chainrule.option_error.OptionError: batch_size: expected a whole number from 1 to 16777216, got 0
     """
-    hints = _hints(cast(Any, type(options)))
+    hints = get_type_hints(type(options), include_extras=True)
     for item in fields(options):
         check_value(item.name, hints[item.name], getattr(options, item.name))
-
-
-@cache
-def _hints(kind: Any) -> dict[str, Any]:
-    return get_type_hints(kind, include_extras=True)
 
 
 def check_value(name: str, hint: Any, value: Any) -> None:

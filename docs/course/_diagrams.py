@@ -5,9 +5,11 @@ weighs or gates, red what must not be seen or what a gradient does. Masks, weigh
 hand: the functions take them from a layer or a model of the library.
 """
 
+import json
 import re
 from collections.abc import Callable, Sequence
 from html import escape
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,6 +25,10 @@ STYLE = """
 body[data-theme=dark] .diagram{--ink:#e6e8eb;--grey:#9aa2ac;--blue:#6aa6e8;--orange:#f0a04b;--green:#67c587;
 --red:#f0796b;--purple:#b693de}
 .diagram svg{display:block;width:100%;max-width:660px;height:auto;margin:0 auto}
+.diagram label{display:flex;gap:.6em;justify-content:center;align-items:center;font-size:.9rem}
+.diagram label input{width:10rem}
+.diagram label output{min-width:3em}
+.diagram p{text-align:center;max-width:none}
 .diagram text{fill:var(--ink);font:14px system-ui,sans-serif;text-anchor:middle}
 """
 
@@ -870,3 +876,79 @@ def intervals(steps: Sequence[tuple[Sequence[float], int]], symbols: str) -> Dia
         low, width = low + width * ends[chosen], width * (ends[chosen + 1] - ends[chosen])
     d.text(220, 88 * len(steps) - 12, f"[{low:.4f}, {low + width:.4f}): width {width:.5f}", size=12, colour="blue")
     return d
+
+
+# Figures with sliders
+
+
+class Sliders:
+    """A figure that `_sliders.js` draws from these numbers; the script is part of it, so that it works anywhere."""
+
+    def __init__(self, name: str, caption: str, **numbers: Any):
+        self.name, self.caption, self.numbers = name, caption, numbers
+
+    def _repr_html_(self) -> str:
+        script = (Path(__file__).parent / "_sliders.js").read_text(encoding="utf-8")
+        caption = f'<figcaption><p><span class="caption-text">{escape(self.caption)}</span></p></figcaption>'
+        return (
+            f'<figure class="diagram align-default" data-figure="{self.name}" '
+            f'data-numbers="{escape(json.dumps(self.numbers))}"><style>{STYLE}</style>{caption}</figure>'
+            f"<script>{script}</script>"
+        )
+
+
+def truncation(names: Sequence[str], log_p: Tensor) -> Sliders:
+    """Temperature, top-k and top-p on a distribution."""
+    return Sliders(
+        "truncation",
+        "The likeliest symbols of a trained model (grey), and what the three settings draw from instead (blue). "
+        "Every setting but temperature 1 with all symbols is another model.",
+        names=list(names),
+        log_p=[round(float(value), 4) for value in log_p],
+    )
+
+
+def powers() -> Sliders:
+    """Norms of the powers of a matrix with one eigenvalue."""
+    return Sliders(
+        "powers",
+        "Powers of the matrix with the radius on its diagonal and the coupling above it: their norm (blue) and radiusᵏ "
+        "(orange). With coupling, gradients grow first, even below a radius of 1.",
+    )
+
+
+def reach() -> Sliders:
+    """Receptive field of causal convolutions."""
+    return Sliders("reach", "How many samples one output of a stack of causal convolutions sees.")
+
+
+def root(z: Tensor) -> Sliders:
+    """Attention with and without the root."""
+    return Sliders(
+        "root",
+        "Weights of random keys. Scores of independent vectors have variance d; divided by the root, "
+        "they keep variance 1.",
+        z=[round(float(value), 3) for value in z],
+    )
+
+
+def plane(images: Tensor, limit: float) -> Sliders:
+    """Decoded codes, (side, side, pixels) in [0, 1], from the bottom left of the plane."""
+    digits = (images * 9).round().long().flatten().tolist()
+    return Sliders(
+        "plane",
+        "The decoder's pixels for a code of two numbers. Move through the plane: neighbours look alike.",
+        side=len(images),
+        pixels=images.shape[2],
+        limit=limit,
+        images="".join(map(str, digits)),
+    )
+
+
+def price() -> Sliders:
+    """Code length of a coin under a model of it."""
+    return Sliders(
+        "price",
+        "Bits per toss of a coin p, coded with a model q (grey curve, blue dot). The entropy (green) is "
+        "the least, at q = p.",
+    )

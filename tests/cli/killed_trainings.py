@@ -79,9 +79,10 @@ def child(arguments: list[str], arm: Callable[[], None] | None = None) -> int:
 
 
 def with_dropout(task: str) -> list[str]:
-    """The flag of dropout, where the default model of a task has it."""
-    options = next(iter(task_class(task).MODELS.values())).options
-    return ["--dropout", "0.3"] if "dropout" in options.__dataclass_fields__ else []
+    """The flags of dropout and of several networks, where the default model of a task has them."""
+    options = next(iter(task_class(task).MODELS.values())).options.__dataclass_fields__
+    flags = {"dropout": ["--dropout", "0.3"], "num_members": ["--num-members", "2"]}
+    return [part for name, flag in flags.items() if name in options for part in flag]
 
 
 def differing(task: str, folder: Path, kills: int) -> int:

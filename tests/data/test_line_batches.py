@@ -134,7 +134,7 @@ def test_evaluation_reads_every_line_whole_once_and_in_order(lengths, batch_size
 
 
 def test_too_few_lines_are_refused():
-    with pytest.raises(ValueError, match=r"at least 3 lines.*got 2.*--batch-size"):
+    with pytest.raises(ValueError, match=r"at least 3 lines.*got 2.*batch_size"):
         LineBatches(corpus([2, 2]), 3, 9)
 
 

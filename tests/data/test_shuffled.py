@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainrule.data import BPEVocabulary, ByteVocabulary, CharVocabulary, WordVocabulary
-from chainrule.data._batches import Shuffled
+from chainrule.data import BPEVocabulary, ByteVocabulary, CharVocabulary, Shuffled, WordVocabulary
 from chainrule_app.readers.ragged import Ragged
 from chainrule_app.readers.row_order import in_order
 from chainrule_app.readers.store import Store, StoreWriter

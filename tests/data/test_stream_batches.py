@@ -79,7 +79,7 @@ def test_a_corpus_too_short_for_one_step_is_refused(extra):
     if extra:
         assert batches((needed, 4, 8, 0)).steps_per_epoch == 1
     else:
-        with pytest.raises(ValueError, match=rf"at least {needed} symbols.*got {needed - 1}.*--chunk-length") as caught:
+        with pytest.raises(ValueError, match=rf"at least {needed} symbols.*got {needed - 1}.*chunk_length") as caught:
             batches((needed - 1, 4, 8, 0))
         assert "\n" not in str(caught.value)
 

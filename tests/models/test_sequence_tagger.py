@@ -7,7 +7,7 @@ import torch
 
 from chainrule.heads import TagConstraints
 from chainrule.heads._linear_chain_crf import TagSequences
-from chainrule.layers._word_forms import TemplateScores
+from chainrule.layers import TemplateScores
 from chainrule.models import SequenceTagger
 
 K, V, C = 3, 6, 5

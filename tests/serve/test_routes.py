@@ -210,7 +210,7 @@ def test_the_schema_of_a_request_is_told(runs):
         ("sample", {"length": 1 << 20}, 400, "length: expected at most"),
         ("sample", {"temperature": -1}, 400, "temperature"),
         ("sample", {"seed": "1"}, 400, "seed"),
-        ("sample", {"seed": 1 << 63}, 400, "seed: expected 0 to 9223372036854775807"),
+        ("sample", {"seed": 1 << 63}, 400, "seed: expected a whole number from 0 to 9223372036854775807"),
         ("sample", {"out": "/tmp/file"}, 400, "out"),
         ("sample", {"device": "cuda"}, 400, "device"),
         ("sample", [], 400, "dictionary"),

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from chainrule.option_error import UserError, option
 from chainrule_app.printing import listed
-from chainrule_app.readers.held_out import check_fraction, hold_out
+from chainrule_app.readers.held_out import hold_out
 from chainrule_app.readers.images.folder import ImageFolder, Reading, images_in
 from chainrule_app.readers.images.held import HeldImages
 from chainrule_app.readers.images.source import ImageLabels, ImageSource, Pixels, Reduction
@@ -250,7 +250,6 @@ def prepare_images(
     seed: int = 0,  # of the images held out, and of every draw
 ) -> PreparedImages:
     """Read images and write them into a directory, a few megabytes in memory at a time."""
-    check_fraction(validation_fraction)
     source = open_source(path, labelled=labelled, reading=reading, skip_bad=skip_bad, part=TRAIN)
     if prod(source.shape) > _LARGEST:
         raise UserError(

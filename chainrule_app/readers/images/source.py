@@ -4,7 +4,7 @@ import io
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -113,10 +113,6 @@ class Reduction:
     binarise: Binarise | None = None
 
     def __post_init__(self) -> None:
-        if self.bits is not None and not 1 <= self.bits <= 8:
-            raise OptionError("bits", f"expected a whole number from 1 to 8, got {self.bits}")
-        if self.binarise is not None and self.binarise not in get_args(Binarise):
-            raise OptionError("binarise", f"expected one of {', '.join(get_args(Binarise))}, got {self.binarise!r}")
         if self.binarise is not None and self.bits not in (None, 1):
             raise OptionError(
                 "binarise", f"makes 1 bit of each pixel, but bits is {self.bits}", "leave one of them out"

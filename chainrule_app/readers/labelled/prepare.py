@@ -16,7 +16,7 @@ from chainrule.data import Batch, Batches, Shuffled
 from chainrule.files import Record, read_record
 from chainrule.layers import NgramScores
 from chainrule.option_error import UserError, option
-from chainrule_app.readers.held_out import check_fraction, split_rows
+from chainrule_app.readers.held_out import split_rows
 from chainrule_app.readers.labelled.encoded_texts import EncodedTexts, Numbers, TextLevel, TextSymbols
 from chainrule_app.readers.labelled.labelled_file import LabelledText, TextsSource, open_texts
 from chainrule_app.readers.origin import Origin, origin_of
@@ -172,7 +172,6 @@ def prepare_labelled(
     vectors: str | Path | None = None,  # of words, to begin with; see `read_vectors`
 ) -> LabelledTexts:
     """Read labelled texts, hold some out and write both parts as numbers; training texts define the symbols."""
-    check_fraction(validation_fraction)
     file = open_texts(path, text_column=text_column, label_column=label_column)
     train_rows = _checked(str(path), list(file))
     if validation is not None:

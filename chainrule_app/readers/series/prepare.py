@@ -236,7 +236,6 @@ def future_dates(dates: list[datetime], frequency: Frequency, count: int) -> lis
 
 
 _MANIFEST = "series.json"
-ANCHORS = ("last", "season", "centre")
 
 
 @dataclass(frozen=True)
@@ -289,8 +288,6 @@ def prepare_series(
         FileNotFoundError: there is no such file.
         ValueError: the file cannot be read, or has too few rows.
     """
-    if anchor not in ANCHORS:
-        raise OptionError("anchor", f"expected one of {', '.join(ANCHORS)}, got {anchor!r}")
     if schema is None:
         file = read_series(
             source, target, covariates, date,

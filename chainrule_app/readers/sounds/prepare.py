@@ -14,7 +14,7 @@ import torch
 from chainrule.data import Batch, Batches, Shuffled, Tokens, padded
 from chainrule.option_error import OptionError, UserError, option
 from chainrule.typed_json import read_value
-from chainrule_app.readers.held_out import OneInEvery, check_fraction, keep_labels
+from chainrule_app.readers.held_out import OneInEvery, keep_labels
 from chainrule_app.readers.members import read_each
 from chainrule_app.readers.sounds.levels import SoundLevels, make_levels
 from chainrule_app.readers.sounds.sound_file import Collection, HeldSounds, SoundFile, read_sound, sound_facts
@@ -66,8 +66,6 @@ class _Pieces:
     """Clips cut into pieces: of each the clip, where it starts and its length."""
 
     def __init__(self, tokens: Tokens, longest: int, labels: Labels | None):
-        if longest < 1:
-            raise OptionError("chunk_length", f"expected at least 1, got {longest}")
         if not tokens.line_count:
             raise ValueError("clips: expected at least one, got none")
         starts, stops = tokens.line_bounds(np.arange(tokens.line_count))
@@ -205,7 +203,6 @@ class Writing:
 
 
 _MANIFEST = "sounds.json"
-SEQUENCES = ("clips", "stream")
 LOWEST_RATE, HIGHEST_USUAL_RATE = 100, 16_000
 FILES_TO_HOLD_OUT_WHOLE = 10
 _PARTS = ("train", "valid")
@@ -272,7 +269,8 @@ def prepare_sounds(
         ValueError: an argument out of range, a file that is no sound, is damaged or empty, all of them silent, or
             labels that cannot be told.
     """
-    _check(rate, labels, label_pattern, sequences, validation_fraction)
+    if labels == "none" and label_pattern is not None:
+        raise OptionError("label_pattern", "expected no pattern with labels=none", "leave one of them out")
     quantised = make_levels(law, levels)
     skipped: list[dict[str, str]] = []
     collection = Collection(source)
@@ -365,15 +363,3 @@ def _labelling(labels: str, pattern: str | None, names: list[str]) -> Labelling 
     if labels == "folders" and not has_folders:
         raise OptionError("labels", "expected sounds in two folders or more, one for each label, got one")
     return Labelling(None) if labels == "folders" or (labels == "auto" and has_folders) else None
-
-
-def _check(rate: int | None, labels: str, pattern: str | None, sequences: str, fraction: float) -> None:
-    if rate is not None and not LOWEST_RATE <= rate <= 1_000_000:
-        raise OptionError("rate", f"expected samples a second from {LOWEST_RATE} to 1000000, got {rate}")
-    if labels not in ("auto", "folders", "none"):
-        raise OptionError("labels", f"expected auto, folders or none, got {labels!r}")
-    if labels == "none" and pattern is not None:
-        raise OptionError("label_pattern", "expected no pattern with labels=none", "leave one of them out")
-    if sequences not in ("auto", *SEQUENCES):
-        raise OptionError("sequences", f"expected auto, {', '.join(SEQUENCES)}, got {sequences!r}")
-    check_fraction(fraction)

@@ -17,7 +17,7 @@ from chainrule.heads import Column
 from chainrule.option_error import OptionError, UserError, option, raw_text
 from chainrule_app.printing import listed
 from chainrule_app.readers.delimited import types_option
-from chainrule_app.readers.held_out import OneInEvery, check_fraction
+from chainrule_app.readers.held_out import OneInEvery
 from chainrule_app.readers.row_order import in_order
 from chainrule_app.readers.store import Store, StoreWriter
 from chainrule_app.readers.tables.blocks import Block, Flags
@@ -272,9 +272,6 @@ def prepare_table(
     ...     [column.kind for column in table.schema.columns], table.train.shape, table.valid.shape
     (['categorical', 'real'], (36, 2), (4, 2))
     """
-    check_fraction(validation_fraction)
-    if min_count < 1:
-        raise OptionError("min_count", f"expected at least 1, got {min_count}")
     fraction = None if validation is not None else validation_fraction
     file = open_rows(source, header=header if like is None else like[0].header)
     schema, columns = like or _fitted_schema(file, types or {}, min_count, fraction, seed)

@@ -10,8 +10,8 @@ import numpy.typing as npt
 import torch
 
 from chainrule.data import Batch, Batches, Shuffled
-from chainrule.option_error import OptionError, UserError, option
-from chainrule_app.readers.held_out import check_fraction, split_rows
+from chainrule.option_error import UserError, option
+from chainrule_app.readers.held_out import split_rows
 from chainrule_app.readers.origin import ByteSource, Origin
 from chainrule_app.readers.ragged import row_places
 from chainrule_app.readers.row_order import Rows, in_order
@@ -97,8 +97,6 @@ def tagged_batches(
     Rare words are read as unknown by chance, so that the unknown word is learned: one that the training sentences hold
     c times with probability α / (α + c) (Kiperwasser and Goldberg 2016). Its characters stay.
     """
-    if not 0 <= word_dropout < float("inf"):
-        raise OptionError("word_dropout", f"expected a number >= 0, got {word_dropout}")
     lengths = sentences.lengths
     order = Shuffled(
         len(sentences),
@@ -166,9 +164,6 @@ def prepare_tagged(
     vectors: str | Path | None = None,  # of words, to begin with; see `read_vectors`
 ) -> TaggedCorpus:
     """Read tagged sentences and write their numbers into a directory; empty sentences are left out."""
-    check_fraction(validation_fraction)
-    if max_length < 1:
-        raise OptionError("max_length", f"expected an integer >= 1, got {max_length}")
     file = held_file = read_conll(path, column, word_column=word_column, max_length=max_length)
     if validation is not None:
         conllu = not isinstance(validation, HeldSentences) and is_conllu(read_lines_of(validation)[1])

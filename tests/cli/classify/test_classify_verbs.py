@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from chainrule.layers._ngrams import NgramScores
+from chainrule.layers import NgramScores
 from chainrule.training import save_weights
 from chainrule_app.tasks.classify import task as classify_task
 from chainrule_app.tasks.classify.run import ClassifyRun

@@ -11,11 +11,13 @@ import pytest
 import torch
 from small_data import TABLE_COLUMNS
 
+import chainrule
 from chainrule.heads import Column
 from chainrule.models import TableEnsemble, TableMADE
 from chainrule_app.readers.delimited import parse_types
 from chainrule_app.readers.tables import table_batches
 from chainrule_app.tasks.config import OptimisationOptions
+from chainrule_app.tasks.table import verbs
 from chainrule_app.tasks.table.run import TableRun
 from chainrule_app.tasks.table.trial import Trial, try_training
 
@@ -83,6 +85,33 @@ def test_a_target_is_visited_last_and_chosen_by_its_own_nats(ok, refused, rows, 
     for name, share in possible.items():
         assert share == pytest.approx(named[name] / total, abs=1e-4)
     assert "--target: expected one of" in refused(*asked, "--overwrite", "--target", "weight")
+
+
+def test_typical_nats_are_computed_once_for_a_loaded_run(run, rows, monkeypatch):
+    """A server scored 4,096 held-out rows for each request of one row."""
+    loaded = chainrule.load(run)
+    first, sizes, measure = loaded.score(rows)["nats"], [], verbs.nats_of
+
+    def counted(model, x):
+        sizes.append(len(x))
+        return measure(model, x)
+
+    monkeypatch.setattr(verbs, "nats_of", counted)
+    assert loaded.score(rows)["nats"] == first
+    assert sizes == [200]
+
+
+def test_a_column_of_cells_gives_the_values_of_each_cell(run, tmp_path):
+    odd = tmp_path / "odd.csv"
+    odd.write_text("colour,count,height,class\nmauve,12,2.5,yes\n,3.0,NA,no\nred,,1e1,odd\n")
+    schema = TableRun.open(run).schema
+    ((block, numbers),) = schema.encoded_blocks(odd, 10)
+    for index, column in enumerate(schema.kept):
+        cells = block.columns[index].texts()
+        assert column.values(block.columns[index], numbers[:, index]) == list(map(column.parsed, cells))
+        unseen = column.unseen_cells(block.columns[index], numbers[:, index]).tolist()
+        assert unseen == [not column.seen(cell) for cell in cells]
+    assert [len(block) for block, _ in schema.encoded_blocks(odd, 2)] == [2, 1]
 
 
 def test_sampled_rows_are_rows_of_the_schema(command, ok, run, tmp_path):

@@ -102,7 +102,6 @@ def test_dates_with_zones_are_read_by_the_clock_of_training(tmp_path):
     ("options", "message"),
     [
         ({"horizon": 200}, "at least 600 rows for a horizon of 200"),
-        ({"anchor": "mean"}, "anchor: expected one of last, season, centre"),
         ({"anchor": "season", "date": "none", "target": "heat"}, "anchor: expected series with a season"),
     ],
 )
