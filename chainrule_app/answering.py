@@ -122,9 +122,7 @@ class Answering:
 
     def _settled(self, result: Any, inputs: Inputs, *, at_once: bool = False) -> Any:
         """Compute a result now if requested, or if its data or run may disappear."""
-        if isinstance(result, Result) and (
-            at_once or inputs.gathered or inputs.items is not None or self._folder is not None
-        ):
+        if isinstance(result, Result) and (at_once or inputs.items is not None or self._folder is not None):
             len(result)
             return result if inputs.items is None else result.of_items(inputs.items)
         return result

@@ -1,18 +1,11 @@
-"""Data of all kinds as the readers of tasks take them: paths of files, or data in memory as they are.
-
-Standard input, several files and JSON records are gathered in one plain file, which lives as long as the `Inputs` that
-wrote it. Nothing that is in memory is written to a file.
-"""
+"""Data of all kinds as the readers of tasks take them: paths of files, several files in turn, or data in memory."""
 
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import fields, replace
-from itertools import chain, takewhile
+from itertools import chain
 from numbers import Real
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from chainrule.option_error import OptionError
@@ -35,10 +28,11 @@ from chainrule_app.items import (
     sentence_of,
     words_of,
 )
-from chainrule_app.readers.gather import gather
-from chainrule_app.readers.origin import HeldRows, HeldText, InMemory, Origin
-from chainrule_app.readers.record_keys import Keys, found_keys, keys_of, located_records, pairs_in, sentences_in
-from chainrule_app.readers.sources import KINDS, holds_records, is_array, must_gather, paths_of, shared_folder
+from chainrule_app.readers.gather import gathered
+from chainrule_app.readers.origin import DataSource, HeldRows, HeldText, Origin
+from chainrule_app.readers.record_keys import Keys, found_keys, keys_of, pairs_in, sentences_in
+from chainrule_app.readers.records import first_record
+from chainrule_app.readers.sources import KINDS, holds_records, paths_of
 from chainrule_app.readers.text import STDIN
 from chainrule_app.tasks.run_directory import FRAME
 
@@ -66,49 +60,24 @@ class Inputs:
         self.description: dict[str, Any] | None = None
         self.options: dict[str, Any] = {}
         self.items: int | None = None  # rows or strings in memory; each has one row in a result
-        self._folders = ExitStack()  # of gathered files, which exist until the end
-        self.names: dict[str, str] = {}  # of sources, by the path of the file that they were gathered in
         self._found, self.tells = "", False  # the keys that records told, and whether to say so at the end
-        self._records: set[str] = set()  # the files of these with a line for each record
 
     def __enter__(self) -> "Inputs":
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        with self._folders:
-            if error is None and self._found and self.tells:
-                print(printable(self._found), file=sys.stderr)
-            message = str(error)
-            named = [name for name in self.names if name in message] if isinstance(error, ValueError) else []
-            if named:
-                longest = max(named, key=len)  # the caller knows the source, not the file that it was gathered in
-                message = self._recorded(message, Path(longest)) if longest in self._records else message
-                raise ValueError(message.replace(longest, self.names[longest])) from None
-
-    def _recorded(self, message: str, file: Path) -> str:
-        """Replace the line of a gathered file by the number of its record."""
-        before, sign, rest = message.partition(f"{file} line ")
-        digits = "".join(takewhile(str.isdecimal, rest))
-        named = file.suffix == ".csv"
-        if not sign or int(digits) <= named:
-            return message
-        with file.open(encoding="utf-8", newline="") as lines:
-            ends = [number for number, text in enumerate(lines, 1) if self.task != "tag" or text == "\n"]
-        record = sum(end < int(digits) for end in ends) + 1 - named
-        return f"{before}{file} record {record}{rest.removeprefix(digits)}"
+        if error is None and self._found and self.tells:
+            print(printable(self._found), file=sys.stderr)
 
     def options_of(self, kind: type) -> dict[str, Any]:
         """Return the options that describe the data, as far as an options dataclass has them."""
         known = {field.name for field in fields(kind)}
         return {name: value for name, value in self.options.items() if name in known}
 
-    @property
-    def gathered(self) -> bool:
-        """Tell if sources were gathered in files, which are gone after the `Inputs`."""
-        return bool(self.names)
-
-    def source(self, data: Any, name: str = "data", *, labels: Any = None, rate: int | None = None) -> "str | InMemory":
-        """Return a path as passed, or of the file that sources were gathered in; or data in memory for a reader."""
+    def source(
+        self, data: Any, name: str = "data", *, labels: Any = None, rate: int | None = None
+    ) -> "str | DataSource":
+        """Return what a reader takes: the path of one file, or a `DataSource`."""
         is_file = isinstance(data, str | os.PathLike)
         if labels is not None and is_file:
             raise OptionError("labels", "expected images in an array with them, got a path", "files have their own")
@@ -118,10 +87,12 @@ class Inputs:
             raise OptionError("labels", "expected images in an array with them; of texts pass list(zip(texts, labels))")
         return made
 
-    def _source(self, data: Any, origin: Origin, labels: Any) -> "str | InMemory":
+    def _source(self, data: Any, origin: Origin, labels: Any) -> "str | DataSource":
+        if isinstance(data, DataSource):
+            return data
         if isinstance(data, str | os.PathLike):
             streams = self.task == "text" or origin.name == "file"
-            return self.plain(existing(os.fspath(data), origin.name), origin.name, streams=streams)
+            return self.opened(existing(os.fspath(data), origin.name), origin.name, streams=streams)
         if frames.is_frame(data) or is_dataset(data):
             frame = frames.as_frame(frame_of(data) if is_dataset(data) else data)
             is_series = getattr(data, "ndim", 2) == 1 or not (hasattr(data, "columns") or is_dataset(data))
@@ -135,27 +106,16 @@ class Inputs:
         first = next(items)
         return self._rows(first, chain((first,), items), origin, labels)
 
-    def plain(self, source: str, name: str, *, streams: bool = False) -> str:
-        """Return the path of a source as one plain file or folder; see `chainrule_app.readers.gather.must_gather`."""
+    def opened(self, source: str, name: str, *, streams: bool = False) -> "str | DataSource":
+        """Return what a reader takes for files; see `chainrule_app.readers.gather.gathered`."""
         kind = KINDS.get(self.task)
         if kind is None or self._keep_paths:
             return source
-        if not must_gather(source, kind, streams=streams):
-            return paths_of(source)[0]
-        folder = Path(self._folders.enter_context(TemporaryDirectory(prefix="chainrule-")))
         first = paths_of(source)[0]
-        holds = first != STDIN and kind != "files" and holds_records(first)
         alone = name.endswith("target")  # of two files, which may have other keys
-        if holds and not alone:
-            self._find_keys(next(located_records([first]), (first, {})), kind)
-        made = str(gather(source, folder, kind, Keys() if alone else self._keys))
-        if kind == "rows" and (holds or is_array(first)):
-            self.options["header"] = "yes"  # keys are names, also where these are numbers
-        if holds and kind != "text":  # texts have lines of their own
-            self._records.add(made)
-        named = shared_folder(source) if kind == "files" else source
-        self.names[made] = "standard input" if source == STDIN else str(named)
-        return made
+        if first != STDIN and kind in ("pairs", "tags") and not alone and holds_records(first):
+            self._find_keys((f"{first} record 1", first_record(first)), kind)
+        return gathered(source, kind, Keys() if alone else self._keys, streams=streams)
 
     def _find_keys(self, located: tuple[str, Mapping[str, Any]], kind: str) -> None:
         """Find the keys of pairs and tags in a first record; a run keeps them as options."""
@@ -163,14 +123,14 @@ class Inputs:
         keys, self._keys = self._keys, found_keys(record, kind, self._keys, where)
         self.options |= self._keys.options(kind)
         if self._keys != keys:
-            self._found = f"{where.removesuffix(': record 1').removesuffix(' index 0')}: {self._keys}"
+            self._found = f"{where.removesuffix(' record 1').removesuffix(' index 0')}: {self._keys}"
 
-    def text(self, text: str) -> "InMemory":
+    def text(self, text: str) -> "DataSource":
         """Return a text in memory as a source."""
         self.task = self.task or "text"
         return HeldText(Origin("text", "index"), [text])
 
-    def item(self, data: Any, name: str) -> "str | InMemory":
+    def item(self, data: Any, name: str) -> "str | DataSource":
         """Return one image (H, W) or (H, W, 3), one sound or one piano roll as a source."""
         if isinstance(data, str | os.PathLike) or self.task not in _OF_FILES:
             return self.source(data, name)
@@ -183,7 +143,7 @@ class Inputs:
 
         return HeldImages(origin, [data if hasattr(data, "getexif") else array])
 
-    def sources(self, data: Any) -> "list[str | InMemory]":
+    def sources(self, data: Any) -> "list[str | DataSource]":
         """List the sources of a prediction: one per image for captions, else one."""
         if self.task != "caption" or isinstance(data, str | os.PathLike):
             return [self.source(data)]
@@ -193,7 +153,7 @@ class Inputs:
         self.items = len(images)
         return images
 
-    def _frame(self, native: Any, origin: Origin, *, is_series: bool) -> InMemory:
+    def _frame(self, native: Any, origin: Origin, *, is_series: bool) -> DataSource:
         from chainrule_app.typed_columns import frame_table
 
         if self.task in ("translate", "tag") and (records := frames.records_of(native)) and len(records[0]) > 1:
@@ -226,7 +186,7 @@ class Inputs:
             column = table.columns[table.names.index(name)]
             self.description = frames.describe_labels(column.take(slice(1000)).to_list())
 
-    def _array(self, array: Any, origin: Origin, labels: Any) -> InMemory:
+    def _array(self, array: Any, origin: Origin, labels: Any) -> DataSource:
         if array.dtype.kind not in "uifb" or array.ndim == 0:
             raise ValueError(f"{origin}: expected an array of numbers, got {array.dtype} of shape {array.shape}")
         if not array.size:
@@ -249,7 +209,7 @@ class Inputs:
         self.description = self.description or {"library": "numpy", "dtype": str(array.dtype), "columns": {}}
         return array_table(array, origin)
 
-    def _rows(self, first: Any, rows: Iterator[Any], origin: Origin, labels: Any) -> InMemory:
+    def _rows(self, first: Any, rows: Iterator[Any], origin: Origin, labels: Any) -> DataSource:
         if isinstance(first, str):
             return self._strings(all_of(str, rows, origin), origin)
         if isinstance(first, Real):
@@ -280,7 +240,7 @@ class Inputs:
         self.items, in_lines = len(pairs), self.task == "translate"
         return HeldRows(origin, [pair_of(origin, index, pair, in_lines=in_lines) for index, pair in enumerate(pairs)])
 
-    def _strings(self, rows: Iterator[str], origin: Origin) -> InMemory:
+    def _strings(self, rows: Iterator[str], origin: Origin) -> DataSource:
         self.task = self.task or "text"
         if self.task == "text":
             return self._texts(rows, origin)
@@ -297,7 +257,7 @@ class Inputs:
         self.items = len(texts)
         return HeldRows(origin, texts)
 
-    def _texts(self, rows: Iterator[str], origin: Origin) -> InMemory:
+    def _texts(self, rows: Iterator[str], origin: Origin) -> DataSource:
         self.items, broken = 0, False
 
         def ended() -> Iterator[str]:
@@ -311,14 +271,14 @@ class Inputs:
         self.options.setdefault("reading", "stream" if broken else "lines")
         return text
 
-    def _sentences(self, sentences: Iterable[tuple[Sequence[str], Sequence[str]]], origin: Origin) -> InMemory:
+    def _sentences(self, sentences: Iterable[tuple[Sequence[str], Sequence[str]]], origin: Origin) -> DataSource:
         from chainrule_app.readers.tagged.conll_file import HeldSentences
 
-        held = HeldSentences(origin, list(sentences))
+        held = HeldSentences(origin, enumerate(sentences))
         self.items = len(held.sentences)
         return held
 
-    def _mappings(self, first: Mapping[str, Any], records: list[Any], origin: Origin) -> InMemory:
+    def _mappings(self, first: Mapping[str, Any], records: list[Any], origin: Origin) -> DataSource:
         self.task = self.task or "table"
         if self.task in _OF_FILES:
             remedy = f"as [row[{next(iter(first), 'image')!r}] for row in data]"
@@ -334,15 +294,15 @@ class Inputs:
             self._describe_labels(table)
         return table
 
-    def _keyed(self, records: list[Any], origin: Origin) -> InMemory:
+    def _keyed(self, records: list[Any], origin: Origin) -> DataSource:
         """Return the pairs or the tagged sentences of dictionaries, by the names of their keys."""
         self._find_keys((origin.at(0), records[0]), KINDS[self.task])
         if self.task == "translate":
             self.items = len(records)
-            return HeldRows(origin, list(pairs_in(records, self._keys, origin)))
-        return self._sentences(sentences_in(records, self._keys, origin), origin)
+            return HeldRows(origin, list(pairs_in(enumerate(records), self._keys, origin)))
+        return self._sentences((own for _, own in sentences_in(enumerate(records), self._keys, origin)), origin)
 
-    def _arrays(self, first: Any, rows: Iterator[Any], origin: Origin, labels: Any) -> InMemory:
+    def _arrays(self, first: Any, rows: Iterator[Any], origin: Origin, labels: Any) -> DataSource:
         if first.ndim == 1 and self.task in ("", "sound"):
             return self._sounds(map(as_array, rows), origin)
         if self.task == "music":
@@ -352,7 +312,7 @@ class Inputs:
             raise ValueError(f"{origin}: expected arrays of one shape, got {arrays[0].shape} and others")
         return self._array(np.stack(arrays), origin, labels)
 
-    def _pictures(self, pictures: list[Any], origin: Origin, labels: Any) -> InMemory:
+    def _pictures(self, pictures: list[Any], origin: Origin, labels: Any) -> DataSource:
         self.task = {"": "image", "classify": "classify-images"}.get(self.task, self.task)
         if self.task not in ("image", "classify-images", "caption"):
             raise ValueError(f"{origin}: a run of the task {self.task} takes no images")
@@ -362,21 +322,21 @@ class Inputs:
         self.items = len(pictures)
         return self._images(pictures, origin, labels)
 
-    def _images(self, images: Any, origin: Origin, labels: Any) -> InMemory:
+    def _images(self, images: Any, origin: Origin, labels: Any) -> DataSource:
         from chainrule_app.readers.images.held import HeldImages
 
         if labels is not None and self.description is None:
             self.description = frames.describe_labels(np.asarray(labels).tolist())
         return HeldImages(origin, images, labels)
 
-    def _rolls(self, rolls: Iterable[Any], origin: Origin) -> InMemory:
+    def _rolls(self, rolls: Iterable[Any], origin: Origin) -> DataSource:
         from chainrule_app.readers.piano_rolls import HeldRolls
 
         held = HeldRolls(origin, rolls)
         self.items = len(held.files)
         return held
 
-    def _sounds(self, sounds: Iterable[Any], origin: Origin) -> InMemory:
+    def _sounds(self, sounds: Iterable[Any], origin: Origin) -> DataSource:
         from chainrule_app.readers.sounds.sound_file import HeldSounds
 
         self.task = self.task or "sound"
@@ -394,6 +354,5 @@ def inputs_of(run: "Task[Any]", *, answers: bool = True) -> Inputs:
     inputs = Inputs(run.name, rate=getattr(run, "rate", None), keys=keys, answers=answers)
     if (run.path / FRAME).is_file():
         inputs.description = frames.load_description(run.path / FRAME)
-    run.source_names = inputs.names
     inputs.tells = True  # a training tells in its own lines
     return inputs

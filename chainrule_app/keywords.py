@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from chainrule.option_error import OptionError
 from chainrule.printing import one_line
 from chainrule_app import frames
-from chainrule_app.readers.origin import InMemory
+from chainrule_app.readers.origin import DataSource
 from chainrule_app.tasks.config import Duration, RunConfig, Seed, check_options, check_value
 from chainrule_app.tasks.display import flag
 
@@ -58,7 +58,7 @@ def chosen_options(kind: type, options: Mapping[str, Any], inputs: "Inputs") -> 
     if isinstance(where := options.get("where"), Mapping):
         options = {**options, "where": frames.cells_of(where, inputs.description)}
     read = {name: inputs.item(data, name) for name, data in given.items()}
-    sources = {name: source if isinstance(source, InMemory) else Path(source) for name, source in read.items()}
+    sources = {name: source if isinstance(source, DataSource) else Path(source) for name, source in read.items()}
     chosen = kind(**{**in_flags(options), **sources})
     check_options(chosen)
     return chosen

@@ -6,7 +6,7 @@ whole. A resumed run keeps its options, except the few that may change, and its 
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, fields, replace
 from functools import partial
@@ -17,17 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from chainrule.option_error import OptionError, option
 from chainrule.printing import printable
-from chainrule_app.readers.sources import (
-    KINDS,
-    check_path,
-    holds_records,
-    is_array,
-    is_path,
-    must_gather,
-    paths_of,
-    plain_name,
-)
-from chainrule_app.readers.text import STDIN
+from chainrule_app.readers.sources import KINDS, check_path, is_path, must_gather, paths_of
 from chainrule_app.tasks.config import (
     ChosenComputation,
     Duration,
@@ -218,7 +208,6 @@ def create_run(
             unpacked = task.resolve_reading(unpacked)
             draft = task.create(draft_path, unpacked)
             facts = draft.prepare_data()
-            _name_records(facts, request.sources)
             draft.config = replace(unpacked, facts=facts_of(task.Facts, facts))
             if request.init is not None:  # it leaves no option of the model open
                 explicit_flags |= {flag(item.name) for item in fields(unpacked.options)}
@@ -240,14 +229,6 @@ def create_run(
         if is_new:
             with suppress(OSError):  # not there, or not empty
                 out.rmdir()
-
-
-def _name_records(facts: dict[str, Any], sources: Mapping[str, Any]) -> None:
-    """Name sources of records and arrays by their own ending, not by that of the file they were written to."""
-    for name, path in sources.items():
-        first = paths_of(path)[0] if is_path(path) else None
-        if first not in (None, STDIN) and facts.get(name) and (holds_records(first) or is_array(first)):
-            facts[name]["name"] = Path(facts[name]["name"]).with_suffix(Path(plain_name(first)).suffix).name
 
 
 def resolve_computation(
@@ -382,7 +363,7 @@ def load_initial(run: "Task[Any]", network: "nn.Module") -> None:
 
 @contextmanager
 def readable(task: "type[Task[Any]]", config: RunConfig) -> Iterator[RunConfig]:
-    """Unpack compressed, piped or several sources to plain files during the block; errors name the sources."""
+    """Open sources that are not one file each, which a reader takes as they are, during the block."""
     named = {name: path for name, path in config.sources.items() if is_path(path)}
     if not any(must_gather(path, KINDS.get(task.name, "files")) for path in named.values()):
         yield replace(config, sources=config.sources | {name: paths_of(path)[0] for name, path in named.items()})
@@ -391,6 +372,6 @@ def readable(task: "type[Task[Any]]", config: RunConfig) -> Iterator[RunConfig]:
     from chainrule_app.readers.record_keys import keys_of
 
     with Inputs(task.name, keys=keys_of(config.data)) as inputs:
-        plain: dict[str, str | None] = {name: inputs.plain(path, name) for name, path in named.items()}
+        opened = {name: inputs.opened(path, name) for name, path in named.items()}
         data = replace(config.data, **inputs.options) if inputs.options else config.data
-        yield replace(config, sources=config.sources | plain, data=data)
+        yield replace(config, sources=config.sources | opened, data=data)

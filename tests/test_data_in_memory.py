@@ -302,17 +302,27 @@ def test_rows_at_whole_seconds_are_scored_like_others():
     assert len(run.fill(whole.assign(x=None))) == len(whole)
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        pandas.to_datetime([1_704_067_200_000_000_001 + i % 20 for i in range(60)]),
-        pandas.to_timedelta([100 * (1 + i % 9) for i in range(60)], unit="ns"),
-    ],
-    ids=["times", "durations"],
-)
-def test_nanoseconds_are_kept(values):
+def test_durations_in_nanoseconds_are_kept():
+    values = pandas.to_timedelta([100 * (1 + i % 9) for i in range(60)], unit="ns")
     drawn = sampled(pandas.DataFrame({"t": values, "x": X}))["t"]
     assert drawn.between(values.min(), values.max()).all()
+
+
+@pytest.mark.parametrize("zone", [None, "Europe/Berlin"])
+def test_times_in_nanoseconds_are_refused_with_a_remedy_that_works(tmp_path, zone):
+    """They were categories."""
+    values = pandas.to_datetime([1_704_067_200_000_000_001 + 50_000 * (i % 20) for i in range(60)]).tz_localize(zone)
+    frame = pandas.DataFrame({"t": values, "x": X})
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    frame.to_parquet(tmp_path / "rows.parquet")
+    for data in (frame, str(tmp_path / "rows.csv"), str(tmp_path / "rows.parquet")):
+        with pytest.raises(ValueError, match=r"'t': times finer than a microsecond.*round them, leave it out"):
+            chainrule.fit(data, **SMALL)
+    assert chainrule.fit(frame, types="t=skip", **SMALL).sample(1).shape[1] == 1
+    rounded = frame.assign(t=frame.t.dt.round("us"))
+    drawn = sampled(rounded)["t"]
+    assert drawn.dtype == rounded["t"].dtype
+    assert drawn.between(rounded["t"].min(), rounded["t"].max()).all()
 
 
 # Dates and numbers that name rows.

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 
 from chainrule_app.cli.render import checked_out, say, show, show_report, total_line, write_plot
 from chainrule_app.cli.signature import Device, Input, RunPath, Verb, about, flags_of, verb_for
+from chainrule_app.readers.origin import DataSource
 from chainrule_app.tasks.config import Number, Seed, Top
 from chainrule_app.tasks.display import Switch
 from chainrule_app.tasks.output import checked_page
@@ -271,7 +272,7 @@ def predict(task: Any) -> Verb:
     ) -> None:
         checked_out(out, json=json)
         checked_out(plot, ".png", ".svg", ".pdf", flag="--plot")
-        result = run.predict([file] if isinstance(file, str) else file, options, device=device)
+        result = run.predict([file] if isinstance(file, str | DataSource) else file, options, device=device)
         if plot is not None:
             write_plot(result, plot)  # first, for it may be refused
         show(result, json=json, csv=csv, out=out)

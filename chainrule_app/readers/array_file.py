@@ -1,6 +1,5 @@
 """Rows of numbers in an .npy or .npz file: the arrays that are tables in memory are tables in files."""
 
-import csv
 import math
 import zipfile
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import Any
 
 from chainrule_app.readers.sources import file_and_array
 
-_MOST_BYTES = 1 << 30  # of an array, which is held in memory while it is written as rows
+_MOST_BYTES = 1 << 30  # of an array, which is held in memory
 
 
 def holds_rows(path: str | Path) -> bool:
@@ -22,8 +21,8 @@ def holds_rows(path: str | Path) -> bool:
     return any(len(shape) == 2 for shape in shapes) and all(image_layout(shape) is None for shape in shapes)
 
 
-def write_rows(path: str | Path, table: Path) -> None:
-    """Write the rows of the array in a file as CSV, with the names that the columns of an array in memory have.
+def read_rows(path: str | Path) -> Any:
+    """Return the array (N,) or (N, D) of numbers in a file.
 
     Raises:
         ValueError: there is no array of rows, or several, or it is damaged.
@@ -54,13 +53,7 @@ def write_rows(path: str | Path, table: Path) -> None:
             raise ValueError(f"{path}: cannot be read ({error}): restore it from a copy") from None
     if len(raw) < size or not size:
         raise ValueError(f"{path}: expected {size:,} bytes of numbers, got {len(raw):,}: restore it from a copy")
-    array = np.frombuffer(raw, dtype).reshape(shape, order="F" if by_columns else "C")
-    array = array.astype(int) if dtype.kind == "b" else array
-    names = ["value"] if len(shape) == 1 else [f"column{number}" for number in range(1, shape[1] + 1)]
-    with table.open("w", encoding="utf-8", newline="") as out:
-        writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(names)
-        writer.writerows(array.reshape(len(array), -1).tolist())
+    return np.frombuffer(raw, dtype).reshape(shape, order="F" if by_columns else "C")
 
 
 def _headers(path: str | Path) -> dict[str, Any]:

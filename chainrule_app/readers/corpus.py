@@ -13,7 +13,7 @@ from chainrule.data import BPEVocabulary, ByteVocabulary, CharVocabulary, Vocabu
 from chainrule.files import load_record
 from chainrule.option_error import OptionError
 from chainrule.typed_json import read_fields
-from chainrule_app.readers.origin import HeldText
+from chainrule_app.readers.origin import ByteSource
 from chainrule_app.readers.store import FORMAT, Ids, Store, StoredTokens, StoreWriter, token_dtype
 from chainrule_app.readers.text import Pass, Progress, Source, no_progress, open_source, split_position
 
@@ -57,12 +57,12 @@ class Corpus:
 
 
 def prepare_corpus(
-    source: str | Path | HeldText | None,
+    source: str | Path | ByteSource | None,
     directory: str | Path,
     *,
     level: str = "char",
     reading: str = "stream",
-    validation: str | Path | HeldText | None = None,
+    validation: str | Path | ByteSource | None = None,
     validation_fraction: float = 0.05,
     vocabulary_size: int | None = None,
     min_count: int = 1,

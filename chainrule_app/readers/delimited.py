@@ -2,27 +2,19 @@
 
 import csv
 import io
-import re
-import sys
 from collections.abc import Generator, Iterator, Mapping
-from contextlib import AbstractContextManager, closing, nullcontext, suppress
-from itertools import chain, islice
+from contextlib import AbstractContextManager
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
 from chainrule.option_error import OptionError, option
-from chainrule_app.readers.packed import open_unpacked
-from chainrule_app.readers.sources import plain_name
-from chainrule_app.readers.text import LONGEST_LINE, STDIN, check_file, name_of, raw_lines, refuse_utf16
+from chainrule_app.readers.origin import ByteSource, Origin
+from chainrule_app.readers.text import STDIN, check_file, name_of, open_bytes, raw_lines, refuse_utf16
 
-DELIMITERS = ",;\t|"
 Row = tuple[int, list[str]]
-GROUPING = ". '\N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}"  # between groups of three digits of such a number
-DECIMAL_COMMA = re.compile(f"[+-]?[0-9]{{1,3}}(?:[{GROUPING}]?[0-9]{{3}})*,[0-9]+")  # 1.234,5
 MOST_COLUMNS = 1 << 12
 LARGEST_CELL = 1 << 22  # characters
-_ROWS_TO_COMPARE = 20
-_BEGINNING = 1 << 16  # bytes that these rows are looked for in, and the rest of a line
 
 
 class DelimitedFile:
@@ -34,9 +26,10 @@ class DelimitedFile:
     closes them (`contextlib.closing`).
     """
 
-    def __init__(self, path: str | Path):
-        self._path = None if str(path) == STDIN else check_file(path)
-        self.name = name_of(path)  # of the file, for errors
+    def __init__(self, source: str | Path | ByteSource):
+        self._source = source if isinstance(source, ByteSource) or str(source) == STDIN else check_file(source)
+        self.origin = Origin(name_of(source)) if not isinstance(source, ByteSource) else source.origin
+        self.name = str(self.origin)  # for errors
 
     def lines(self) -> Generator[tuple[int, str], None, None]:
         """Yield the lines without their ends, with their numbers from 1, as soon as they are there."""
@@ -78,51 +71,22 @@ class DelimitedFile:
         """Return the error for lines that are no row of a table."""
         if first == last:
             return ValueError(
-                f"{self.name} line {last}: no row of a table: {reason}: write a double quote inside of a cell twice, "
+                f"{self.origin.at(last)}: no row of a table: {reason}: write a double quote inside of a cell twice, "
                 "and put the whole cell into double quotes"
             )
         return ValueError(
-            f"{self.name} line {first}: no row of a table: a double quote opens a cell that goes on to line {last} "
+            f"{self.origin.at(first)}: no row of a table: a double quote opens a cell that goes on to line {last} "
             f"({reason}): close it, or write a quote that belongs to the text twice and the whole cell in double quotes"
         )
 
-    def find_delimiter(self, before: int = 0) -> str:
-        """Choose the delimiter that gives most rows the first row's cell count (at least 2).
-
-        Ties go to the fewest other delimiters inside cells, decimal commas apart, then to the most cells.
-        A file named .tsv has tabs where its first row has one. Where no delimiter cuts the first row, it is the most
-        frequent one of its line.
-        """
-        with self.open() as file:
-            first_lines = (file.read(_BEGINNING) + file.readline(LONGEST_LINE)).split(b"\n")
-        beginning = b"\n".join(first_lines[before:])
-        rows_by_delimiter = {delimiter: self._first_rows(beginning, delimiter) for delimiter in DELIMITERS}
-        cutting = [delimiter for delimiter, rows in rows_by_delimiter.items() if rows and len(rows[0]) > 1]
-        if "\t" in cutting and plain_name(self.name).endswith(".tsv"):
-            return "\t"
-        if cutting:
-            return max(cutting, key=lambda one: _fitness(rows_by_delimiter[one]))
-        with closing(self.lines()) as lines:
-            first = next((text for _, text in islice(lines, before, None) if text.strip()), "")
-        return max(DELIMITERS, key=first.count)
-
-    def _first_rows(self, beginning: bytes, delimiter: str) -> list[list[str]]:
-        """Return the cells of the first rows, up to one that cannot be read."""
-        sample: list[list[str]] = []
-        with closing(self.quoted_rows(delimiter, io.BytesIO(beginning))) as rows, suppress(ValueError):
-            sample.extend(cells for _, cells in islice(rows, _ROWS_TO_COMPARE))
-        return sample
-
     def open(self) -> AbstractContextManager[BinaryIO]:
         """Open the file for reading bytes, unpacked where it is compressed."""
-        if self._path is None:
-            return nullcontext(sys.stdin.buffer)
-        return open_unpacked(self._path)
+        return open_bytes(self._source)
 
     def _checked(self, line: int, cells: list[str]) -> list[str]:
         if len(cells) > MOST_COLUMNS:
             raise ValueError(
-                f"{self.name} line {line}: expected at most {MOST_COLUMNS:,} columns, got {len(cells):,}: "
+                f"{self.origin.at(line)}: expected at most {MOST_COLUMNS:,} columns, got {len(cells):,}: "
                 "keep those that matter"
             )
         return cells
@@ -135,11 +99,11 @@ class DelimitedFile:
                 if number == 1:
                     refuse_utf16(raw, self.name)
                 raise ValueError(
-                    f"{self.name} line {number}: expected UTF-8, got other bytes: convert the file, from Latin-1 for "
+                    f"{self.origin.at(number)}: expected UTF-8, got other bytes: convert the file, from Latin-1 for "
                     "example with iconv -f latin1 -t utf-8"
                 ) from None
             if "\0" in text:
-                raise ValueError(f"{self.name} line {number}: expected text, got a NUL byte: correct the file")
+                raise ValueError(f"{self.origin.at(number)}: expected text, got a NUL byte: correct the file")
             yield number, text.removeprefix("\ufeff") if number == 1 else text
 
     def _any_lines(self, file: BinaryIO) -> Iterator[str]:
@@ -149,26 +113,6 @@ class DelimitedFile:
                 yield from io.StringIO(text, newline="")
             else:
                 yield text
-
-
-def may_have_decimal_commas(delimiter: str) -> bool:
-    """Return whether numbers of a file that is cut so may have decimal commas; elsewhere 1,234 may be a thousand."""
-    return delimiter == ";"
-
-
-def with_point(cell: str) -> str:
-    """Return a number with a decimal comma as one with a point, its digits ungrouped; any other cell as it is."""
-    if "," not in cell or not DECIMAL_COMMA.fullmatch(cell):
-        return cell
-    whole, _, rest = cell.partition(",")
-    return "".join(character for character in whole if character not in GROUPING) + "." + rest
-
-
-def _fitness(rows: list[list[str]]) -> tuple[int, float, int]:
-    """Return how many rows are as wide as the first, the share of clean cells, and the width of the first row."""
-    width, cells = len(rows[0]), list(chain(*rows))
-    clean = sum(not any(mark in cell for mark in DELIMITERS) or bool(DECIMAL_COMMA.fullmatch(cell)) for cell in cells)
-    return sum(len(row) == width for row in rows), clean / len(cells), width
 
 
 def _has_rows(cell: str, delimiter: str, width: int) -> bool:

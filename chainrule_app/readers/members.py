@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import os
 import tarfile
 import zipfile
 import zlib
@@ -14,6 +15,7 @@ from weakref import finalize
 
 from chainrule.files import refuse_device
 from chainrule.option_error import UserError, option, raw_text
+from chainrule_app.readers.origin import DataSource, Origin
 from chainrule_app.readers.text import no_such_file, read_chunks, refuse_stdin
 
 TARS = (".tar.gz", ".tgz", ".tar")
@@ -39,18 +41,41 @@ class Member:
         return {"file": self.name, "reason": str(error).replace(self.label, self.name)}
 
 
-class Members:
-    """All visible files of one kind in a folder (by name) or an archive (in its order), or a single file."""
+class FileSet(DataSource):
+    """Several files and folders, named as in the folder that holds them all."""
 
-    def __init__(self, path: str | Path, endings: tuple[str, ...], noun: str):
-        self.path, self._endings = Path(path), endings
+    def __init__(self, paths: Sequence[str]):
+        named = list(map(Path, paths))
+        for path in named:
+            if not path.exists():
+                raise no_such_file(path)
+        shared = Path(os.path.commonpath([(path if path.is_dir() else path.parent).resolve() for path in named]))
+        self.path = shared if any(path.is_absolute() for path in named) else Path(os.path.relpath(shared))
+        self.origin = Origin(str(self.path))
+        files = (file for path in named for file in (path.rglob("*") if path.is_dir() else [path]))
+        self.files = {
+            (file.parent.resolve() / file.name).relative_to(shared).as_posix(): file for file in files if file.is_file()
+        }
+
+    def fingerprint(self) -> dict[str, Any]:
+        return Members(self, ("",), "file").fingerprint()
+
+
+class Members:
+    """All visible files of one kind in a folder (by name) or an archive (in its order), a set, or a single file."""
+
+    def __init__(self, path: str | Path | FileSet, endings: tuple[str, ...], noun: str):
+        self._endings = endings
+        self.path = path.path if isinstance(path, FileSet) else Path(path)
         if not self.path.exists():
-            refuse_stdin(path)
-            raise no_such_file(path, f"file or folder: expected {noun}s")
+            refuse_stdin(self.path)
+            raise no_such_file(self.path, f"file or folder: expected {noun}s")
         refuse_device(self.path)
         name = self.path.name.lower()
         if self.path.is_dir():
-            self.files = sorted(self._of_folder(), key=lambda file: file.name)
+            named = path.files.items() if isinstance(path, FileSet) else self._of_folder()
+            found = (Member(name, str(file), partial(_opened, file)) for name, file in named if self._is_one(name))
+            self.files = sorted(found, key=lambda file: file.name)
         elif name.endswith(ARCHIVES):
             try:
                 self.files = list(self._of_tar() if name.endswith(TARS) else self._of_zip())
@@ -82,11 +107,14 @@ class Members:
         split = split_of(ways_of(self.files, archive=self.path.is_file()))
         return [file for file in self.files if split.get(file.name, "train") == name]
 
-    def _of_folder(self) -> Iterator[Member]:
+    def _is_one(self, name: str) -> bool:
+        return is_visible(name, self._endings)
+
+    def _of_folder(self) -> Iterator[tuple[str, Path]]:
         for path in self.path.rglob("*"):
             name = path.relative_to(self.path).as_posix()
-            if is_visible(name, self._endings) and path.is_file():
-                yield Member(name, str(path), partial(_opened, path))
+            if self._is_one(name) and path.is_file():
+                yield name, path
 
     # Archives stay open: each opening would read a tar archive from its beginning, and the list of a zip file.
 
@@ -94,14 +122,14 @@ class Members:
         archive = _open_tar(self.path)
         finalize(self, archive.close)
         for member in _listed_tar(archive):
-            if member.isfile() and is_visible(member.name, self._endings):
+            if member.isfile() and self._is_one(member.name):
                 yield self._member(member.name, member.size, partial(_of_tar, archive, member))
 
     def _of_zip(self) -> Iterator[Member]:
         archive = zipfile.ZipFile(self.path)
         finalize(self, archive.close)
         for info in _listed(archive.infolist()):
-            if not info.is_dir() and is_visible(info.filename, self._endings):
+            if not info.is_dir() and self._is_one(info.filename):
                 yield self._member(info.filename, info.file_size, partial(_of_zip, archive, info))
 
     def _member(self, name: str, size: int, read: Callable[[], bytes]) -> Member:

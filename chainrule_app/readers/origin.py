@@ -1,14 +1,24 @@
 """Where data come from: the name of a file and the lines in it, or an argument and the indices of its items.
 
-A reader takes data in memory in place of the path of a file; tables, images and sounds are beside their readers.
+A reader takes a `DataSource` in place of the path of a file: data in memory, or several files in turn.
 """
 
 import hashlib
 import io
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Any, BinaryIO
+
+
+@dataclass(frozen=True)
+class Part:
+    """One of several files whose items are numbered through."""
+
+    name: str  # of the file
+    before: int  # items in the files before it
+    skipped: int = 0  # items at its beginning that are not numbered, such as a header that the first file has too
 
 
 @dataclass(frozen=True)
@@ -17,21 +27,27 @@ class Origin:
 
     >>> print(Origin("rows.csv").at(7), Origin("data", "index").at(5), Origin("data", "index"), sep="; ")
     rows.csv line 7; data index 5; data
+    >>> Origin("*.csv", parts=[Part("a.csv", 0), Part("b.csv", 10, skipped=1)]).at(12)
+    'b.csv line 3'
     """
 
     name: str  # of the file, with its folders, or of the argument
     unit: str = "line"
+    parts: list[Part] = field(default_factory=list, compare=False)  # of several files, as far as they were read
 
     def __str__(self) -> str:
         return self.name
 
     def at(self, number: int) -> str:
         """Name one item."""
+        for part in reversed(self.parts):
+            if number > part.before:
+                return f"{part.name} {self.unit} {number - part.before + part.skipped}"
         return f"{self.name} {self.unit} {number}"
 
 
-class InMemory(ABC):
-    """Data in memory, which a reader takes in place of the path of a file."""
+class DataSource(ABC):
+    """What a reader takes in place of the path of a file: data in memory, or several files in turn."""
 
     origin: Origin
 
@@ -43,9 +59,19 @@ class InMemory(ABC):
         """`name`, number of `bytes` and `sha256`: equal for equal content."""
 
 
+class ByteSource(DataSource):
+    """Bytes that can be read again and again."""
+
+    name: str  # to show and to record, without folders
+
+    @abstractmethod
+    def open(self) -> BinaryIO:
+        """Open the bytes for reading."""
+
+
 def origin_of(source: Any) -> Origin:
-    """Return the origin of data in memory, or of the file that a path names."""
-    return source.origin if isinstance(source, InMemory) else Origin(str(source))
+    """Return the origin of a source, or of the file that a path names."""
+    return source.origin if isinstance(source, DataSource) else Origin(str(source))
 
 
 def digest_of(origin: Origin, parts: Iterable[bytes]) -> dict[str, Any]:
@@ -54,10 +80,10 @@ def digest_of(origin: Origin, parts: Iterable[bytes]) -> dict[str, Any]:
     for part in parts:
         digest.update(part)
         size += len(part)
-    return {"name": str(origin), "bytes": size, "sha256": digest.hexdigest()}
+    return {"name": PurePath(origin.name).name, "bytes": size, "sha256": digest.hexdigest()}
 
 
-class HeldText(InMemory):
+class HeldText(ByteSource):
     r"""A text in memory, or strings that are lines of one, each ended by ``\n``."""
 
     def __init__(self, origin: Origin, pieces: Iterable[str]):
@@ -71,18 +97,18 @@ class HeldText(InMemory):
                     "text.encode(errors='ignore').decode()"
                 ) from None
         self.content = content.getvalue()
+        self.name = str(origin)
         if not self.content.strip(b"\n"):
             raise ValueError(f"{origin}: expected text, got none")
 
-    def open(self) -> io.BytesIO:
-        """Open the text for reading bytes."""
+    def open(self) -> BinaryIO:
         return io.BytesIO(self.content)
 
     def fingerprint(self) -> dict[str, Any]:
         return digest_of(self.origin, [self.content])
 
 
-class HeldRows(InMemory):
+class HeldRows(DataSource):
     """Rows of strings in memory: texts alone, texts with labels, or pairs of sentences."""
 
     def __init__(self, origin: Origin, rows: Sequence[Sequence[str]]):

@@ -3,7 +3,7 @@
 import gzip
 import io
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -24,7 +24,7 @@ def open_unpacked(path: str | Path) -> Iterator[BinaryIO]:
                 with gzip.GzipFile(fileobj=file) as unpacked:
                     yield cast(BinaryIO, unpacked)
             elif name.endswith(".zst") or beginning == ZSTD:
-                with io.BufferedReader(cast(Any, _ZstdFile(file, path)), 1 << 16) as buffered:
+                with io.BufferedReader(Chunks(_unpacked_zstd(file, path)), 1 << 16) as buffered:
                     yield cast(BinaryIO, buffered)
             else:
                 yield file
@@ -32,39 +32,48 @@ def open_unpacked(path: str | Path) -> Iterator[BinaryIO]:
             raise ValueError(f"{path}: cannot be read ({error}): restore it from a copy") from None
 
 
-class _ZstdFile(io.RawIOBase):
-    """The unpacked bytes of an open file; unlike the reader of zstandard, it reports a file that is cut off."""
+class Chunks(io.RawIOBase):
+    """A stream of the bytes that a generator yields."""
 
-    def __init__(self, file: BinaryIO, path: str | Path):
-        try:
-            import zstandard
-        except ImportError:
-            raise ImportError(
-                f"{path}: reading .zst needs zstandard, which is not installed: pip install zstandard"
-            ) from None
-        self._file, self._error = file, zstandard.ZstdError
-        self._begin = zstandard.ZstdDecompressor(max_window_size=_WINDOW).decompressobj
-        self._frame: Any = None  # None between two frames
-        self._packed, self._unpacked = b"", memoryview(b"")
+    def __init__(self, chunks: Generator[bytes, None, None]):
+        self._chunks, self._left = chunks, memoryview(b"")
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        while not self._unpacked:
-            self._packed = self._packed or self._file.read(_STEP)
-            if not self._packed and self._frame is None:
+        while not self._left:
+            chunk = next(self._chunks, None)
+            if chunk is None:
                 return 0
-            if not self._packed:
-                raise EOFError("it ends early")
-            self._frame = self._frame or self._begin()
-            try:
-                self._unpacked = memoryview(self._frame.decompress(self._packed))
-            except self._error as error:
-                raise EOFError(str(error)) from None
-            self._packed = self._frame.unused_data if self._frame.eof else b""
-            self._frame = None if self._frame.eof else self._frame
-        count = min(len(buffer), len(self._unpacked))
-        buffer[:count] = self._unpacked[:count]
-        self._unpacked = self._unpacked[count:]
+            self._left = memoryview(chunk)
+        count = min(len(buffer), len(self._left))
+        buffer[:count] = self._left[:count]
+        self._left = self._left[count:]
         return count
+
+    def close(self) -> None:
+        self._chunks.close()
+        super().close()
+
+
+def _unpacked_zstd(file: BinaryIO, path: str | Path) -> Generator[bytes, None, None]:
+    """Yield the unpacked bytes of an open file; unlike the reader of zstandard, report a file that is cut off."""
+    try:
+        import zstandard
+    except ImportError:
+        raise ImportError(
+            f"{path}: reading .zst needs zstandard, which is not installed: pip install zstandard"
+        ) from None
+    decompressor, frame = zstandard.ZstdDecompressor(max_window_size=_WINDOW), None  # None between two frames
+    while packed := file.read(_STEP):
+        while packed:
+            frame = frame or decompressor.decompressobj()
+            try:
+                yield frame.decompress(packed)
+            except zstandard.ZstdError as error:
+                raise EOFError(str(error)) from None
+            packed = frame.unused_data if frame.eof else b""
+            frame = None if frame.eof else frame
+    if frame is not None:
+        raise EOFError("it ends early")

@@ -16,14 +16,14 @@ from chainrule_app.blocks import in_blocks
 from chainrule_app.readers.corpus import load_vocabulary
 from chainrule_app.readers.delimited import DelimitedFile
 from chainrule_app.readers.held_out import OneInEvery
-from chainrule_app.readers.origin import HeldRows, Origin, origin_of
+from chainrule_app.readers.origin import ByteSource, HeldRows, Origin, origin_of
 from chainrule_app.readers.ragged import Ragged
 from chainrule_app.readers.row_order import Rows, in_order
 from chainrule_app.readers.store import Ids, Store, StoreWriter
 from chainrule_app.readers.text import fingerprint
 
 _BATCHES_IN_POOL = 64
-SentenceSource: TypeAlias = str | Path | HeldRows
+SentenceSource: TypeAlias = str | Path | ByteSource | HeldRows
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def read_pairs(source: SentenceSource, target: SentenceSource | None = None) -> 
             if len(columns) != 2:
                 got = "one column" if len(columns) == 1 else f"{len(columns)} columns"
                 raise UserError(
-                    f"{source} line {line}: expected a source, a tab and a target, got {got}",
+                    f"{origin_of(source).at(line)}: expected a source, a tab and a target, got {got}",
                     f"two files of lines are given as {option('source')} and {option('target')}",
                 )
             yield Pair(line, columns[0].strip(), columns[1].strip())

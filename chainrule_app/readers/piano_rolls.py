@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from chainrule_app.readers.origin import InMemory, Origin, digest_of
+from chainrule_app.readers.origin import DataSource, Origin, digest_of
 
 LOWEST, KEYS = 21, 88  # the lowest key of a piano, A0, in MIDI's numbers, and the number of its keys
 Roll = npt.NDArray[np.bool_]
@@ -26,7 +26,7 @@ class HeldRoll:
         return {"file": self.name, "reason": str(error)}
 
 
-class HeldRolls(InMemory):
+class HeldRolls(DataSource):
     """Piano rolls in memory, each (T, 88)."""
 
     files: list[HeldRoll]

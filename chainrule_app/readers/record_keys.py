@@ -11,8 +11,9 @@ from itertools import chain
 from typing import Any
 
 from chainrule.option_error import UserError, option
-from chainrule_app.readers.origin import Origin
-from chainrule_app.readers.records import Record, records
+from chainrule_app.readers.files_in_turn import FilesInTurn
+from chainrule_app.readers.origin import HeldRows, Origin
+from chainrule_app.readers.records import Record, numbered_records
 
 SOURCES = ("source", "src", "input", "question", "prompt", "query", "instruction", "article", "document", "original")
 TARGETS = ("target", "tgt", "trg", "output", "answer", "response", "completion", "summary", "reply", "translation")
@@ -52,38 +53,39 @@ def keys_of(options: Any) -> Keys:
     return Keys(text, source, target, tags)
 
 
-def record_lines(located: Iterable[tuple[str, Record]], kind: str, keys: Keys) -> Iterator[str]:
-    """Yield the lines of records with their places: texts, or sources and targets, words and tags, tabs between."""
-    first = True
-    for where, record in located:
-        if first:
-            keys, first = found_keys(record, kind, keys, where), False
-        if kind == "pairs":
-            yield "\t".join(text.translate(_BREAKS) for text in _pair_of(record, keys, where))
-        elif kind == "tags":
-            yield "".join("\t".join(cells) + "\n" for cells in zip(*_sentence_of(record, keys, where), strict=True))
-        else:
-            yield _text_of(record, keys.text, where)
+def texts_in(files: FilesInTurn, keys: Keys) -> Iterator[str]:
+    """Yield the texts of the records of files."""
+    for number, record in numbered_records(files):
+        yield _text_of(record, keys.text, files.origin.at(number))
 
 
-def pairs_in(held: Iterable[Record], keys: Keys, origin: Origin) -> Iterator[list[str]]:
-    """Yield the sources and targets of records in memory, or the sources alone, in one line each."""
-    for index, record in enumerate(held):
-        yield [text.replace("\n", " ") for text in _pair_of(record, keys, origin.at(index))]
+def pairs_in(numbered: Iterable[tuple[int, Record]], keys: Keys, origin: Origin) -> Iterator[list[str]]:
+    """Yield the sources and targets of records, or the sources alone, in one line each."""
+    for number, record in numbered:
+        yield [text.translate(_BREAKS).strip() for text in _pair_of(record, keys, origin.at(number))]
 
 
-def sentences_in(held: Iterable[Record], keys: Keys, origin: Origin) -> Iterator[tuple[list[str], list[str]]]:
-    """Yield the words of records in memory, and their tags if they have any."""
-    for index, record in enumerate(held):
-        words, *tags = _sentence_of(record, keys, origin.at(index))
-        yield words, [tag for column in tags for tag in column]
+def sentences_in(
+    numbered: Iterable[tuple[int, Record]], keys: Keys, origin: Origin
+) -> Iterator[tuple[int, tuple[list[str], list[str]]]]:
+    """Yield the words of numbered records, and their tags if they have any."""
+    for number, record in numbered:
+        words, *tags = _sentence_of(record, keys, origin.at(number))
+        yield number, (words, [tag for column in tags for tag in column])
 
 
-def located_records(paths: Sequence[str]) -> Iterator[tuple[str, Record]]:
-    """Yield the records of files with their places, as errors name them."""
-    for path in paths:
-        for number, (_, record) in enumerate(records(path), 1):
-            yield f"{path}: record {number}", record
+class RecordPairs(HeldRows):
+    """Sources and targets in the records of files, which are read anew each time."""
+
+    def __init__(self, files: FilesInTurn, keys: Keys):
+        super().__init__(files.origin, ())
+        self._files, self._keys = files, keys
+
+    def __iter__(self) -> Iterator[tuple[int, Sequence[str]]]:
+        return enumerate(pairs_in(numbered_records(self._files), self._keys, self.origin), 1)
+
+    def fingerprint(self) -> dict[str, Any]:
+        return self._files.fingerprint()
 
 
 def found_keys(record: Record, kind: str, keys: Keys, where: str) -> Keys:

@@ -8,6 +8,8 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+from chainrule_app.readers.files_in_turn import FilesInTurn
+from chainrule_app.readers.origin import ByteSource
 from chainrule_app.readers.sources import plain_name
 from chainrule_app.readers.text import open_bytes, raw_lines
 
@@ -185,12 +187,36 @@ def parquet_frames(path: str | Path, *columns: Any) -> Iterator[Any]:
             rows = max(1, min(2 * rows, _MOST_ROWS, rows * _FRAME_BYTES // max(1, int(frame.estimated_size()))))
 
 
-def record_rows(paths: Sequence[str]) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
+def numbered_records(files: FilesInTurn) -> Iterator[tuple[int, Record]]:
+    """Yield the records of files, numbered through from 1."""
+    number = 0
+    for index, path in enumerate(files.paths):
+        files.note(index, number)
+        for _, record in records(path):
+            number += 1
+            yield number, record
+
+
+def _lines_of_records(source: str | Path | ByteSource) -> Iterator[tuple[int, Record]]:
+    """Yield the records of a file, or of several in turn, with their lines."""
+    if not isinstance(source, FilesInTurn):
+        yield from records(str(source))
+        return
+    last = 0
+    for index, path in enumerate(source.paths):
+        before = last
+        source.note(index, before)
+        for line, record in records(path):
+            last = before + line
+            yield last, record
+
+
+def record_rows(source: str | Path | ByteSource) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
     """Return the keys of the first records, which name the columns, and the cells of all records with their lines."""
-    every = chain.from_iterable(map(records, paths))
+    every = _lines_of_records(source)
     first = list(islice(every, _LOOKED_AT))
     if not first:
-        raise ValueError(f"{paths[0]}: expected records, got an empty file")
+        raise ValueError(f"{source}: expected records, got an empty file")
     names = list(dict.fromkeys(name for _, record in first for name in record))
     known = set(names)
 
@@ -199,7 +225,7 @@ def record_rows(paths: Sequence[str]) -> tuple[list[str], Iterator[tuple[int, li
             if not record.keys() <= known:
                 unknown = min(record.keys() - known)
                 raise ValueError(
-                    f"{paths[0]}: record {number}: the key {unknown!r:.60} is in none of the first {_LOOKED_AT:,}"
+                    f"{source}: record {number}: the key {unknown!r:.60} is in none of the first {_LOOKED_AT:,}"
                 )
             yield line, [_cell(record.get(name)) for name in names]
 

@@ -4,7 +4,6 @@ A folder, an archive or a .json file is opened for it, and any file for its firs
 """
 
 import glob
-import os
 import shlex
 from collections import Counter
 from itertools import chain
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from chainrule_app.readers.members import ARCHIVES, TARS, file_names
-from chainrule_app.readers.origin import InMemory
+from chainrule_app.readers.origin import DataSource
 from chainrule_app.readers.packed import GZIP, ZSTD
 from chainrule_app.readers.text import STDIN, no_such_file
 
@@ -33,8 +32,8 @@ _MAGIC = "*?["
 
 
 def is_path(source: Any) -> bool:
-    """Return whether a source of a run is the path of a file, neither absent nor data in memory."""
-    return source is not None and not isinstance(source, InMemory)
+    """Return whether a source of a run is the path of a file, neither absent nor a `DataSource`."""
+    return source is not None and not isinstance(source, DataSource)
 
 
 def paths_of(source: str) -> list[str]:
@@ -72,7 +71,7 @@ def names_files(source: str) -> bool:
 
 
 def must_gather(source: str, kind: Kind, *, streams: bool = False) -> bool:
-    """Return whether a source must be written to one plain file before it is read."""
+    """Return whether a reader takes something else than a path for a source; see `gathered`."""
     paths = paths_of(source)
     if len(paths) > 1:
         return True
@@ -85,13 +84,6 @@ def must_gather(source: str, kind: Kind, *, streams: bool = False) -> bool:
     if holds_records(paths[0]):
         return kind not in ("rows", "labelled")
     return kind == "text" and not streams and is_packed(paths[0])
-
-
-def shared_folder(source: str) -> Path:
-    """Return the folder that holds all files of a source, as the user would name it."""
-    paths = list(map(Path, paths_of(source)))
-    folder = os.path.commonpath([(path if path.is_dir() else path.parent).resolve() for path in paths])
-    return Path(folder if any(path.is_absolute() for path in paths) else os.path.relpath(folder))
 
 
 def plain_name(path: str | Path) -> str:

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 
 from chainrule.files import refuse_device
 from chainrule.option_error import OptionError, UserError, option
-from chainrule_app.readers.origin import HeldText, InMemory
+from chainrule_app.readers.origin import ByteSource, DataSource
 from chainrule_app.readers.packed import open_unpacked
 
 STDIN = "-"  # the path of standard input
@@ -27,7 +27,7 @@ _GZIP = b"\x1f\x8b"
 _REMEDY = f"models trained with {option('level', 'byte')} read any file"
 
 
-def read_text(path: str | Path | HeldText, *, strict: bool = True) -> Generator[str, None, None]:
+def read_text(path: str | Path | ByteSource, *, strict: bool = True) -> Generator[str, None, None]:
     """Yield the text of a file in chunks; `-` is standard input.
 
     Args:
@@ -44,7 +44,7 @@ def read_text(path: str | Path | HeldText, *, strict: bool = True) -> Generator[
         yield from decode_chunks(with_line_feeds(chunks) if strict else chunks, name=name_of(path), strict=strict)
 
 
-def read_lines(path: str | Path | HeldText, *, strict: bool = True) -> Generator[tuple[int, str], None, None]:
+def read_lines(path: str | Path | ByteSource, *, strict: bool = True) -> Generator[tuple[int, str], None, None]:
     r"""Yield the lines of a file with their numbers from 1, without their ``\n``; `-` is standard input.
 
     Only ``\n`` ends a line, or ``\r`` where a text has no ``\n``; a ``\r`` before it stays. Lines come as soon as they
@@ -104,9 +104,9 @@ def refuse_stdin(path: str | Path) -> None:
         )
 
 
-def open_bytes(path: str | Path | HeldText) -> AbstractContextManager[BinaryIO]:
-    """Open a file, unpacked where it is compressed, standard input for `-`, or a text in memory, for reading bytes."""
-    if isinstance(path, HeldText):
+def open_bytes(path: str | Path | ByteSource) -> AbstractContextManager[BinaryIO]:
+    """Open a file, unpacked where it is compressed, standard input for `-`, or other bytes, for reading."""
+    if isinstance(path, ByteSource):
         return path.open()
     if str(path) == STDIN:
         return nullcontext(sys.stdin.buffer)
@@ -190,7 +190,7 @@ def refuse_utf16(beginning: bytes, name: str) -> None:
         )
 
 
-def name_of(path: str | Path | HeldText) -> str:
+def name_of(path: str | Path | ByteSource) -> str:
     """Return the name of a file in messages."""
     return "standard input" if str(path) == STDIN else str(path)
 
@@ -287,10 +287,11 @@ class Pass:
             self._progress(stage, self.position - start, stop - start)
 
 
-def open_source(path: str | Path | HeldText | None) -> Source:
-    """Return a file or a text in memory as a source, or the built-in text for `None`; raises as `check_file` does."""
-    if isinstance(path, HeldText):
-        return Source(str(path), str(path), len(path.content), path.open)
+def open_source(path: str | Path | ByteSource | None) -> Source:
+    """Return a file or other bytes as a source, or the built-in text for `None`; raises as `check_file` does."""
+    if isinstance(path, ByteSource):
+        with path.open() as file:
+            return Source(path.name, str(path), file.seek(0, io.SEEK_END), path.open)
     if path is None:
         raw = builtin_text().encode()
         return Source(builtin_name(), builtin_name(), len(raw), lambda: io.BytesIO(raw))
@@ -298,9 +299,9 @@ def open_source(path: str | Path | HeldText | None) -> Source:
     return Source(path.name, str(path), path.stat().st_size, lambda: open(path, "rb"))
 
 
-def fingerprint(source: str | Path | InMemory | None) -> dict[str, Any]:
+def fingerprint(source: str | Path | DataSource | None) -> dict[str, Any]:
     """`name`, `bytes` and `sha256` of a source (`None`: of the built-in text), to tell later whether it is the same."""
-    return source.fingerprint() if isinstance(source, InMemory) else open_source(source).fingerprint()
+    return source.fingerprint() if isinstance(source, DataSource) else open_source(source).fingerprint()
 
 
 def split_position(source: Source, file: BinaryIO, validation_fraction: float, *, at_line_end: bool) -> int:

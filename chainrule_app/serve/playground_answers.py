@@ -3,8 +3,6 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from io import BytesIO
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Annotated, Any, cast
 
 import numpy as np
@@ -16,6 +14,7 @@ from chainrule.data import Vocabulary, WordVocabulary
 from chainrule.metrics import quantiles_of_samples
 from chainrule_app.readers.images.folder import Reading
 from chainrule_app.readers.images.source import Pixels
+from chainrule_app.readers.origin import HeldText, Origin
 from chainrule_app.readers.tables.partial_row import PartialRow
 from chainrule_app.results import Result
 from chainrule_app.run import Run
@@ -361,14 +360,9 @@ def forecast_own(run: Run, back: int, paths: int, seed: int) -> dict[str, Any]:
 
 def forecast_text(run: Run, text: str, paths: int, seed: int) -> dict[str, Any]:
     """Return a forecast of what follows a pasted file of comma-separated values."""
-    with TemporaryDirectory(prefix="chainrule-") as folder:
-        file = Path(folder) / "series.csv"
-        file.write_text(text if text.endswith("\n") else text + "\n", encoding="utf-8")
-        try:
-            series = _series(run).schema.open(str(file))
-            result = list(run.forecast(file, paths=paths, seed=seed, quantiles="0.1,0.5,0.9"))
-        except ValueError as error:
-            raise ValueError(str(error).replace(str(file), "series")) from None
+    file = HeldText(Origin("series"), [text if text.endswith("\n") else text + "\n"])
+    series = _series(run).schema.open(file)
+    result = list(run.forecast(file, paths=paths, seed=seed, quantiles="0.1,0.5,0.9"))
     schema, past = _series(run).schema, max(_PAST * _series(run).data.horizon, _LEAST_PAST)
     item = schema.item or "series"
     time = next(name for name in result[0] if name != item)

@@ -16,7 +16,7 @@ from chainrule.option_error import OptionError, option
 from chainrule.printing import one_line
 from chainrule.ranges import Range
 from chainrule.typed_json import described, field_types, read_value
-from chainrule_app.readers.origin import InMemory
+from chainrule_app.readers.origin import DataSource
 from chainrule_app.tasks.display import flags_of, parse_duration
 
 FORMAT = 21
@@ -328,7 +328,7 @@ def check_value(name: str, hint: Any, value: Any) -> None:
         read_value(plain, value, name)
         fits = bounds is None or bounds.low <= value <= bounds.high
     except ValueError:
-        fits = isinstance(value, Path | InMemory)  # JSON has neither
+        fits = isinstance(value, Path | DataSource)  # JSON has neither
     if not fits:
         span = "" if bounds is None else f" from {bounds.low} to {bounds.high}"
         raise OptionError(name, f"expected {described(plain)}{span}, got {one_line(f'{value!r:.80}')}")

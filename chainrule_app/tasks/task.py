@@ -60,7 +60,6 @@ class Task(Declaration, Checks, ABC, Generic[M]):
         self.identity = ""  # of the files that `open` found, see `run_directory.identity`
         self.loaded: M | None = None  # the model where `Run` keeps it; each call computes with a copy
         self.computed: dict[str, Any] = {}  # what calls compute once from the loaded model
-        self.source_names: dict[str, str] = {}  # of temporary files, as the user named the data in them
 
     @property
     def has_code(self) -> bool:

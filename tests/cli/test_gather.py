@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import chainrule
-from chainrule_app.readers import gather as _gather
+from chainrule_app.readers import files_in_turn
+from chainrule_app.readers.gather import gathered
 from chainrule_app.readers.images.source import png
 from chainrule_app.readers.music import midi_file
 from chainrule_app.readers.sounds.sound_file import write_wav
@@ -93,7 +94,7 @@ def test_byte_order_marks_of_several_files_are_no_text(tmp_path, kind, first, ma
     paths = [tmp_path / "a.txt", tmp_path / "b.txt"]
     for index, path in enumerate(paths):
         path.write_text(first + "1,2\n", encoding="utf-8-sig" if index in marked else "utf-8")
-    assert "\ufeff" not in _gather.gather(" ".join(map(str, paths)), tmp_path, kind).read_text(encoding="utf-8")
+    assert "\ufeff" not in gathered(" ".join(map(str, paths)), kind).open().read().decode()
 
 
 def test_records_keep_the_numbers_of_their_lines(ok, refused, tmp_path):
@@ -148,7 +149,7 @@ def test_damage_is_one_line_and_leaves_nothing(refused, tmp_path, name, content,
 
 
 def test_a_bomb_is_refused_before_it_fills_the_disk(refused, tmp_path, monkeypatch):
-    monkeypatch.setattr(_gather, "_ALWAYS", 1 << 20)
+    monkeypatch.setattr(files_in_turn, "_ALWAYS", 1 << 20)
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(bytes(1 << 24)))
     assert "expands to more than 200× its size" in refused("train", tmp_path / "a.txt.gz", "--out", "x")
 

@@ -1,22 +1,17 @@
 """Rows of numbers in files of NumPy are the table that they are in memory."""
 
-import csv
-
 import numpy as np
 import pytest
 
-from chainrule_app.readers.gather import gather
-from chainrule_app.readers.sources import kind_of, must_gather
+from chainrule_app.readers.gather import gathered
+from chainrule_app.readers.sources import kind_of
 
 ROWS = np.random.default_rng(0).normal(size=(6, 3))
 
 
-def read(tmp_path, source):
-    (tmp_path / "made").mkdir(exist_ok=True)
-    assert must_gather(str(source), "rows")
-    with gather(str(source), tmp_path / "made", "rows").open(newline="") as file:
-        names, *rows = csv.reader(file)
-    return names, rows
+def read(source):
+    table = gathered(str(source), "rows")
+    return table.names, [cells for _, cells in table.rows()]
 
 
 def test_rows_of_arrays_are_read_exactly(tmp_path):
@@ -24,16 +19,16 @@ def test_rows_of_arrays_are_read_exactly(tmp_path):
     np.save(tmp_path / "a.npy", np.asfortranarray(ROWS))
     np.savez(tmp_path / "a.npz", rows=ROWS, count=6)
     for name in ("a.npy", "a.npz"):
-        names, rows = read(tmp_path, tmp_path / name)
+        names, rows = read(tmp_path / name)
         assert names == ["column1", "column2", "column3"]
         assert np.array_equal(np.array(rows, float), ROWS)
         assert kind_of(tmp_path / name) == "table"
     np.save(tmp_path / "b.npy", np.array([True, False, True]))
-    assert read(tmp_path, tmp_path / "b.npy") == (["value"], [["1"], ["0"], ["1"]])
+    assert read(tmp_path / "b.npy") == (["value"], [["1"], ["0"], ["1"]])
     np.savez(tmp_path / "c.npz", x=ROWS, y=-ROWS)
     with pytest.raises(ValueError, match=r"which of x, y\? Name one: .*c\.npz:x"):
-        read(tmp_path, tmp_path / "c.npz")
-    assert float(read(tmp_path, f"{tmp_path / 'c.npz'}:y")[1][0][0]) == -ROWS[0, 0]
+        read(tmp_path / "c.npz")
+    assert float(read(f"{tmp_path / 'c.npz'}:y")[1][0][0]) == -ROWS[0, 0]
 
 
 def test_arrays_that_can_be_images_are_images(tmp_path):
@@ -47,4 +42,4 @@ def test_damaged_arrays_are_named(tmp_path, content):
     for name in ("a.npy", "a.npz"):
         (tmp_path / name).write_bytes(content)
         with pytest.raises(ValueError, match=rf"{name}"):
-            read(tmp_path, tmp_path / name)
+            read(tmp_path / name)

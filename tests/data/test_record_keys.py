@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from chainrule_app.readers.gather import gather
-from chainrule_app.readers.record_keys import Keys
+from chainrule_app.readers.gather import gathered
+from chainrule_app.readers.record_keys import Keys, found_keys
 from chainrule_app.readers.records import records
 from chainrule_app.readers.sources import holds_records, is_table
 
@@ -16,8 +16,16 @@ def written(tmp_path, rows, kind, **keys):
     """What is read from a file of records."""
     path = tmp_path / "a.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (tmp_path / "made").mkdir(exist_ok=True)
-    return gather(str(path), tmp_path / "made", kind, Keys(**keys)).read_text().splitlines()
+    read = gathered(str(path), kind, found_keys(rows[0], kind, Keys(**keys), "a.jsonl record 1"))
+    if kind == "pairs":
+        return ["\t".join(row) for _, row in read]
+    if kind == "tags":
+        return [
+            line
+            for sentence in read.sentences
+            for line in [*map("\t".join, zip(sentence.words, *[sentence.tags] * bool(sentence.tags), strict=True)), ""]
+        ]
+    return read.open().read().decode().splitlines()
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from chainrule.option_error import UserError, option, raw_text
 from chainrule_app.printing import listed
 from chainrule_app.readers.images.source import ImageLabels, ImageSource, Pixels, spread_over
-from chainrule_app.readers.members import LARGEST, Member, Members, split_of, ways_of
+from chainrule_app.readers.members import LARGEST, FileSet, Member, Members, split_of, ways_of
 from chainrule_app.readers.sources import IMAGES
 
 # Pillow looks at the content, not at the name, and would start Ghostscript on PostScript that is named 0.png.
@@ -152,7 +152,7 @@ class ImageFolder(ImageSource):
 
     def __init__(
         self,
-        path: Path,  # the folder, a .zip or .tar file, or an image file
+        source: Path | FileSet,  # the folder, a .zip or .tar file, an image file, or several files
         *,
         labelled: bool | None = None,  # whether the sub-folders are labels; None looks
         reading: Reading | None = None,  # how files become pixels
@@ -160,13 +160,13 @@ class ImageFolder(ImageSource):
         black_and_white: int = 2,  # levels of images stored in black and white alone: 0 and the highest
         part: str | None = None,  # "train" or "valid", where folders are so called; None takes all
     ):
-        self.path, self.name, self.label = path, path.resolve().name, str(path)
-        self._reading = reading or Reading()
-        self._members = images_in(path)
+        self._reading, self._members = reading or Reading(), images_in(source)
+        path = self._members.path
+        self.name, self.label = path.resolve().name, str(path)
         files = sorted(self._members.files, key=lambda file: file.name.split("/"))
         ways = ways_of(files, archive=path.is_file())
         if split := split_of(ways):
-            self.held_out = str(path) if part == "train" and "valid" in split.values() else None
+            self.held_out = source if part == "train" and "valid" in split.values() else None
             files = [file for file in files if part is None or split[file.name] == part]
             ways = {file.name: ways[file.name][1:] for file in files}
             self.name += f" ({part})" if part is not None else ""
@@ -235,8 +235,8 @@ class ImageFolder(ImageSource):
         return first[1]
 
 
-def images_in(path: Path) -> Members:
-    """Return the image files of a folder or an archive."""
+def images_in(path: Path | FileSet) -> Members:
+    """Return the image files of a folder or an archive, or of a set of files."""
     return Members(path, IMAGES, "image")
 
 

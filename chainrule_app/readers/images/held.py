@@ -12,10 +12,10 @@ from chainrule_app.readers.images.folder import ImageFolder, Reading
 from chainrule_app.readers.images.source import ImageLabels, ImageSource, Pixels
 from chainrule_app.readers.images.stacked import Header, StackedImages
 from chainrule_app.readers.members import Member
-from chainrule_app.readers.origin import InMemory, Origin, digest_of
+from chainrule_app.readers.origin import DataSource, Origin, digest_of
 
 
-class HeldImages(InMemory):
+class HeldImages(DataSource):
     """An array of images (N, H, W) or with colours, or images of Pillow, and a label of each or none."""
 
     def __init__(self, origin: Origin, images: npt.NDArray[Any] | Sequence[Image.Image], labels: Any = None):

@@ -16,7 +16,7 @@ from chainrule_app.readers.images.folder import ImageFolder, Reading, images_in
 from chainrule_app.readers.images.held import HeldImages
 from chainrule_app.readers.images.source import ImageLabels, ImageSource, Pixels, Reduction
 from chainrule_app.readers.images.stacked import UNREADABLE, Header, StackedImages, image_layout, open_array, read_bytes
-from chainrule_app.readers.members import ARCHIVES
+from chainrule_app.readers.members import ARCHIVES, FileSet
 from chainrule_app.readers.sources import IMAGES, file_and_array
 from chainrule_app.readers.store import Store, StoreWriter
 from chainrule_app.readers.text import check_file, fingerprint
@@ -29,7 +29,7 @@ _MOST_ARRAYS = 1 << 10  # in an .npz file: the header of each is read
 
 
 def open_source(
-    path: str | Path | HeldImages,  # a folder or archive of image files, a file of them, or images in memory
+    path: str | Path | FileSet | HeldImages,  # a folder or archive, several files, a file of images; or in memory
     *,
     labelled: bool | None = None,  # whether there are labels
     reading: Reading | None = None,
@@ -40,8 +40,8 @@ def open_source(
     """Open images and look at them as far as it takes to know their number, shape and labels."""
     if isinstance(path, HeldImages):
         return path.opened(labelled=labelled, reading=reading, skip_bad=skip_bad, black_and_white=black_and_white)
-    path, array = file_and_array(path)
-    if is_collection(path):
+    path, array = (path, None) if isinstance(path, FileSet) else file_and_array(path)
+    if isinstance(path, FileSet) or is_collection(path):
         return ImageFolder(
             path, labelled=labelled, reading=reading, skip_bad=skip_bad, black_and_white=black_and_white, part=part
         )
@@ -71,17 +71,21 @@ def read_image(path: str | Path | HeldImages, reading: Reading) -> Pixels:
         return reading.image(file, str(path))[0]
 
 
-def source_fingerprint(path: str | Path | HeldImages) -> dict[str, Any]:
+def source_fingerprint(path: str | Path | FileSet | HeldImages) -> dict[str, Any]:
     """`name`, number of `bytes` and `sha256` of a folder's images or of a file, to tell whether they are the same."""
     if isinstance(path, HeldImages):
         return path.fingerprint()
+    if isinstance(path, FileSet):
+        return images_in(path).fingerprint()
     path, _ = file_and_array(path)
     return images_in(path).fingerprint() if is_collection(path) else fingerprint(path)
 
 
-def is_collection(path: Path) -> bool:
-    """Return whether it is a folder or an archive, whose image files are read, or one image file."""
-    return path.is_dir() or path.name.lower().endswith((*ARCHIVES, *IMAGES))
+def is_collection(source: str | Path | FileSet | HeldImages) -> bool:
+    """Return whether images are read from image files or images of Pillow, in whose place an array may be."""
+    if isinstance(source, HeldImages):
+        return isinstance(source.images, list)
+    return isinstance(source, FileSet) or Path(source).is_dir() or str(source).lower().endswith((*ARCHIVES, *IMAGES))
 
 
 def _of_archive(path: Path, array: str | None, labelled: bool | None, black_and_white: int) -> ImageSource:

@@ -51,7 +51,7 @@ class ImageSource(ABC):
     deep: int = 0  # images of 16 bits, scaled to 8
     transparent: int = 0  # transparent images, put on white
     skipped: tuple[str, ...] = ()  # names of unreadable images that were left out, where the user chose that
-    held_out: str | None = None  # another part of the same file that is meant for validation, by the name that opens it
+    held_out: Any = None  # another part of the same source that is meant for validation, by what opens it
 
     @property
     @abstractmethod

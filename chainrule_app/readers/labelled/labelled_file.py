@@ -11,11 +11,12 @@ from typing import Any, TypeAlias
 from chainrule.option_error import UserError, option
 from chainrule_app.printing import listed
 from chainrule_app.readers.delimited import DelimitedFile, Row
+from chainrule_app.readers.files_in_turn import FilesInTurn
 from chainrule_app.readers.origin import HeldRows
 from chainrule_app.readers.records import Nested, record_rows
 from chainrule_app.readers.sources import holds_records, plain_name
-from chainrule_app.readers.tables.first_rows import HEADER, find_layout, header_evidence
 from chainrule_app.readers.tables.frame_table import FrameTable
+from chainrule_app.readers.tables.layout import HEADER, find_layout, header_evidence
 from chainrule_app.readers.text import STDIN
 
 TEXT_NAMES = ("text", "sentence", "review", "content", "comment", "message", "document", "tweet", "title", "body")
@@ -59,21 +60,22 @@ class LabelledFile:
 
     def __init__(
         self,
-        path: str | Path,  # the file; "-" is standard input, for texts alone
+        source: str | Path | FilesInTurn,  # the file, or several; "-" is standard input, for texts alone
         *,
         text_column: str | None = None,  # name, or number from 1, of the column of texts
         label_column: str | None = None,  # the same of the labels
         labelled: bool = True,  # whether labels are wanted. Without, a file with one column is as good
         like: Columns | None = None,  # the columns of another file
     ):
-        self.path = str(path)
-        self._file = DelimitedFile(path)
+        self._source, self.path, path = source, str(source), str(source)
+        self._file = DelimitedFile(source)
+        named = source.paths[0] if isinstance(source, FilesInTurn) else path
         self._width: int | None = None
         self._delimiter, self._before = None, 0
-        self._records = self.path != STDIN and holds_records(self.path)
+        self._records = named != STDIN and holds_records(named)
         if self._records:
             self._delimiter = ","  # in what follows, records are rows of CSV whose first one is a header
-        elif plain_name(self.path).endswith(".csv"):
+        elif plain_name(named).endswith(".csv"):
             layout = find_layout(self._file)
             self._delimiter, self._before = layout.delimiter, layout.before
         elif self.path != STDIN and self._all_quoted():
@@ -125,7 +127,7 @@ class LabelledFile:
         for line, cells in self._begun or islice(self._cells(), int(self.columns.header), None):
             if len(cells) <= last:
                 raise ValueError(
-                    f"{self._file.name} line {line}: expected at least {last + 1} columns, got {len(cells)}"
+                    f"{self._file.origin.at(line)}: expected at least {last + 1} columns, got {len(cells)}"
                     + (": write the missing cells" if self._delimiter else ": put a tab between text and label")
                 )
             if self._width is not None and len(cells) > self._width:
@@ -135,25 +137,25 @@ class LabelledFile:
                     else "a tab inside of a text? write a blank in its place"
                 )
                 raise ValueError(
-                    f"{self._file.name} line {line}: expected {self._width} columns as in the first row, got "
+                    f"{self._file.origin.at(line)}: expected {self._width} columns as in the first row, got "
                     f"{len(cells)}: {remedy}"
                 )
             for index, what in ((self.columns.text, "text"), (self.columns.label, "label")):
                 if index is not None and isinstance(cells[index], Nested):
                     raise UserError(
-                        f"{self._file.name} line {line}: the {what} is a list or an object, got {cells[index]!s:.60}",
+                        f"{self._file.origin.at(line)}: the {what} is a list or an object, got {cells[index]!s:.60}",
                         f"name another column with {option(f'{what}_column')}, or write it as a text",
                     )
             label = "" if self.columns.label is None else cells[self.columns.label].strip()
             if self.columns.label is not None and not any(map(str.strip, cells)):
                 continue  # as spreadsheets have them at the end
             if self.columns.label is not None and not label:
-                raise ValueError(f"{self._file.name} line {line}: the label is empty: give one, or leave the row out")
+                raise ValueError(f"{self._file.origin.at(line)}: the label is empty: give one, or leave the row out")
             yield LabelledText(line, cells[self.columns.text].strip(), label)
 
     def _cells(self) -> Iterator[Row]:
         if self._records:
-            names, rows = record_rows([self.path])
+            names, rows = record_rows(self._source)
             return chain([(0, names)], rows)
         if self._delimiter is None:
             return self._file.plain_rows()
@@ -203,7 +205,7 @@ class LabelledItems:
             yield LabelledText(index, row[columns.text] or "", label)
 
 
-TextsSource: TypeAlias = str | Path | HeldRows | FrameTable
+TextsSource: TypeAlias = str | Path | FilesInTurn | HeldRows | FrameTable
 
 
 def open_texts(source: TextsSource, **options: Any) -> LabelledFile | LabelledItems:

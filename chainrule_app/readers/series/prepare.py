@@ -16,7 +16,8 @@ from chainrule.option_error import OptionError, UserError, option
 from chainrule_app.readers.series.frequency import CYCLES, DAY, Frequency, calendar_features, calendar_names
 from chainrule_app.readers.series.series_file import SeriesFile, read_series
 from chainrule_app.readers.store import Store, StoreWriter
-from chainrule_app.readers.tables.cell import as_date, as_number
+from chainrule_app.readers.tables.cell import as_number
+from chainrule_app.readers.tables.dates import as_date
 from chainrule_app.readers.tables.table_file import TableSource
 from chainrule_app.readers.text import fingerprint
 

@@ -1,7 +1,6 @@
 """A file of series: a row for each moment, a column for each series."""
 
 import math
-import re
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -15,7 +14,8 @@ from chainrule.option_error import OptionError, UserError, option
 from chainrule_app.printing import listed
 from chainrule_app.readers.origin import Origin
 from chainrule_app.readers.series.frequency import Frequency, clock, complete_dates, fill_in, on_one_clock, spread_out
-from chainrule_app.readers.tables.cell import as_date, as_number, is_date_like, is_missing, is_odd_number, writes_months
+from chainrule_app.readers.tables.cell import as_number, is_missing, is_odd_number
+from chainrule_app.readers.tables.dates import as_date, is_date_like, is_too_fine, writes_months
 from chainrule_app.readers.tables.frame_table import FrameTable
 from chainrule_app.readers.tables.table_file import TableFile, TableSource, open_rows
 
@@ -371,9 +371,6 @@ def _date(cell: str, date_format: str) -> datetime | None:
         return None
 
 
-_FINER = re.compile(r":\d\d[.,]\d{6}\d*[1-9]")  # than a microsecond
-
-
 def _dates(rows: list[Row], index: int, name: str, where: Origin, date_format: str) -> list[datetime]:
     dates: list[datetime] = []
     for line, cells in rows:
@@ -386,7 +383,7 @@ def _dates(rows: list[Row], index: int, name: str, where: Origin, date_format: s
                 f"rewrite it, or train with {option('date', 'none')} to count rows only, or with another "
                 f"{option('date_format')}, such as %d/%m/%Y",
             )
-        if _FINER.search(cell):
+        if is_too_fine(cell):
             raise UserError(
                 f"{where.at(line)}, column {name!r}: expected at most six digits of a second, got {cell!r:.80}",
                 f"write microseconds, or train with {option('date', 'none')} to count rows only",

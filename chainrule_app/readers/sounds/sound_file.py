@@ -13,7 +13,7 @@ import numpy.typing as npt
 from chainrule.files import write_bytes
 from chainrule.option_error import UserError, option
 from chainrule_app.readers.members import Member, Members
-from chainrule_app.readers.origin import InMemory, Origin, digest_of
+from chainrule_app.readers.origin import DataSource, Origin, digest_of
 from chainrule_app.readers.sources import SOUNDS
 
 
@@ -31,7 +31,7 @@ class HeldSound:
         return {"file": self.name, "reason": str(error)}
 
 
-class HeldSounds(InMemory):
+class HeldSounds(DataSource):
     """Sounds in memory, each of amplitudes (T,)."""
 
     def __init__(self, origin: Origin, sounds: Iterable[Any], rate: int):

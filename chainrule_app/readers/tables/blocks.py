@@ -1,6 +1,7 @@
 """Blocks of rows as columns of polars, and CSV read into them."""
 
 import re
+from codecs import BOM_UTF8
 from collections.abc import Collection, Generator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -10,8 +11,17 @@ import numpy as np
 import numpy.typing as npt
 import polars
 
-from chainrule_app.readers.delimited import DECIMAL_COMMA, GROUPING, may_have_decimal_commas
-from chainrule_app.readers.tables.cell import INFINITE, INTEGER, LARGEST, LONGEST_INTEGER, MISSING, NUMBER
+from chainrule_app.readers.tables.cell import (
+    DECIMAL_COMMA,
+    GROUPING,
+    INFINITE,
+    INTEGER,
+    LARGEST,
+    LONGEST_INTEGER,
+    MISSING,
+    NUMBER,
+    may_have_decimal_commas,
+)
 from chainrule_app.readers.text import LONGEST_LINE
 
 Floats = npt.NDArray[np.float64]
@@ -60,15 +70,23 @@ class CellColumn:
         other._series = self._series[chosen] if isinstance(chosen, slice) else self._series.filter(chosen)
         return other
 
-    def counts(self, among: Collection[str] | None = None) -> list[tuple[str | None, int]]:
+    def counts(self, among: Collection[str] | None = None, most: int | None = None) -> list[tuple[str | None, int]]:
         """Return each different cell and how often it occurs, in the order in which they first occur.
 
-        Of cells `among` others, and of missing ones, if these are given.
+        Args:
+            among: if given, only of these cells and of missing ones.
+            most: if given, of so many of the first cells, and of missing ones.
         """
         series = self._series
         if among is not None:
             series = series.filter(series.is_null() | _is_in(series, among))
         counted = series.alias("cell").to_frame().group_by("cell", maintain_order=True).len("count")
+        if most is not None and len(counted) > most:
+            rest = counted[most:]
+            gaps = rest["cell"].is_null()
+            if self.missing_texts:
+                gaps |= _is_in(rest["cell"], self.missing_texts)
+            counted = polars.concat([counted[:most], rest.filter(gaps)])
         return list(zip(self._written(counted["cell"]), counted["count"].to_list(), strict=True))
 
     def nulls(self) -> Flags:
@@ -111,6 +129,16 @@ class CellColumn:
         fits = series.cast(polars.Int64, strict=False).abs() <= LARGEST
         return _flags(usual) & _flags(fits)
 
+    def moments(self, pattern: str, suffix: str) -> "MomentColumn | None":
+        """Return the cells without a suffix as moments, if all that are present are written by a pattern."""
+        present = self._series.set(polars.Series(self.missing()), None)
+        written = present.str.strip_suffix(suffix) if suffix else present
+        moments = written.str.to_datetime(pattern, strict=False, time_unit="us")
+        alike = moments.dt.to_string(pattern) == written
+        if suffix:
+            alike &= present.str.ends_with(suffix)
+        return MomentColumn(moments) if _flags(alike | present.is_null()).all() else None
+
     def missing(self) -> Flags:
         """(N,) which cells say that there is nothing."""
         return _flags(self._series.is_null() | _is_in(self._series, self.missing_texts))
@@ -136,9 +164,9 @@ class NumberColumn(CellColumn):
             other._misfits = self._misfits[chosen] if isinstance(chosen, slice) else self._misfits.filter(chosen)
         return other
 
-    def counts(self, among: Collection[str] | None = None) -> list[tuple[str | None, int]]:
+    def counts(self, among: Collection[str] | None = None, most: int | None = None) -> list[tuple[str | None, int]]:
         if among is None:
-            return super().counts()
+            return super().counts(most=most)
         own = polars.Series(list(among), dtype=polars.String).cast(self._series.dtype, strict=False)
         chosen = self._series.is_null() | self._series.is_in(own.implode())
         return super(NumberColumn, self.part(_flags(chosen))).counts()
@@ -296,22 +324,53 @@ def _columns(stretch: bytes, delimiter: str, width: int, regular: str) -> list[p
     """Return the stripped cells of whole lines; None where the lines are not regular."""
     if not stretch.endswith(b"\n"):
         stretch += b"\n"
+    ascii_only, quoted = stretch.isascii(), b'"' in stretch
     try:
-        text = stretch.decode()
+        text = "" if ascii_only and not quoted else stretch.decode()
     except UnicodeDecodeError:
         return None
-    if not polars.Series([text]).str.contains(regular)[0]:
+    if quoted and not polars.Series([text]).str.contains(regular)[0]:
         return None
-    frame = polars.read_csv(
-        stretch,
-        has_header=False,
-        schema={str(index): polars.String for index in range(width)},
-        separator=delimiter,
-        quote_char='"' if b'"' in stretch else None,
-        empty_string_is_null=False,
-    )
-    assert len(frame) == text.count("\n")
+    lines = stretch.count(b"\n")
+    if not quoted and (_has_odd_characters(stretch) or stretch.count(delimiter.encode()) != (width - 1) * lines):
+        return None
+    try:
+        frame = polars.read_csv(
+            stretch,
+            has_header=False,
+            schema={str(index): polars.String for index in range(width)},
+            separator=delimiter,
+            quote_char='"' if quoted else None,
+            empty_string_is_null=False,
+        )
+    except polars.exceptions.ComputeError:  # a row of more cells, and so another of fewer
+        return None
+    assert len(frame) == lines
+    if ascii_only and not quoted and not _has_blank_ends(stretch, delimiter.encode()):
+        return frame.get_columns()
     return frame.select(polars.all().str.strip_chars()).get_columns()
+
+
+_ODD = bytes({*range(32)} - {*b"\t\n\r"})
+
+
+def _has_odd_characters(stretch: bytes) -> bool:
+    """Return whether there are characters that readers treat in different ways; see `_regular_rows`."""
+    returns = stretch.count(b"\r")
+    return (
+        len(stretch.translate(None, _ODD)) < len(stretch)
+        or (returns > 0 and returns != stretch.count(b"\r\n"))
+        or (not stretch.isascii() and BOM_UTF8 in stretch)
+    )
+
+
+def _has_blank_ends(stretch: bytes, delimiter: bytes) -> bool:
+    """Return whether some cell of ASCII begins or ends with white space."""
+    return any(
+        stretch.startswith(blank) or any(blank + end in stretch or end + blank in stretch for end in (delimiter, b"\n"))
+        for blank in (b" ", b"\t")
+        if blank != delimiter and blank in stretch
+    ) or any(blank + b"\r\n" in stretch for blank in (b" ", b"\t") if blank != delimiter and b"\r" in stretch)
 
 
 def _with_points(series: polars.Series) -> polars.Series:

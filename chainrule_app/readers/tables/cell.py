@@ -1,12 +1,7 @@
-"""One cell of a table: its text as integer, number, date or word."""
+"""One cell of a table: its text as integer, number or word."""
 
 import math
 import re
-from collections.abc import Iterable
-from datetime import datetime
-from zoneinfo import ZoneInfo
-
-from chainrule_app.readers.delimited import DECIMAL_COMMA
 
 MISSING = frozenset(("", "?", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "null", "None", "<NA>"))
 LARGEST = 2**53  # float64 holds every integer up to here
@@ -18,6 +13,9 @@ NUMBER = r"[+-]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 INFINITE = "[+-]?[iI][nN][fF](?:[iI][nN][iI][tT][yY])?"
 LONGEST_INTEGER = 17  # characters: a sign and the digits of LARGEST
 
+GROUPING = ". '\N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}"  # between groups of three digits of such a number
+DECIMAL_COMMA = re.compile(f"[+-]?[0-9]{{1,3}}(?:[{GROUPING}]?[0-9]{{3}})*,[0-9]+")  # 1.234,5
+
 # 1.234,5; 1,234.5; $5; 5 %; 3 kg; 3kg; and a minus sign that is no hyphen
 _UNIT = "kg|mg|g|t|lb|km|cm|mm|m|ms|min|s|h|kWh|kW|W|V|mV|A|mA|Hz|kHz|MHz|GHz|°C|°F|°|kB|MB|GB|TB|ml|l|dB"
 _DIGITS = r"[+\-\N{MINUS SIGN}]?\d[\d.,]*"
@@ -28,6 +26,19 @@ _ODD_NUMBER = re.compile(
     + rf"|{_DIGITS} [^\W\d_]{{0,3}}[%°/²³][^\W\d_]{{0,3}}[²³]?|\N{{MINUS SIGN}}\d[\d.,]*(?:[eE][+-]?\d+)?"
 )
 _INTEGER, _NUMBER, _INFINITE = re.compile(INTEGER), re.compile(NUMBER), re.compile(INFINITE)
+
+
+def may_have_decimal_commas(delimiter: str) -> bool:
+    """Return whether numbers of a file that is cut so may have decimal commas; elsewhere 1,234 may be a thousand."""
+    return delimiter == ";"
+
+
+def with_point(cell: str) -> str:
+    """Return a number with a decimal comma as one with a point, its digits ungrouped; any other cell as it is."""
+    if "," not in cell or not DECIMAL_COMMA.fullmatch(cell):
+        return cell
+    whole, _, rest = cell.partition(",")
+    return "".join(character for character in whole if character not in GROUPING) + "." + rest
 
 
 def is_missing(cell: str | None) -> bool:
@@ -94,63 +105,3 @@ def number_text(value: float, *, whole: bool, decimals: tuple[int, int] | None =
     spare = min(len(text) - len(text.rstrip("0")), most - fewest)
     text = text[: len(text) - spare].removesuffix(".")
     return text.removeprefix("-") if float(text) == 0 else text
-
-
-_MONTH = re.compile(r"(\d{4})[-/](\d{1,2})")
-_DAY_FIRST = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})(?![^ T])")  # with dots nobody writes the month first
-_ZONE_APART = re.compile(r"(?<=:\d\d) (UTC|[+-]\d\d:?\d\d)$")
-_MONTH_NAMES = (
-    "jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?|oct(?:ober)?|"
-    "nov(?:ember)?|dec(?:ember)?"
-)
-_DATE_LIKE = re.compile(
-    r"\d{1,4}([-/.] ?)\d{1,2}\1\d{1,4}\.?(?:[ T,].*)?"  # 01/05/2026 12:00 AM
-    r"|\d{1,2}[-/.]\d{4}|\d{4}[-/.]\d{1,2}|\d{4}[- ]?[QW]\d{1,2}"  # 01/2026, 2026-Q1
-    rf"|(?=.*\d).*\b(?:{_MONTH_NAMES})\b.*"  # 5 Jan 2026
-    r"|\d{1,2}:\d\d.*",
-    re.IGNORECASE,
-)
-
-
-def as_date(cell: str) -> datetime | None:
-    """Return the moment that a cell names by ISO 8601, a month among them, with its zone, or as day.month.year.
-
-    A zone may be named in brackets after its offset, as in 2024-03-31T03:00+02:00[Europe/Berlin] (RFC 9557). None for
-    any other text, such as 01/02/2020, which is in January or in February.
-    """
-    if cell.endswith("]"):
-        cell, bracket, name = cell[:-1].partition("[")
-        moment, zone = as_date(cell) if bracket else None, named_zone(name)
-        try:
-            return None if moment is None or moment.tzinfo is None or zone is None else moment.astimezone(zone)
-        except OverflowError:  # beyond the years 1 to 9999 in this zone
-            return None
-    cell = _ZONE_APART.sub(lambda match: "Z" if match[1] == "UTC" else match[1], cell, count=1)
-    cell = _DAY_FIRST.sub(lambda match: f"{match[3]}-{match[2]:0>2}-{match[1]:0>2}", cell, count=1)
-    if month := _MONTH.fullmatch(cell):
-        year, number = map(int, month.groups())
-        return datetime(year, number, 1) if 1 <= number <= 12 and year else None
-    if "-" not in cell and "/" not in cell:  # 20160701 is a number
-        return None
-    try:
-        return datetime.fromisoformat(re.sub(r"^(\d{4})/(\d{2})/(\d{2})", r"\1-\2-\3", cell))
-    except ValueError:
-        return None
-
-
-def named_zone(name: str) -> ZoneInfo | None:
-    """Return a zone of the IANA database; None where there is no such zone."""
-    try:
-        return ZoneInfo(name)
-    except (KeyError, ValueError, OSError):
-        return None
-
-
-def is_date_like(cell: str) -> bool:
-    """Return whether a cell writes a date or a time in any notation; a number never does."""
-    return as_date(cell) is not None or (as_number(cell) is None and _DATE_LIKE.fullmatch(cell) is not None)
-
-
-def writes_months(cells: Iterable[str]) -> bool:
-    """Return whether all cells name months, as 2024-01."""
-    return all(re.fullmatch(r"\d{4}-\d\d", cell) for cell in cells)

@@ -24,7 +24,7 @@ from chainrule_app.readers.tables.cell import (
     is_large_integer,
     is_odd_number,
 )
-from chainrule_app.readers.tables.date_format import DateFormat
+from chainrule_app.readers.tables.dates import DateFormat, as_date, is_too_fine
 
 DISTINCT = 10_000  # different cells that are counted; more are only averaged
 MOST_CATEGORIES = 1_000
@@ -96,7 +96,9 @@ class ColumnFacts:
 
     def _count(self, cells: CellColumn) -> None:
         self.count += len(cells)
-        for cell, count in cells.counts({*self._cells, *cells.missing_texts} if self._overflowed else None):
+        among = {*self._cells, *cells.missing_texts} if self._overflowed else None
+        most = None if self._cells else self._most + len(cells.missing_texts) + 2  # one more than are counted
+        for cell, count in cells.counts(among, most):
             if cell is None or cell in cells.missing_texts:
                 self.missing += count
                 self.count -= count
@@ -235,6 +237,11 @@ class ColumnFacts:
         """
         kind = self.kind()
         leave, keep = f"leave it out with {self._kept_as('skip')}", f"keep it with {self._kept_as(kind)}"
+        if kind == "categorical" and (fine := self._too_fine()):
+            raise self._error(
+                f"times finer than a microsecond, such as {fine!r}, which numbers cannot hold: round them, {leave}, or "
+                f"{keep}"
+            )
         if kind == "categorical" and self._cells and all(map(_is_nested, self._cells)):
             raise self._error(f"lists or objects in JSON, which a table takes for categories: {leave}, or {keep}")
         if kind == "date":
@@ -270,6 +277,12 @@ class ColumnFacts:
         doubt = self.doubt()
         why = f"though {doubt}: correct them," if doubt else "an identifier:"
         raise self._error(f"a different {what} in each of {self.count} rows, {why} {leave}, or {keep}")
+
+    def _too_fine(self) -> str | None:
+        """Return a time with nanoseconds where all cells are times."""
+        if self._texts or not all(as_date(cell) is not None for cell in self._cells):
+            return None
+        return next(filter(is_too_fine, self._cells), None)
 
     def decimals(self) -> tuple[int, int] | None:
         """Return the fewest and the most decimals; None if a cell has an exponent or too many decimals."""
@@ -320,8 +333,7 @@ class ColumnFacts:
         """Count each number among the counted cells."""
         counts: dict[float, int] = {}
         for cell, count in self._cells.items():
-            number = as_number(cell)
-            assert number is not None
+            number = float(cell)  # all cells spell numbers
             counts[number] = counts.get(number, 0) + count
         return counts
 

@@ -21,7 +21,7 @@ from chainrule_app.readers.tables.cell import (
     number_text,
 )
 from chainrule_app.readers.tables.column_facts import ColumnFacts, ColumnKind
-from chainrule_app.readers.tables.date_format import DateFormat
+from chainrule_app.readers.tables.dates import DateFormat
 
 OTHER = "<other>"
 _IMPLIED: dict[str, Any] = {"kind": None, "categories": 0, "decimals": None, "prior": ()}  # of numbers: not written

@@ -13,9 +13,9 @@ import numpy as np
 import polars
 
 from chainrule.files import write_bytes
-from chainrule_app.readers.origin import InMemory, Origin
+from chainrule_app.readers.origin import DataSource, Origin
 from chainrule_app.readers.tables.blocks import Block, CellColumn, MomentColumn, NumberColumn
-from chainrule_app.readers.tables.cell import named_zone
+from chainrule_app.readers.tables.dates import named_zone
 
 UNITS = {"days": 86_400_000_000_000, "hours": 3_600_000_000_000, "minutes": 60_000_000_000, "seconds": 1_000_000_000,
          "milliseconds": 1_000_000, "microseconds": 1_000, "nanoseconds": 1}  # fmt: skip
@@ -113,7 +113,7 @@ def polars_column(series: polars.Series) -> TypedColumn:
     return TypedColumn(series.name, series.__getitem__, zone)
 
 
-class FrameTable(InMemory):
+class FrameTable(DataSource):
     """The names of the columns of a table in memory, and its rows as often as they are asked for, numbered from 0."""
 
     header = True

@@ -31,7 +31,7 @@ from chainrule_app.readers.tables.column_facts import (
     finer_date_formats,
 )
 from chainrule_app.readers.tables.column_schema import ColumnSchema
-from chainrule_app.readers.tables.date_format import DateFormat, find_date_formats
+from chainrule_app.readers.tables.dates import DateFormat, find_date_formats
 from chainrule_app.readers.tables.frame_table import FrameTable
 from chainrule_app.readers.tables.partial_row import PartialRow
 from chainrule_app.readers.tables.table_file import TableFile, TableSource, open_rows
@@ -113,11 +113,11 @@ class TableSchema(Record):
         return result
 
     def open(self, source: TableSource, *, complete: bool = True) -> tuple["TableFile | FrameTable", list[int]]:
-        """Open other data; return the table and the places of the kept columns in its rows, -1 for a missing one."""
+        """Open other data; return the table and the places of the kept columns in its rows, see `places_in`."""
         file = open_rows(source, header=self.header)
-        return file, self.places(file, complete=complete)
+        return file, self.places_in(file, complete=complete)
 
-    def places(self, file: "TableFile | FrameTable", *, complete: bool = True) -> list[int]:
+    def places_in(self, file: "TableFile | FrameTable", *, complete: bool = True) -> list[int]:
         """Return the places of the kept columns in the rows of a table, -1 for a missing one."""
         names = dict.fromkeys(column.name for column in self.columns)
         if not self.header and len(file.names) != len(names):
@@ -276,7 +276,7 @@ def prepare_table(
     fraction = None if validation is not None else validation_fraction
     file = open_rows(source, header=header if like is None else like[0].header)
     schema, columns = like or _fitted_schema(file, types or {}, min_count, fraction, seed)
-    places = schema.places(file)
+    places = schema.places_in(file)
     if check is not None:
         check(schema)
     with StoreWriter(directory, _MANIFEST) as writer:

@@ -1,22 +1,30 @@
 """A table on disk, CSV, Parquet or JSON Lines, row by row."""
 
+import csv
+import io
+import shutil
 from collections import Counter
 from collections.abc import Generator, Iterator
 from contextlib import closing
+from itertools import chain
 from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
 import polars
 
+from chainrule.files import copy_file, naming, write_bytes
 from chainrule.option_error import UserError, option
-from chainrule_app.readers.delimited import MOST_COLUMNS, DelimitedFile, Row, may_have_decimal_commas, with_point
-from chainrule_app.readers.origin import Origin
+from chainrule_app.printing import listed
+from chainrule_app.readers.delimited import MOST_COLUMNS, DelimitedFile, Row
+from chainrule_app.readers.files_in_turn import FilesInTurn
+from chainrule_app.readers.origin import ByteSource, origin_of
 from chainrule_app.readers.records import parquet_errors, parquet_frames, record_rows
 from chainrule_app.readers.sources import holds_records
 from chainrule_app.readers.tables.blocks import Block, regular_blocks
-from chainrule_app.readers.tables.first_rows import find_layout, is_header, is_units
+from chainrule_app.readers.tables.cell import may_have_decimal_commas, with_point
 from chainrule_app.readers.tables.frame_table import FrameTable, TypedColumn, polars_column
+from chainrule_app.readers.tables.layout import find_layout, is_header, is_units
 from chainrule_app.readers.text import LONGEST_LINE, check_file
 
 _WIDEST = 1000  # columns: of more, too few rows are read together for a column at a time to be faster
@@ -32,32 +40,33 @@ class TableFile:
     empty cells at the end.
     """
 
-    def __init__(self, path: str | Path, *, header: bool | None = None, local: bool = False):
+    def __init__(self, source: str | Path | ByteSource, *, header: bool | None = None, local: bool = False):
         self._local = local  # whether moments of Parquet keep the time of their zone
-        self.path, self.origin, self.texts = check_file(path), Origin(str(path)), set[str]()
-        self._parquet = self.path.name.lower().endswith(".parquet")
-        self._records = not self._parquet and holds_records(path)
+        self.origin, self.texts = origin_of(source), set[str]()
+        self._source = source if isinstance(source, ByteSource) else check_file(source)
+        self._paths = list(source.paths) if isinstance(source, FilesInTurn) else [str(source)]
+        self._parquet = self._paths[0].lower().endswith(".parquet")
+        self._records = not self._parquet and holds_records(self._paths[0])
         if self._parquet or self._records:
             self.header, self.units, self._before = True, False, 0
             if self._parquet:
-                with parquet_errors(self.path):
-                    columns = parquet_columns(polars.Schema(polars.read_parquet_schema(self.path)).to_frame())
+                columns = _parquet_columns_of(self._paths[0])
                 self.texts = {column.name for column in columns if column.holds_texts}
-            self.names = record_rows([str(path)])[0] if self._records else [column.name for column in columns]
+            self.names = record_rows(source)[0] if self._records else [column.name for column in columns]
             if len(self.names) > MOST_COLUMNS:
                 raise ValueError(
-                    f"{path}: expected at most {MOST_COLUMNS:,} columns, got {len(self.names):,}: "
+                    f"{source}: expected at most {MOST_COLUMNS:,} columns, got {len(self.names):,}: "
                     "keep those that matter"
                 )
             return
-        self._file = DelimitedFile(path)
+        self._file = DelimitedFile(source)
         layout = find_layout(self._file)
         self._delimiter, self._before = layout.delimiter, layout.before
         if not layout.rows:
             with closing(self._lines(self._before)) as lines:
                 first = next(lines, None)  # raises where it cannot be read
             assert first is None
-            raise ValueError(f"{self.path}: expected rows, got only empty lines")
+            raise ValueError(f"{source}: expected rows, got only empty lines")
         cells = layout.cells
         self.header = is_header(cells) if header is None else header
         self.units = self.header and len(cells) > 1 and is_units(cells[1:])
@@ -68,7 +77,7 @@ class TableFile:
         if len(set(self.names)) < len(self.names):
             twice = Counter(self.names).most_common(1)[0][0]
             raise UserError(
-                f"{self.path}: the header names {twice!r} twice", f"rename one, or pass {option('header', 'no')}"
+                f"{source}: the header names {twice!r} twice", f"rename one, or pass {option('header', 'no')}"
             )
 
     def left_out(self) -> str:
@@ -78,7 +87,7 @@ class TableFile:
             notes.append(f"{'line 1' if self._before == 1 else f'lines 1 to {self._before}'}, before the table")
         if self.units:
             notes.append(f"line {self._header_end}, which gives units")
-        return f"{self.path}: {' and '.join(notes)}: left out" if notes else ""
+        return f"{self.origin}: {' and '.join(notes)}: left out" if notes else ""
 
     def rows(self, *, empty_end: bool = False) -> Generator[tuple[int, list[str | None]], None, None]:
         """Yield the rows with the number of the line where each ends (for Parquet of the row), cells as text."""
@@ -136,7 +145,7 @@ class TableFile:
                     else "write the missing ones, which may be empty, with their separators"
                 )
                 raise ValueError(
-                    f"{self.path} line {line}: expected {len(self.names)} cells, got {len(cells)}: {remedy}"
+                    f"{self.origin.at(line)}: expected {len(self.names)} cells, got {len(cells)}: {remedy}"
                 )
             yield line, cells
 
@@ -162,31 +171,61 @@ class TableFile:
     def _parsed_rows(self) -> Generator[Row, None, None] | None:
         """Return the rows of a file whose format tells the cells; None for text that must be cut into cells."""
         if self._records:
-            rows = record_rows([str(self.path)])[1]
+            rows = record_rows(self._source)[1]
             return ((line, list(map(str.strip, cells))) for line, cells in rows)
         return None
 
     def _parquet_blocks(self) -> Iterator[Block]:
         done = 0
-        for frame in parquet_frames(self.path):
-            cells = [
-                column.cells(slice(None), str(self.origin), local=self._local) for column in parquet_columns(frame)
-            ]
-            yield Block(np.arange(done + 1, done + 1 + len(frame)), cells)
-            done += len(frame)
+        for index, path in enumerate(self._paths):
+            if isinstance(self._source, FilesInTurn):
+                self._source.note(index, done)
+            if (names := [column.name for column in _parquet_columns_of(path)]) != self.names:
+                raise ValueError(f"{path}: expected the columns {listed(self.names)}, got {listed(names)}")
+            for frame in parquet_frames(path):
+                cells = [column.cells(slice(None), path, local=self._local) for column in parquet_columns(frame)]
+                yield Block(np.arange(done + 1, done + 1 + len(frame)), cells)
+                done += len(frame)
 
 
-TableSource: TypeAlias = str | Path | FrameTable
+TableSource: TypeAlias = str | Path | ByteSource | FrameTable
 
 
 def open_rows(source: TableSource, *, header: bool | None = None, local: bool = False) -> TableFile | FrameTable:
-    """Open a table: a file, or one in memory; `header` is of files, and of the data that a run was trained on.
+    """Open a table: a file, several, or one in memory; `header` is of files, and of the data that a run was trained on.
 
     Typed moments with a zone are in UTC, or in `local` time.
     """
     if isinstance(source, FrameTable):
         return source.read_as(header=header, local=local)
     return TableFile(source, header=header, local=local)
+
+
+def save_table(source: str | Path | ByteSource, folder: Path, name: str) -> None:
+    """Copy the file of a table into a folder, or several as one."""
+    if not isinstance(source, ByteSource):
+        copy_file(Path(source), folder / (name + "".join(Path(source).suffixes[-2:])))
+        return
+    paths = source.paths if isinstance(source, FilesInTurn) else [str(source)]
+    if paths[0].lower().endswith(".parquet"):
+        content = io.BytesIO()
+        polars.concat(map(polars.read_parquet, paths), how="vertical_relaxed").write_parquet(content)
+        write_bytes(folder / f"{name}.parquet", content.getvalue())
+        return
+    path = folder / f"{name}.csv"
+    with naming(path), path.open("wb") as file:
+        if holds_records(paths[0]):
+            names, rows = record_rows(source)
+            text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
+            csv.writer(text, lineterminator="\n").writerows(chain([names], (cells for _, cells in rows)))
+            text.detach()
+        else:
+            shutil.copyfileobj(source.open(), file)
+
+
+def _parquet_columns_of(path: str) -> list[TypedColumn]:
+    with parquet_errors(path):
+        return parquet_columns(polars.Schema(polars.read_parquet_schema(path)).to_frame())
 
 
 def parquet_columns(frame: polars.DataFrame) -> list[TypedColumn]:

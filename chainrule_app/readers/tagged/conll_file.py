@@ -9,8 +9,7 @@ from typing import Any
 
 from chainrule.option_error import UserError, option
 from chainrule_app.readers.delimited import DelimitedFile
-from chainrule_app.readers.origin import InMemory, Origin, digest_of
-from chainrule_app.readers.text import name_of
+from chainrule_app.readers.origin import ByteSource, DataSource, Origin, digest_of
 
 CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 _DOCUMENT = "-DOCSTART-"
@@ -43,7 +42,7 @@ class ConllFile:
 
     def __init__(
         self,
-        name: str,  # how errors call the file
+        origin: Origin,  # of the lines, for errors
         lines: Sequence[str],
         column: str | None = None,  # which column has the tags: a name of CoNLL-U (upos, xpos, ...), or a number from 1
         *,
@@ -52,7 +51,7 @@ class ConllFile:
         max_length: int | None = None,  # words of the longest sentence that is taken; None takes all
         documents: bool = True,  # whether -DOCSTART- separates documents; otherwise it is a word
     ):
-        self.name, self.origin, self._lines, self._documents = name, Origin(name), lines, documents
+        self.name, self.origin, self._lines, self._documents = str(origin), origin, lines, documents
         self.conllu = is_conllu(lines)
         self.separator, self.width = columns_of(lines, documents=documents)
         self._word = self._place_of_words(word_column)
@@ -104,7 +103,7 @@ class ConllFile:
         alone = self.width == 1
         if alone and tagged:
             first = next(number for number, line in enumerate(self._lines, 1) if line.strip())
-            raise ValueError(f"{self.name} line {first}: expected a word and its tag, got one column")
+            raise ValueError(f"{self.origin.at(first)}: expected a word and its tag, got one column")
         if column is None or alone:
             return 1 if alone else self.width - 1 - (self._word == self.width - 1)
         first = 2 if self._word == 0 else 1
@@ -148,15 +147,13 @@ class ConllFile:
             cells = cells_of(line, self.separator)
             if len(cells) != self.width:
                 raise UserError(
-                    f"{self.name} line {number}: expected {self.width} columns as in the file's first row, got "
+                    f"{self.origin.at(number)}: expected {self.width} columns as in the file's first row, got "
                     f"{len(cells)}: {line!r:.80}",
                     "" if self._has_tags or self.separator else TEXT_HINT,
                 )
             if self.conllu and not cells[0].isdigit():
                 if not _is_id(cells[0]):
-                    raise ValueError(
-                        f"{self.name} line {number}: expected the number of a word first, got {line!r:.80}"
-                    )
+                    raise ValueError(f"{self.origin.at(number)}: expected the number of a word first, got {line!r:.80}")
                 continue
             words.append(self._cell(cells, self._word, "word", number))
             if self._has_tags:
@@ -164,7 +161,7 @@ class ConllFile:
             lines.append(number)
             if self._max_length is not None and len(words) > self._max_length:
                 raise UserError(
-                    f"{self.name} line {lines[0]}: a sentence of more than {self._max_length} words begins here",
+                    f"{self.origin.at(lines[0])}: a sentence of more than {self._max_length} words begins here",
                     f"put blank lines between sentences, or raise {option('max_length')}",
                 )
         if words or (self._lines and not ended):
@@ -173,22 +170,19 @@ class ConllFile:
     def _cell(self, cells: list[str], index: int, what: str, number: int) -> str:
         cell = cells[index].strip(_BLANKS)
         if not cell.strip() or (what == "tag" and cell == "_"):
-            raise ValueError(
-                f"{self.name} line {number}: expected a {what} in column {index + 1}, got {cells[index]!r}"
-            )
+            raise ValueError(f"{self.origin.at(number)}: expected a {what} in column {index + 1}, got {cells[index]!r}")
         return cell
 
 
-class HeldSentences(InMemory):
+class HeldSentences(DataSource):
     """Sentences in memory: words, each with a tag or none of them, read as `ConllFile` reads those of a file."""
 
     conllu, column = False, "2"
 
-    def __init__(self, origin: Origin, sentences: Sequence[tuple[Sequence[str], Sequence[str]]]):
+    def __init__(self, origin: Origin, numbered: Iterable[tuple[int, tuple[Sequence[str], Sequence[str]]]]):
         self.origin, self.name = origin, str(origin)
         self.sentences = [
-            Sentence(tuple(words), tuple(tags), (index,) * len(words), index)
-            for index, (words, tags) in enumerate(sentences)
+            Sentence(tuple(words), tuple(tags), (index,) * len(words), index) for index, (words, tags) in numbered
         ]
         with_words = [sentence for sentence in self.sentences if sentence.words]
         self.has_tags = bool(with_words) and bool(with_words[0].tags)
@@ -228,7 +222,7 @@ class HeldSentences(InMemory):
 
 
 def read_conll(
-    path: str | Path | HeldSentences,
+    path: str | Path | ByteSource | HeldSentences,
     column: str | None = None,
     *,
     word_column: int = 1,
@@ -237,18 +231,18 @@ def read_conll(
     """Read tagged sentences of a file, see `DelimitedFile`, or in memory; other arguments as `ConllFile`'s."""
     if isinstance(path, HeldSentences):
         return path.checked(tagged=True, max_length=max_length)
-    return ConllFile(name_of(path), read_lines_of(path), column, word_column=word_column, max_length=max_length)
+    return ConllFile(*read_lines_of(path), column, word_column=word_column, max_length=max_length)
 
 
-def read_lines_of(path: str | Path) -> list[str]:
-    """Return the lines of a file as `read_conll` reads it, without their ends."""
+def read_lines_of(path: str | Path | ByteSource) -> tuple[Origin, list[str]]:
+    """Return the origin and the lines of a file as `read_conll` reads it, without their ends."""
     file, lines = DelimitedFile(path), list[str]()
     with closing(file.lines()) as numbered:
         for number, line in numbered:
             if number > _MOST_LINES:
                 raise ValueError(f"{file.name}: expected at most {_MOST_LINES:,} lines, got more: split the file")
             lines.append(line)
-    return lines
+    return file.origin, lines
 
 
 def columns_of(lines: Sequence[str], *, documents: bool = True) -> tuple[str | None, int]:

@@ -12,7 +12,7 @@ import torch
 from chainrule.data import Batch, Batches, Shuffled
 from chainrule.option_error import UserError, option
 from chainrule_app.readers.held_out import split_rows
-from chainrule_app.readers.origin import Origin
+from chainrule_app.readers.origin import ByteSource, Origin
 from chainrule_app.readers.ragged import row_places
 from chainrule_app.readers.row_order import Rows, in_order
 from chainrule_app.readers.store import Store, StoreWriter
@@ -146,13 +146,14 @@ class TaggedCorpus:
 
 
 def prepare_tagged(
-    path: str | Path | HeldSentences,  # CoNLL-U or columns, compressed by gzip or not; see `ConllFile`
+    path: str | Path | ByteSource | HeldSentences,  # CoNLL-U or columns, compressed by gzip or not; see `ConllFile`
     directory: str | Path,  # created if it is missing; `corpus.json` is the last file written into it
     *,
     column: str | None = None,  # of the tags; None takes upos, or the last one
     word_column: int = 1,  # of the words, where the file is no CoNLL-U
     validation: str
     | Path
+    | ByteSource
     | HeldSentences
     | None = None,  # a validation file; by default sentences of the first are held out
     validation_fraction: float = 0.1,
@@ -165,7 +166,7 @@ def prepare_tagged(
     """Read tagged sentences and write their numbers into a directory; empty sentences are left out."""
     file = held_file = read_conll(path, column, word_column=word_column, max_length=max_length)
     if validation is not None:
-        conllu = not isinstance(validation, HeldSentences) and is_conllu(read_lines_of(validation))
+        conllu = not isinstance(validation, HeldSentences) and is_conllu(read_lines_of(validation)[1])
         same = conllu == file.conllu  # else the column has another name
         held_file = read_conll(
             validation, file.column if same else None, word_column=word_column, max_length=max_length

@@ -228,7 +228,7 @@ def inspect_classifier(run: "ClassifyTask", data: str | None, options: Classifie
         rows = [label_reader.LabelledText(line, text, "") for line, text in islice(held_out, options.rows)]
     else:
         rows = list(islice(run.file(data, text_column=options.text_column, labelled=False), options.rows))
-        source = f"texts of {run.source_names.get(str(data), data)}"
+        source = f"texts of {data}"
     read = list(answers(run, model, rows))
     if not read:
         raise ValueError(f"{data}: expected at least one text, got none")

@@ -96,7 +96,7 @@ def evaluate_series(run: "ForecastTask", data: str | None, options: ForecastEval
 
 def _first_origin(run: "ForecastTask", file: "SeriesFile", data: str, start: str | None, trained: TrainedRows) -> int:
     from chainrule_app.readers.series.frequency import as_shown
-    from chainrule_app.readers.tables.cell import as_date
+    from chainrule_app.readers.tables.dates import as_date
 
     if start is None:
         complete = trained.count >= run.facts.rows.train  # all training rows are here

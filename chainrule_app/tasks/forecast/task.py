@@ -15,7 +15,6 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from chainrule.files import copy_file
 from chainrule.option_error import OptionError, option
 from chainrule.printing import one_line
 from chainrule.ranges import Layers, Probability, Range
@@ -23,7 +22,6 @@ from chainrule_app.heavy import torch
 from chainrule_app.printing import listed
 from chainrule_app.readers import series as series_reader
 from chainrule_app.readers import tables as table_reader
-from chainrule_app.readers.sources import is_path
 from chainrule_app.tasks.capabilities import CheckedRows
 from chainrule_app.tasks.config import (
     CheckedOptions,
@@ -184,12 +182,12 @@ class ForecastTask(Task["AutoregressiveModel"]):
         options["header"] = self.data.has_header
         schema = None if old is None else old.schema
         facts = prepare_series(source, self.path / DATA, schema=schema, **options).facts
-        if is_path(source):
-            copy_file(Path(source), self.path / DATA / ("source" + "".join(Path(source).suffixes[-2:])))
-            if notice := table_reader.TableFile(source, header=self.schema.header).left_out():
-                print(notice, file=sys.stderr)
-        else:
+        if isinstance(source, table_reader.FrameTable):
             source.save(self.path / DATA / "source.parquet")
+            return facts
+        table_reader.save_table(source, self.path / DATA, "source")
+        if notice := table_reader.TableFile(source, header=self.schema.header).left_out():
+            print(notice, file=sys.stderr)
         return facts
 
     def plan(self, explicit_flags: frozenset[str]) -> Planned:

@@ -147,8 +147,7 @@ class ImageDataTask(Task[M]):
         if is_path(data) and not Path(data).exists() and not image_reader.is_images(data):
             refuse_stdin(data)
             raise no_such_file(data, "file or folder: expected images")
-        collected = isinstance(data.images, list) if not is_path(data) else image_reader.is_collection(Path(data))
-        reading = self.data.reading if collected else None
+        reading = self.data.reading if image_reader.is_collection(data) else None
         levels = self.facts.found_levels
         black_and_white = levels if self.facts.binarise is None else 2  # some are binary already
         source = image_reader.open_source(

@@ -19,7 +19,7 @@ from chainrule.ranges import Range
 from chainrule_app.blocks import in_blocks
 from chainrule_app.heavy import modes, torch
 from chainrule_app.printing import listed
-from chainrule_app.readers.origin import InMemory
+from chainrule_app.readers.origin import DataSource
 from chainrule_app.results import Column, Result
 from chainrule_app.tasks.config import CheckedOptions, Particles, Seed
 from chainrule_app.tasks.display import Switch, counted
@@ -310,7 +310,7 @@ def _by_gaps(block: "Sequence[PartialRow]") -> dict[tuple[bool, ...], list[int]]
 
 def row_count(file: Any) -> int | None:
     """Count the lines of a plain file where a progress bar shows them."""
-    if isinstance(file, InMemory):
+    if isinstance(file, DataSource):
         return None
     path = Path(file)
     if not sys.stderr.isatty() or path.suffix.lower() not in (".csv", ".tsv", ".txt") or not path.is_file():

@@ -21,7 +21,6 @@ from chainrule.ranges import Probability, Range, Size
 from chainrule_app.heavy import modes, torch
 from chainrule_app.printing import listed
 from chainrule_app.readers import tables as table_reader
-from chainrule_app.readers.sources import is_path
 from chainrule_app.tasks.config import (
     BatchSize,
     CheckedOptions,
@@ -181,8 +180,10 @@ class TableTask(Task["TableMADE | TableEnsemble"]):
             check=fits,
             like=None if old is None else (old.schema, [asdict(column) for column in old.facts.columns]),
         )
-        if is_path(source) and (notice := table_reader.TableFile(source, header=self.schema.header).left_out()):
-            print(notice, file=sys.stderr)
+        if not isinstance(source, table_reader.FrameTable):
+            file = table_reader.TableFile(source, header=self.schema.header)
+            if notice := file.left_out():
+                print(notice, file=sys.stderr)
         return table.manifest
 
     def plan(self, explicit_flags: frozenset[str]) -> Planned:

@@ -18,7 +18,6 @@ from chainrule_app.readers.tagged.conll_file import (
     is_conllu,
     read_lines_of,
 )
-from chainrule_app.readers.text import name_of
 from chainrule_app.results import Column, Report, Result
 from chainrule_app.tasks.config import CheckedOptions
 from chainrule_app.tasks.display import Switch, aligned, counted
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
 
     from chainrule.models import SequenceTagger
     from chainrule.state import State
+    from chainrule_app.readers.origin import Origin
     from chainrule_app.readers.tagged.conll_file import ConllFile, Sentence
     from chainrule_app.readers.tagged.prepare import TaggedSentences
     from chainrule_app.readers.tagged.vocabulary import TaggedVocabulary
@@ -136,10 +136,9 @@ def sentences_of(
     """Read tagged sentences, words alone, or with `text` one sentence per line; "-" is standard input."""
     if isinstance(file, HeldSentences):
         return file.checked(tagged=tagged, max_length=run.data.max_length)
-    name = name_of(file)
-    lines = read_lines_of(file)
+    origin, lines = read_lines_of(file)
     if text:
-        return _from_text(name, lines, run.data.max_length)
+        return _from_text(origin, lines, run.data.max_length)
     facts = run.facts
     if column is None and is_conllu(lines) == facts.conllu:
         column = facts.column
@@ -149,23 +148,23 @@ def sentences_of(
     if not (tagged or tabs_of_another_form) and width not in widths:
         expected = "words alone or with a tag" if facts.conllu else f"{facts.width} columns, as in training"
         hint = TEXT_HINT if separator is None else "tags would be written over one of them; cut the others off"
-        raise UserError(f"{name}: expected {expected}, got {width} columns", hint)
+        raise UserError(f"{origin}: expected {expected}, got {width} columns", hint)
     return ConllFile(
-        name, lines, column, word_column=run.data.word_column, tagged=tagged, max_length=run.data.max_length
+        origin, lines, column, word_column=run.data.word_column, tagged=tagged, max_length=run.data.max_length
     )
 
 
-def _from_text(name: str, lines: list[str], max_length: int) -> "ConllFile":
+def _from_text(origin: "Origin", lines: list[str], max_length: int) -> "ConllFile":
     rows: list[str] = []
     for number, line in enumerate(lines, 1):
         words = [word for word in cells_of(line, None) if word.strip()]
         if len(words) > max_length:
             raise UserError(
-                f"{name} line {number}: expected at most {max_length} words, got {len(words)}",
+                f"{origin.at(number)}: expected at most {max_length} words, got {len(words)}",
                 f"put a sentence on each line, or train with a greater {option('max_length')}",
             )
         rows += [*words, ""]
-    file = ConllFile(name, rows, tagged=False, documents=False)
+    file = ConllFile(origin, rows, tagged=False, documents=False)
     file.sentences = [replace(sentence, line=number) for number, sentence in enumerate(file.sentences, 1)]
     return file
 
@@ -300,8 +299,7 @@ def _read(run: "TagTask", data: str | None, rows: int) -> "tuple[TaggedSentences
     if not with_words:
         raise ValueError(f"{file.name}: expected at least one sentence with words, got none")
     untagged = tag_reader.number_sentences([replace(sentence, tags=()) for sentence in with_words], run.vocabulary)
-    source = run.source_names.get(str(data), file.name)
-    return untagged, [list(sentence.words) for sentence in with_words], f"sentences of {source}"
+    return untagged, [list(sentence.words) for sentence in with_words], f"sentences of {file.name}"
 
 
 def _certainty(

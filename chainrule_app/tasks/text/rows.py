@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 
 from chainrule.option_error import OptionError, option
 from chainrule.ranges import Range
@@ -21,8 +21,12 @@ from chainrule_app.tasks.tally import Tally
 if TYPE_CHECKING:
     from chainrule import AutoregressiveModel
     from chainrule.data import Vocabulary
+    from chainrule_app.readers.origin import ByteSource
     from chainrule_app.tasks.text.scoring import Scored
     from chainrule_app.tasks.text.task import TextTask
+
+    Texts: TypeAlias = str | ByteSource | list[str]
+    """A file that is read once, or texts in memory."""
 
 
 Per = Literal["line", "element", "file"]
@@ -69,14 +73,15 @@ class TextScoring(CheckedOptions):
     """Step of each weight after each part, in units of its typical gradient; with --adapt."""
 
 
-def score_text(run: "TextTask", data: str | Sequence[str], options: TextScoring, *, device: str) -> Result:
+def score_text(run: "TextTask", data: "Texts", options: TextScoring, *, device: str) -> Result:
     """Score a file, or in-memory texts independently."""
     rate = options.adapt_rate
     if rate is not None and not options.adapt:
         raise OptionError("adapt_rate", f"requires {option('adapt')}")
     scorer = _Scorer(run, data, options, run.model(device), expected_nats(run))
     # By default lines, with the figures of the file.
-    return scorer.result(options.per or "line", "figures" if options.per is None and isinstance(data, str) else "table")
+    whole = options.per is None and not isinstance(data, list)
+    return scorer.result(options.per or "line", "figures" if whole else "table")
 
 
 @dataclass(frozen=True)
@@ -84,13 +89,13 @@ class _Scorer:
     """Scorer with an exact likelihood, by line, element or file."""
 
     run: "TextTask"
-    data: str | Sequence[str]
+    data: "Texts"
     options: TextScoring
     model: "AutoregressiveModel"
     expected: float  # held-out nats per element
 
     def result(self, per: Per, form: Form = "table") -> Result:
-        in_memory, vocabulary = not isinstance(self.data, str), self.run.vocabulary
+        in_memory, vocabulary = isinstance(self.data, list), self.run.vocabulary
         columns: Sequence[Column] = {"line": _OF_LINES, "element": _OF_ELEMENTS, "file": ()}[per]
         if in_memory and per == "line":
             columns = _OF_TEXTS
@@ -102,7 +107,7 @@ class _Scorer:
             for row in _rows(self._scored(), vocabulary, per, keep_empty=in_memory):
                 total.read(row.nats, row.elements, row.unknown, (row.characters, row.bytes))
                 values = row.values(self.expected) | {"line": row.line, "index": row.line - 1}
-                if in_memory and per == "line":
+                if isinstance(self.data, list) and per == "line":
                     values["text"] = self.data[row.line - 1]
                 if columns:
                     yield [values[column.name] for column in columns]
@@ -113,7 +118,7 @@ class _Scorer:
             self.run.basis,
             self.data,
             summary=lambda: total.symbol_figures() | total.text_figures(),
-            notes=lambda: _line_end_notes(self.run, self.data) if isinstance(self.data, str) else (),
+            notes=lambda: _line_end_notes(self.run, self.data) if not isinstance(self.data, list) else (),
             rank=BY[self.options.by] if columns else "",
             form=form,
             views={name: partial(self.result, name) for name in ("line", "element", "file")},
@@ -127,7 +132,7 @@ class _Scorer:
         rates: dict[str, Any] = {} if rate is None else {"rate": rate}
         evaluator = DynamicEvaluator(self.model, **rates) if self.options.adapt else None
         vocabulary, strict, in_lines = run.vocabulary, run.data.level != "byte", run.data.reading == "lines"
-        if not isinstance(self.data, str):
+        if isinstance(self.data, list):
             texts = enumerate(self.data, 1)
             lines = ((number, line) for number, text in texts for line in scoring.ended_lines(text))
             yield from scoring.score_lines(self.model, vocabulary, lines if in_lines else texts, evaluator)
@@ -184,16 +189,18 @@ class Row(Tally):
         self, columns: Sequence[Column], rows: Iterable[Sequence[Any]], basis: Basis, data: Any, **others: Any
     ) -> Result:
         """Build the result of scoring a file, or texts in memory; `rows` call `read`."""
-        empty = f"{data if isinstance(data, str) else 'data'}: expected at least one symbol to score, got an empty text"
+        empty = (
+            f"{'data' if isinstance(data, list) else data}: expected at least one symbol to score, got an empty text"
+        )
         return self.result(columns, rows, basis=basis, unit="line", empty=empty, main="", **others)
 
 
 BY: dict[By, str] = {"excess": "excess", "bits": "bits_per_element", "nats": "nats"}
 
 
-def _line_end_notes(run: "TextTask", file: str) -> Iterator[str]:
+def _line_end_notes(run: "TextTask", file: "str | ByteSource") -> Iterator[str]:
     """Report if lines end differently from the training text; for words, a line end is ordinary white space."""
-    if run.data.level == "word" or not Path(file).is_file():
+    if run.data.level == "word" or (isinstance(file, str) and not Path(file).is_file()):
         return
     try:
         trained = run.corpus().train

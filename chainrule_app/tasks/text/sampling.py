@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from chainrule.data import Beginning, Vocabulary
     from chainrule.state import State
     from chainrule_app.readers.store import Ids
+    from chainrule_app.tasks.text.rows import Texts
     from chainrule_app.tasks.text.task import TextTask
 
     Line = tuple[int, str, Ids]
@@ -326,7 +327,7 @@ class TextEmbedding:
     }
 
 
-def embed_lines(run: "TextTask", data: str | Sequence[str], options: TextEmbedding, *, device: str) -> Result:
+def embed_lines(run: "TextTask", data: "Texts", options: TextEmbedding, *, device: str) -> Result:
     model: Any = run.model(device)
     if not hasattr(model, "features"):
         raise ValueError(f"embed: a {run.config.model} has no features")
@@ -339,12 +340,12 @@ def embed_lines(run: "TextTask", data: str | Sequence[str], options: TextEmbeddi
                 h = model.features(torch.nn.functional.pad(x, (0, 1)).to(model_device))
                 h = h[torch.arange(len(lines)), lengths.to(model_device)]
             for (line, _, _), numbers in zip(lines, h.float().cpu().numpy(), strict=True):
-                yield str(line) if isinstance(data, str) else data[line - 1], numbers
+                yield str(line) if not isinstance(data, list) else data[line - 1], numbers
 
     return Result([Column("input"), Column("code", heading="z")], rows(), main="code", form="csv")
 
 
-def _batched_lines(run: "TextTask", data: str | Sequence[str]) -> "Iterator[tuple[list[Line], Tensor, Tensor]]":
+def _batched_lines(run: "TextTask", data: "Texts") -> "Iterator[tuple[list[Line], Tensor, Tensor]]":
     """Yield lines with numbers and symbols, as padded batches (B, T) with lengths (B,)."""
     from chainrule.data import padded
     from chainrule_app.readers.row_order import SMALL_BATCH
@@ -357,7 +358,7 @@ def _batched_lines(run: "TextTask", data: str | Sequence[str]) -> "Iterator[tupl
     rows: list[Line] = []
     longest = held = 0
     strict = run.data.level != "byte"
-    for line, text in _texts(run, data) if not isinstance(data, str) else whole_lines(read_pieces(data, strict=strict)):
+    for line, text in _texts(run, data) if isinstance(data, list) else whole_lines(read_pieces(data, strict=strict)):
         ids = run.vocabulary.encode(text.removesuffix("\n"))
         if len(ids) > _LONGEST:
             raise ValueError(f"line {line}: expected at most {_LONGEST:,} symbols, got {len(ids):,}: divide the line")
@@ -368,7 +369,7 @@ def _batched_lines(run: "TextTask", data: str | Sequence[str]) -> "Iterator[tupl
         rows.append((line, text, ids))
         longest, held = max(longest, len(ids)), held + len(ids)
     if not rows:
-        raise ValueError(f"{data if isinstance(data, str) else 'data'}: expected at least one input, got none")
+        raise ValueError(f"{'data' if isinstance(data, list) else data}: expected at least one input, got none")
     yield batch(rows)
 
 

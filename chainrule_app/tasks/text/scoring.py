@@ -27,6 +27,7 @@ from chainrule.models import TransformerLM
 from chainrule.modes import device_of
 from chainrule.state import State
 from chainrule.training import DynamicEvaluator
+from chainrule_app.readers.origin import ByteSource
 from chainrule_app.readers.store import Ids
 from chainrule_app.readers.text import decode_chunks, name_of, open_bytes, read_chunks, with_line_feeds
 
@@ -46,14 +47,14 @@ class Scored:
     nats: npt.NDArray[np.float64]  # (T,) -log p of each symbol
 
 
-def read_stream(path: str, *, strict: bool) -> Generator[str, None, None]:
+def read_stream(path: str | ByteSource, *, strict: bool) -> Generator[str, None, None]:
     """Read a file (`-`: standard input) in pieces of text."""
     with open_bytes(path) as file:
         chunks = read_chunks(file, size=_PIECE_BYTES)
         yield from decode_chunks(with_line_feeds(chunks) if strict else chunks, name=name_of(path), strict=strict)
 
 
-def read_pieces(path: str, *, strict: bool) -> Generator[tuple[int, str], None, None]:
+def read_pieces(path: str | ByteSource, *, strict: bool) -> Generator[tuple[int, str], None, None]:
     """Read the lines of a file (`-`: standard input) with their numbers, very long ones in several pieces."""
     line = 1
     with open_bytes(path) as file:

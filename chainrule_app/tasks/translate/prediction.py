@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
 from chainrule.option_error import OptionError, option
 from chainrule.ranges import Range
 from chainrule_app.heavy import modes, np, pair_data, torch
-from chainrule_app.readers.origin import Origin, origin_of
-from chainrule_app.readers.sources import is_path
+from chainrule_app.readers.origin import HeldRows, Origin, origin_of
 from chainrule_app.readers.text import STDIN, name_of
 from chainrule_app.results import Column, Form, Report, Result
 from chainrule_app.tasks.config import CheckedOptions, NBestOptions, SearchOptions
@@ -104,8 +103,9 @@ def translator_of(run: "TranslateTask", max_length: int | None, device: str) -> 
 def read_sources(run: "TranslateTask", file: str) -> list[tuple[int, str]]:
     """Read and check the sentences of a file, with line numbers."""
     (vocabulary, _), where = run.vocabularies, origin_of(file) if file != STDIN else Origin(name_of(file))
-    sentences = [(line, text.strip() if is_path(file) else text) for line, text in pair_data.read_sentences(file)]
-    by_tabs = run.config.sources["target"] is None and is_path(file)
+    in_lines = not isinstance(file, HeldRows)
+    sentences = [(line, text.strip() if in_lines else text) for line, text in pair_data.read_sentences(file)]
+    by_tabs = run.config.sources["target"] is None and in_lines
     for line, text in sentences:
         if by_tabs and "\t" in text:
             raise ValueError(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from chainrule_app.cli.main import LINE_LIMIT
 from chainrule_app.readers.origin import Origin
 from chainrule_app.readers.series.frequency import Frequency, calendar_features, calendar_names, on_one_clock
-from chainrule_app.readers.tables.cell import as_date, is_date_like
+from chainrule_app.readers.tables.dates import as_date, is_date_like
 
 START = datetime(2023, 12, 29)  # a Friday
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from chainrule_app.readers.held_out import OneInEvery
 from chainrule_app.readers.tables.blocks import CellColumn
-from chainrule_app.readers.tables.date_format import DateFormat
+from chainrule_app.readers.tables.dates import DateFormat
 from chainrule_app.readers.tables.prepare import prepare_table
 
 DAY = 86_400_000_000
@@ -129,7 +129,7 @@ def test_one_offset_is_kept_and_others_are_converted():
 
 
 def test_an_offset_that_changes_later_is_seen(tmp_path, monkeypatch):
-    monkeypatch.setattr("chainrule_app.readers.tables.date_format._LOOKED_AT", 10)
+    monkeypatch.setattr("chainrule_app.readers.tables.dates._LOOKED_AT", 10)
     winter = [f"{day}T0{number % 9}:00:00+01:00" for number, day in enumerate(days(300))]
     summer = [cell.replace("+01:00", "+02:00") for cell in winter]
     table, column = prepared(tmp_path, winter)
@@ -169,7 +169,7 @@ def test_a_list_and_a_file_are_encoded_alike(tmp_path):
 
 
 def test_a_later_cell_may_be_finer_or_no_date_at_all(tmp_path, monkeypatch):
-    monkeypatch.setattr("chainrule_app.readers.tables.date_format._LOOKED_AT", 10)
+    monkeypatch.setattr("chainrule_app.readers.tables.dates._LOOKED_AT", 10)
     midnights = [f"{day} 00:00:00" for day in days(300)]
     _, column = prepared(tmp_path, [*midnights, *["2024-01-01 00:00:01"] * 30])
     assert (column.kind, column.dates.unit) == ("date", 1_000_000)

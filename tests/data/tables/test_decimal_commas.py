@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainrule_app.readers.delimited import GROUPING, with_point
 from chainrule_app.readers.series.prepare import prepare_series
 from chainrule_app.readers.tables import table_file
+from chainrule_app.readers.tables.cell import GROUPING, with_point
 from chainrule_app.readers.tables.prepare import prepare_table
 from chainrule_app.readers.tables.table_file import TableFile
 

@@ -79,7 +79,9 @@ def test_parquet_keeps_unsigned_integers_decimals_and_nanoseconds(tmp_path):
     }
     path = tmp_path / "rows.parquet"
     polars.DataFrame(columns).write_parquet(path)
-    table = prepare_table(path, tmp_path / "table", min_count=1)
+    with pytest.raises(ValueError, match=r"'t': times finer than a microsecond, such as '2023-11-14 22:13:20\.0000"):
+        prepare_table(path, tmp_path / "table", min_count=1)
+    table = prepare_table(path, tmp_path / "table", min_count=1, types={"t": "categorical"})
     assert set(table.schema.columns[0].categories) == set(map(str, wide))
     assert [len(column.categories) for column in table.schema.columns] == [4, 4, 4, 4, 0]
     assert table.schema.columns[1].categories[1] == "2023-11-14 22:13:20.000000001"

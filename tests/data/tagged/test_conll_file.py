@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chainrule_app.readers.origin import Origin
 from chainrule_app.readers.tagged.conll_file import ConllFile, read_conll
 
 CONLLU = """# newdoc id = a
@@ -37,7 +38,7 @@ def lines_of(file, given):
 
 
 def test_conllu_skips_comments_joined_and_empty_words():
-    file = ConllFile("f", CONLLU)
+    file = ConllFile(Origin("f"), CONLLU)
     assert file.conllu
     assert file.column == "upos"
     assert words(file) == [["I", "do", "n't", "."], ["#hash"]]
@@ -47,13 +48,13 @@ def test_conllu_skips_comments_joined_and_empty_words():
 
 @pytest.mark.parametrize("column", ["xpos", "5"])
 def test_the_column_can_be_named_or_numbered(column):
-    file = ConllFile("f", CONLLU, column)
+    file = ConllFile(Origin("f"), CONLLU, column)
     assert tags(file) == [["PRP", "VBP", "RB", "."], ["ADD"]]
     assert file.column == "xpos"
 
 
 def test_conllu_is_written_back_with_nothing_changed_but_the_tags():
-    file = ConllFile("f", CONLLU)
+    file = ConllFile(Origin("f"), CONLLU)
     assert lines_of(file, tags(file)) == CONLLU
     changed = lines_of(file, [["A", "B", "C", "D"], ["E"]])
     differing = [number for number, pair in enumerate(zip(changed, CONLLU, strict=True), 1) if pair[0] != pair[1]]
@@ -70,7 +71,7 @@ def test_conllu_is_written_back_with_nothing_changed_but_the_tags():
     ],
 )
 def test_other_files_have_words_first_and_tags_last(lines, expected_words, expected_tags):
-    file = ConllFile("f", lines)
+    file = ConllFile(Origin("f"), lines)
     assert not file.conllu
     assert (words(file), tags(file)) == (expected_words, expected_tags)
     assert lines_of(file, expected_tags) == lines
@@ -85,38 +86,38 @@ def test_other_files_have_words_first_and_tags_last(lines, expected_words, expec
     ],
 )
 def test_comments_before_a_sentence_are_no_words_and_stay(lines, expected):
-    file = ConllFile("f", lines)
+    file = ConllFile(Origin("f"), lines)
     assert words(file) == expected
     assert lines_of(file, tags(file)) == lines
 
 
 def test_columns_are_cut_at_blanks_and_tabs_alone():
     lines = ["10\N{NO-BREAK SPACE}000 M", "a\u2028b\x0bc  N"]
-    assert words(ConllFile("f", lines)) == [["10\N{NO-BREAK SPACE}000", "a\u2028b\x0bc"]]
+    assert words(ConllFile(Origin("f"), lines)) == [["10\N{NO-BREAK SPACE}000", "a\u2028b\x0bc"]]
 
 
 def test_blank_lines_that_end_nothing_are_empty_sentences_and_stay():
     lines = ["", "a\tX", "", "", " ", "b\tY"]
-    file = ConllFile("f", lines)
+    file = ConllFile(Origin("f"), lines)
     assert words(file) == [[], ["a"], [], [], ["b"]]
     assert [sentence.line for sentence in file.sentences] == [1, 2, 4, 5, 6]
     assert lines_of(file, tags(file)) == lines
-    assert ConllFile("f", []).sentences == []
-    assert words(ConllFile("f", ["", ""], tagged=False)) == [[], []]
+    assert ConllFile(Origin("f"), []).sentences == []
+    assert words(ConllFile(Origin("f"), ["", ""], tagged=False)) == [[], []]
 
 
 def test_words_alone_get_a_column_where_no_tags_are_asked_for():
-    file = ConllFile("f", ["the", "dog", "", "barks"], tagged=False)
+    file = ConllFile(Origin("f"), ["the", "dog", "", "barks"], tagged=False)
     assert lines_of(file, [["DET", "NOUN"], ["VERB"]]) == ["the\tDET", "dog\tNOUN", "", "barks\tVERB"]
-    beyond = ConllFile("f", ["the DT", "dog NN"], "3", tagged=False)
+    beyond = ConllFile(Origin("f"), ["the DT", "dog NN"], "3", tagged=False)
     assert lines_of(beyond, [["B", "I"]]) == ["the DT B", "dog NN I"]
 
 
 def test_blanks_between_columns_and_lines_that_are_no_words_stay():
     lines = ["the  DT X ", " dog NN   X", "", "#", "# end of the file"]
-    assert lines_of(ConllFile("f", lines), [["A", "B"]]) == ["the  DT A ", " dog NN   B", *lines[2:]]
+    assert lines_of(ConllFile(Origin("f"), lines), [["A", "B"]]) == ["the  DT A ", " dog NN   B", *lines[2:]]
     for nothing in (["# a comment", "# another"], ["-DOCSTART- X", ""]):
-        file = ConllFile("f", nothing)
+        file = ConllFile(Origin("f"), nothing)
         assert (words(file), lines_of(file, [[]])) == ([[]], nothing)
 
 
@@ -128,7 +129,7 @@ def test_blanks_between_columns_and_lines_that_are_no_words_stay():
 )
 def test_whatever_is_written_is_read_back(sentences):
     lines = [line for sentence in sentences for line in [*("\t".join(pair) for pair in sentence), ""]]
-    file = ConllFile("f", lines)
+    file = ConllFile(Origin("f"), lines)
     assert words(file) == [[word for word, _ in sentence] for sentence in sentences]
     assert tags(file) == [[tag for _, tag in sentence] for sentence in sentences]
     assert lines_of(file, tags(file)) == lines
@@ -151,7 +152,7 @@ def test_whatever_is_written_is_read_back(sentences):
 )
 def test_what_is_wrong_is_named_with_its_line(lines, options, message):
     with pytest.raises(ValueError, match=message):
-        ConllFile("f", lines, **options)
+        ConllFile(Origin("f"), lines, **options)
 
 
 def test_files_are_read_plain_or_compressed_with_any_line_ends(tmp_path):
@@ -174,10 +175,10 @@ def test_what_is_no_text_is_refused_with_its_line(tmp_path):
 
 def test_a_line_that_begins_a_document_is_no_sentence():
     lines = ["-DOCSTART- -X- O O", "", "EU NNP B O", "", "-DOCSTART- -X- O O", "", "Peter NNP B P", "said VBD O O"]
-    file = ConllFile("f", lines)
+    file = ConllFile(Origin("f"), lines)
     assert words(file) == [["EU"], ["Peter", "said"]]
     assert lines_of(file, [["A"], ["B", "C"]])[::2] == [lines[0], "EU NNP B A", lines[4], "Peter NNP B B"]
-    assert words(ConllFile("f", ["-DOCSTART-", "", "a X", "", "", "b Y"])) == [["a"], [], ["b"]]
+    assert words(ConllFile(Origin("f"), ["-DOCSTART-", "", "a X", "", "", "b Y"])) == [["a"], [], ["b"]]
 
 
 def test_a_nul_byte_and_a_damaged_archive_are_refused(tmp_path):

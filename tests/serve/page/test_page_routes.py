@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import tempfile
 import time
 from base64 import b64decode, b64encode
 from io import BytesIO
@@ -142,6 +143,20 @@ def test_a_forecast_has_the_future_that_came(client: Any, runs: dict[str, Any]) 
     assert found["past"][-1] == values[-18]
     low, middle, high = found["quantiles"]
     assert all(a <= b <= c for a, b, c in zip(low, middle, high, strict=True))
+
+
+def test_a_pasted_series_is_forecast_and_an_error_names_its_line(
+    client: Any, runs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The text became a temporary file, whose name was replaced in the messages."""
+    monkeypatch.setattr(tempfile, "mkdtemp", None)
+    rows = ["value", *(f"{np.sin(number / 5):.3f}" for number in range(60))]
+    answer = client.post("/playground/forecast", json={"run": "series", "text": "\n".join(rows), "paths": 4})
+    assert len(answer.json()["series"][0]["mean"]) == 12, answer.text
+    rows[3] = "x"
+    answer = client.post("/playground/forecast", json={"run": "series", "text": "\n".join(rows), "paths": 4})
+    assert 400 <= answer.status_code < 500
+    assert "series line 4, column 'value': expected" in answer.text
 
 
 def test_a_code_is_decoded_and_encoded(client: Any, runs: dict[str, Any]) -> None:

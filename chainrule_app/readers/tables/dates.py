@@ -1,4 +1,4 @@
-"""Dates in the cells of a table, as whole numbers of months, days, hours, minutes, seconds or microseconds."""
+"""Dates in the cells of a table: single ones, and columns of them as whole numbers of a unit of time."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
 from itertools import product
+from zoneinfo import ZoneInfo
 
 from chainrule_app.readers.tables.blocks import CellColumn, MomentColumn
 from chainrule_app.readers.tables.cell import MISSING, as_number
@@ -14,6 +15,9 @@ _EPOCH, _TICK = datetime(1970, 1, 1), timedelta(microseconds=1)
 _DAY = 86_400_000_000
 _TIMES = {5: "minutes", 8: "seconds", 12: "milliseconds", 15: "microseconds"}  # by the characters of 12:34:56.789
 _UNITS = {"": _DAY, "minutes": 60_000_000, "seconds": 1_000_000, "milliseconds": 1_000, "microseconds": 1, "auto": 1}
+_PATTERNS = {
+    "minutes": "%H:%M", "seconds": "%H:%M:%S", "milliseconds": "%H:%M:%S%.3f", "microseconds": "%H:%M:%S%.6f",
+}  # fmt: skip
 _UTC = "+00:00"
 _ZONE = re.compile(r"Z| UTC| ?[+-]\d\d:?\d\d")
 _TIME_BEGINS, _ZONE_BEGINS = len("2024-01-31T"), len("2024-01-31T12:30")
@@ -21,6 +25,76 @@ _LOOKED_AT = 1000  # first cells of a column that tell whether it holds dates
 _ORDERS = {".": ("d.m.y",), "/": ("d/m/y", "m/d/y", "y/m/d"), "-": ("d-m-y", "m-d-y")}  # with dots the day is first
 _PARTS = re.compile(r"(\d{1,4})([./-])(\d{1,2})\2(\d{1,4})")
 _NO_DATE = "not a date"  # neither a number nor missing
+
+
+_FINER = re.compile(r":\d\d[.,]\d{6}\d*[1-9]")
+_MONTH = re.compile(r"(\d{4})[-/](\d{1,2})")
+_DAY_FIRST = re.compile(r"(\d{1,2})\.(\d{1,2})\.(\d{4})(?![^ T])")  # with dots nobody writes the month first
+_ZONE_APART = re.compile(r"(?<=:\d\d) (UTC|[+-]\d\d:?\d\d)$")
+_MONTH_NAMES = (
+    "jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?|oct(?:ober)?|"
+    "nov(?:ember)?|dec(?:ember)?"
+)
+_DATE_LIKE = re.compile(
+    r"\d{1,4}([-/.] ?)\d{1,2}\1\d{1,4}\.?(?:[ T,].*)?"  # 01/05/2026 12:00 AM
+    r"|\d{1,2}[-/.]\d{4}|\d{4}[-/.]\d{1,2}|\d{4}[- ]?[QW]\d{1,2}"  # 01/2026, 2026-Q1
+    rf"|(?=.*\d).*\b(?:{_MONTH_NAMES})\b.*"  # 5 Jan 2026
+    r"|\d{1,2}:\d\d.*",
+    re.IGNORECASE,
+)
+
+
+def as_date(cell: str) -> datetime | None:
+    """Return the moment that a cell names by ISO 8601, a month among them, with its zone, or as day.month.year.
+
+    A zone may be named in brackets after its offset, as in 2024-03-31T03:00+02:00[Europe/Berlin] (RFC 9557). None for
+    any other text, such as 01/02/2020, which is in January or in February.
+    """
+    if cell.endswith("]"):
+        cell, bracket, name = cell[:-1].partition("[")
+        moment, zone = as_date(cell) if bracket else None, named_zone(name)
+        try:
+            return None if moment is None or moment.tzinfo is None or zone is None else moment.astimezone(zone)
+        except OverflowError:  # beyond the years 1 to 9999 in this zone
+            return None
+    cell = _ZONE_APART.sub(lambda match: "Z" if match[1] == "UTC" else match[1], cell, count=1)
+    cell = _DAY_FIRST.sub(lambda match: f"{match[3]}-{match[2]:0>2}-{match[1]:0>2}", cell, count=1)
+    if month := _MONTH.fullmatch(cell):
+        year, number = map(int, month.groups())
+        return datetime(year, number, 1) if 1 <= number <= 12 and year else None
+    if "-" not in cell and "/" not in cell:  # 20160701 is a number
+        return None
+    try:
+        return datetime.fromisoformat(re.sub(r"^(\d{4})/(\d{2})/(\d{2})", r"\1-\2-\3", cell))
+    except ValueError:
+        return None
+
+
+def named_zone(name: str) -> ZoneInfo | None:
+    """Return a zone of the IANA database; None where there is no such zone."""
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        return None
+
+
+def is_date_like(cell: str) -> bool:
+    """Return whether a cell writes a date or a time in any notation; a number never does."""
+    return as_date(cell) is not None or (as_number(cell) is None and _DATE_LIKE.fullmatch(cell) is not None)
+
+
+def is_too_fine(cell: str) -> bool:
+    """Return whether a time has digits beyond those of a microsecond.
+
+    >>> is_too_fine("2024-01-31 12:30:00.123456789"), is_too_fine("2024-01-31 12:30:00.123456000")
+    (True, False)
+    """
+    return _FINER.search(cell) is not None
+
+
+def writes_months(cells: Iterable[str]) -> bool:
+    """Return whether all cells name months, as 2024-01."""
+    return all(re.fullmatch(r"\d{4}-\d\d", cell) for cell in cells)
 
 
 @dataclass(frozen=True)
@@ -170,6 +244,9 @@ class DateFormat:
             if self.unit and bool(cells.zone) == bool(self.zone):
                 return cells.integers(self.unit)
             cells = cells.as_texts()
+        pattern = self._pattern()
+        if pattern is not None and (moments := cells.moments(pattern, self.zone)) is not None:
+            return moments.integers(self.unit)
         texts = cells.texts()
         numbers = {cell: None if cell is None else self.number(cell, alike=alike) for cell in dict.fromkeys(texts)}
         written = {
@@ -177,6 +254,14 @@ class DateFormat:
             for cell, number in numbers.items()
         }
         return CellColumn([written[cell] for cell in texts], exact=not cells.missing_texts)
+
+    def _pattern(self) -> str | None:
+        """Return the pattern of chrono's strftime that all cells without their zone have; None without such a one."""
+        if not self.unit or self.mixed or self.time == "auto":
+            return None
+        part = {"d": "%d" if self.padded else "%-d", "m": "%m" if self.padded else "%-m", "y": "%Y"}
+        day = self.order[1].join(part[name] for name in self.order[::2]) if self.order else "%Y-%m-%d"
+        return day + (self.separator + _PATTERNS[self.time] if self.time else "")
 
 
 def _coarsest(ticks: Sequence[int]) -> int:

@@ -1,15 +1,22 @@
 """The first rows of a table: lines before them, the delimiter, and whether they name the columns."""
 
+import io
 import re
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from itertools import islice, pairwise
+from itertools import chain, islice, pairwise
 
-from chainrule_app.readers.delimited import DELIMITERS, DelimitedFile, Row, with_point
-from chainrule_app.readers.tables.cell import MISSING, as_number, is_date_like, is_odd_number
+from chainrule_app.readers.delimited import DelimitedFile, Row
+from chainrule_app.readers.sources import plain_name
+from chainrule_app.readers.tables.cell import DECIMAL_COMMA, MISSING, as_number, is_odd_number, with_point
+from chainrule_app.readers.tables.dates import is_date_like
+from chainrule_app.readers.text import LONGEST_LINE
 
+DELIMITERS = ",;\t|"
+_ROWS_TO_COMPARE = 20
+_BEGINNING = 1 << 16  # bytes that these rows are looked for in, and the rest of a line
 HEADER = 2  # evidence that is enough where nothing else speaks for a header
 _HINT = re.compile(r'"?sep=(.|\\t)"?', re.IGNORECASE)  # Excel's
 _MOST_TITLES = 20  # lines before a table
@@ -62,8 +69,44 @@ def find_layout(file: DelimitedFile) -> Layout:
     return layout
 
 
+def find_delimiter(file: DelimitedFile, before: int = 0) -> str:
+    """Choose the delimiter that gives most rows the first row's cell count (at least 2).
+
+    Ties go to the fewest other delimiters inside cells, decimal commas apart, then to the most cells.
+    A file named .tsv has tabs where its first row has one. Where no delimiter cuts the first row, it is the most
+    frequent one of its line.
+    """
+    with file.open() as content:
+        first_lines = (content.read(_BEGINNING) + content.readline(LONGEST_LINE)).split(b"\n")
+    beginning = b"\n".join(first_lines[before:])
+    rows_by_delimiter = {delimiter: _rows_to_compare(file, beginning, delimiter) for delimiter in DELIMITERS}
+    cutting = [delimiter for delimiter, rows in rows_by_delimiter.items() if rows and len(rows[0]) > 1]
+    if "\t" in cutting and plain_name(file.name).endswith(".tsv"):
+        return "\t"
+    if cutting:
+        return max(cutting, key=lambda one: _fitness(rows_by_delimiter[one]))
+    with closing(file.lines()) as lines:
+        first = next((text for _, text in islice(lines, before, None) if text.strip()), "")
+    return max(DELIMITERS, key=first.count)
+
+
+def _rows_to_compare(file: DelimitedFile, beginning: bytes, delimiter: str) -> list[list[str]]:
+    """Return the cells of the first rows, up to one that cannot be read."""
+    sample: list[list[str]] = []
+    with closing(file.quoted_rows(delimiter, io.BytesIO(beginning))) as rows, suppress(ValueError):
+        sample.extend(cells for _, cells in islice(rows, _ROWS_TO_COMPARE))
+    return sample
+
+
+def _fitness(rows: list[list[str]]) -> tuple[int, float, int]:
+    """Return how many rows are as wide as the first, the share of clean cells, and the width of the first row."""
+    width, cells = len(rows[0]), list(chain(*rows))
+    clean = sum(not any(mark in cell for mark in DELIMITERS) or bool(DECIMAL_COMMA.fullmatch(cell)) for cell in cells)
+    return sum(len(row) == width for row in rows), clean / len(cells), width
+
+
 def _layout(file: DelimitedFile, before: int, most: int = _ROWS) -> Layout:
-    delimiter = file.find_delimiter(before)
+    delimiter = find_delimiter(file, before)
     return Layout(delimiter, before, _first_rows(file, delimiter, before, most))
 
 
