@@ -17,7 +17,6 @@ The figure "planned ÷ reached" compares the speed that a run was planned with t
 import argparse
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -27,6 +26,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from processor_clock import launched, processor_seconds
 from safetensors import safe_open
 from side_by_side import claim, publish
 
@@ -36,12 +36,6 @@ RUNNING, STOPPED = 0.01, 0.02  # seconds, by turns: a third of the time
 DISTURBED = 1.0  # seconds that no slice should take
 TRIES = 3
 SLOWER = 3
-PROCESSOR_CLOCK = """
-import queue, subprocess, sys, threading, time  # these keep the real clock
-time.monotonic = time.perf_counter = lambda: {factor} * time.process_time()
-from chainrule_app.cli.main import main
-sys.exit(main())
-"""
 SHARE, OVERRUN = 0.6, 0.1  # of the budget: training steps at least, and time beyond it at most
 MISJUDGED = 1.5  # factor between the planned and the reached speed, at most
 
@@ -127,18 +121,15 @@ def measured(task: str, data: Path, budget: float, *, slowed: bool, cold: bool) 
 def by_processor_time(task: str, data: Path, budget: float, factor: int, *, cold: bool) -> dict[str, Any]:
     """Where the time of one run went, whose clock is its processor time multiplied by a factor."""
     with tempfile.TemporaryDirectory() as folder:
-        out, before = Path(folder) / "run", resource.getrusage(resource.RUSAGE_CHILDREN)
-        python = [sys.executable, "-c", PROCESSOR_CLOCK.format(factor=factor)]
+        out, before = Path(folder) / "run", processor_seconds()
         subprocess.run(
-            [*python, *arguments(task, data, budget, out)],
+            launched(["-m", "chainrule", *arguments(task, data, budget, out)], factor),
             env=os.environ | {"OMP_NUM_THREADS": "1"} | environment(out, cold=cold),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             check=True,
         )
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        return {"task": task} | where_it_went(out, budget, factor * seconds)
+        return {"task": task} | where_it_went(out, budget, factor * (processor_seconds() - before))
 
 
 def arguments(task: str, data: Path, budget: float, out: Path) -> list[str]:

@@ -105,10 +105,10 @@ def prepare_corpus(
     }
     _check_options(level, reading, validation_fraction, vocabulary_size, min_count)
     if split_punctuation and level != "word":
-        raise ValueError(f"split_punctuation: it splits words, got level {level!r}: use level='word'")
+        raise ValueError(f"split_punctuation requires level='word', got level={level!r}")
     by_lines = reading == "lines"
     if tokenizer is not None and level != "bpe":
-        raise ValueError(f"tokenizer: its symbols are of level bpe, got level {level!r}: use level='bpe'")
+        raise ValueError(f"tokenizer requires level='bpe', got level={level!r}")
     if vocabulary is not None and (vocabulary.level, vocabulary.eos is not None) != (level, by_lines):
         other = f"level {vocabulary.level} with{'out' * (vocabulary.eos is None)} <eos>"
         raise ValueError(f"vocabulary: expected one of level {level}, for the reading {reading!r}, got {other}")
@@ -151,8 +151,7 @@ def prepare_corpus(
                 file = settings["validation" if held_out is not None and name == "valid" else "source"]["name"]
                 purpose = "train on" if name == "train" else "hold out"
                 raise ValueError(
-                    f"{file}: expected symbols to {purpose}, got only white space, which level {level} leaves out: "
-                    "give more text, or choose level char"
+                    f"{file}: only white space to {purpose}, which level {level} ignores: add text, or use level char"
                 )
             counts[name] = written | {"bytes": part.stop - part.start}
         vocabulary.save(writer.path("vocabulary.json"))

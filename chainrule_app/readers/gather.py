@@ -48,7 +48,7 @@ def paths_of(source: str) -> list[str]:
     if len(words) > 1 and all(parts):
         return list(chain.from_iterable(parts))
     if any(sign in source for sign in _MAGIC):
-        raise FileNotFoundError(f"{source}: no file matches this pattern: check its folder and its ending")
+        raise FileNotFoundError(f"{source}: no file matches this pattern: check the folder and the extension")
     return [source]
 
 
@@ -101,7 +101,7 @@ def gather(source: str, folder: Path, kind: Kind, keys: Keys = _NO_KEYS) -> Path
         return _linked(paths, shared_folder(source).resolve(), folder)
     records = [path != STDIN and holds_records(path) for path in paths]
     if any(records) and not all(records):
-        raise ValueError(f"{source}: expected files of one kind, got records and others: give one kind at a time")
+        raise ValueError(f"{source}: mixes records with other files: pass files of one kind")
     as_csv = kind in ("rows", "labelled")
     first = "standard-input" if paths[0] == STDIN else plain_name(paths[0])
     more = f"+{len(paths) - 1}" if len(paths) > 1 else ""
@@ -148,7 +148,9 @@ def _concatenate(out: IO[bytes], paths: Sequence[str], *, headers: bool, end: by
             if headers and len(paths) > 1:
                 line, _, rest = beginning.partition(b"\n")
                 if index and line.rstrip(b"\r") != header:
-                    raise ValueError(f"{path}: expected the header of {paths[0]}: all files need the same header")
+                    raise ValueError(
+                        f"{path}: its header differs from that of {paths[0]}: all files need the same header"
+                    )
                 header, beginning = line.rstrip(b"\r"), rest if index else beginning
             for chunk in chain([beginning], chunks):
                 out.write(chunk)

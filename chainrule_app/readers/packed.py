@@ -60,9 +60,7 @@ class _ZstdFile(io.RawIOBase):
         try:
             import zstandard
         except ImportError:
-            raise ImportError(
-                f"{path}: reading .zst needs zstandard, which is not installed: pip install zstandard"
-            ) from None
+            raise ImportError(f"{path}: reading .zst requires zstandard: pip install zstandard") from None
         self._file, self._error = file, zstandard.ZstdError
         self._begin = zstandard.ZstdDecompressor(max_window_size=_WINDOW).decompressobj
         self._frame: Any = None  # None between two frames

@@ -67,7 +67,8 @@ def recognise(path: Path) -> str | None:
 def unrecognised(folder: Path | str) -> ValueError:
     """Return the error for a directory whose task `recognise` does not tell."""
     return ValueError(
-        f"{folder}: expected a file, or a directory mostly of images, sounds or MIDI files; name the task of another"
+        f"{folder}: expected a file, or a directory mostly of images, sounds or MIDI files: for other "
+        "data, name the task"
     )
 
 

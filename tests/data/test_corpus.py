@@ -220,7 +220,7 @@ def test_a_changed_manifest_is_refused(text, tmp_path, change, message):
         ({"min_count": 0}, "min_count"),
         ({"vocabulary_size": 2}, "vocabulary_size"),
         ({"level": "byte", "vocabulary_size": 99}, "level byte always has its 256 symbols"),
-        ({"tokenizer": "tokenizer.json"}, "tokenizer: its symbols are of level bpe, got level 'char'"),
+        ({"tokenizer": "tokenizer.json"}, "tokenizer requires level='bpe', got level='char'"),
         ({"vocabulary": ByteVocabulary()}, "vocabulary: expected one of level char, .* got level byte without <eos>"),
         ({"vocabulary": CharVocabulary("ab"), "reading": "lines"}, "reading 'lines', got level char without <eos>"),
     ],
@@ -235,7 +235,7 @@ def test_options_out_of_range_are_refused(text, tmp_path, options, message):
     ("content", "message"),
     [
         (b"", "got an empty file"),
-        (gzip.compress(b"words\n" * 20, mtime=0), "compressed by gzip: unpack it"),
+        (gzip.compress(b"words\n" * 20, mtime=0), "gzip-compressed file: decompress it"),
         (b"\x7fELF\0\0" * 20, r"binary, not text: NUL byte at byte 4 \(line 1\).*--level byte"),
         (b"one line", "at least two lines"),
         (b"ab\ncd\xe9\nef\n", r"invalid UTF-8 at byte 5 \(line 2\).*--level byte"),

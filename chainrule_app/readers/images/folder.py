@@ -53,7 +53,7 @@ class Reading:
         """Return an image (C, H, W) of values up to 255, and its mode: "1" if stored in black and white only."""
         content = file.read(LARGEST + 1)
         if len(content) > LARGEST:
-            raise ValueError(f"{label}: expected an image file of at most {LARGEST >> 20} MiB, got more: scale it")
+            raise ValueError(f"{label}: larger than {LARGEST >> 20} MiB: scale the image down")
         return self.pixels(io.BytesIO(content), label)
 
     def pixels(self, content: BinaryIO | Image.Image, label: str) -> tuple[Pixels, str]:
@@ -61,8 +61,8 @@ class Reading:
         image, mode = _in_known_mode(_opened(content, label), label)
         image = self._in_colour(image, mode)
         if image.mode not in ("L", "RGB"):
-            remedy = " (in training, --colour rgb does it)" if self.colour is None and mode != "F" else ""
-            raise ValueError(f"{label}: {_SAID.get(mode, mode)}: expected grey or RGB of 8 bits: convert it{remedy}")
+            remedy = " (in training, pass --colour rgb)" if self.colour is None and mode != "F" else ""
+            raise ValueError(f"{label}: has {_SAID.get(mode, mode)}: convert it to 8-bit grey or RGB{remedy}")
         if self.size is not None:
             height, width = self.size
             image = _FITS[self.fit](image, (width, height), Image.Resampling.LANCZOS)
@@ -94,10 +94,10 @@ def _opened(content: BinaryIO | Image.Image, label: str) -> Image.Image:
                     image = file
     except Exception as error:  # what a damaged file makes a decoder raise is anyone's guess
         formats = ", ".join(FORMATS)
-        reason = f"expected {formats}, got another format" if isinstance(error, UnidentifiedImageError) else error
+        reason = f"not one of the formats {formats}" if isinstance(error, UnidentifiedImageError) else error
         raise BadImageError(f"{label}: cannot be read ({reason})") from None
     if frames > 1:
-        raise ValueError(f"{label}: expected one image, got {frames}, such as an animation: split it into files")
+        raise ValueError(f"{label}: holds {frames} images, as an animation does: save each to its own file")
     return image
 
 
@@ -125,7 +125,7 @@ def _in_known_mode(image: Image.Image, label: str) -> tuple[Image.Image, str]:
 def _eight_bits(image: Image.Image, label: str) -> Image.Image:
     values = np.asarray(image)
     if values.min() < 0 or values.max() >= 1 << 16:
-        raise ValueError(f"{label}: grey of 32 bits: expected grey or RGB of 8 or 16 bits: convert it")
+        raise ValueError(f"{label}: 32-bit grey is not supported: convert it to 8 or 16 bits")
     whole, rest = np.divmod(values.astype(np.uint16), _BYTE)  # no wider: an image may have 89 million pixels
     return Image.fromarray((whole + (rest > _BYTE // 2)).astype(np.uint8))
 
@@ -219,14 +219,14 @@ class ImageFolder(ImageSource):
                 _, height, width = self.shape
                 raise ValueError(
                     f"{file.label}: {pixels.shape[1]}×{pixels.shape[2]} pixels, but {first[0].label} has "
-                    f"{height}×{width}: expected one size (height×width): cut and scale them (in training, --size "
-                    f"{height}x{width} does it)"
+                    f"{height}×{width}: all images need the same size: crop or scale them (in training, pass --size "
+                    f"{height}x{width})"
                 )
             self.deep += mode == _SIXTEEN
             self.transparent += mode in _TRANSPARENT
             readable.append(file)
         if first is None:
-            raise ValueError(f"{self.label}: none of the {len(files)} images can be read: expected at least one")
+            raise ValueError(f"{self.label}: none of the {len(files)} images can be read")
         self._files, self.count, self.skipped = readable, len(readable), tuple(skipped)
         return first[1]
 
@@ -240,7 +240,7 @@ def _same_mode(file: Member, mode: str, first: tuple[Member, str], colour: Colou
     if colour is None and mode != first[1]:
         raise ValueError(
             f"{file.label}: {_SAID.get(mode, mode)}, but {first[0].label} has {_SAID.get(first[1], first[1])}: "
-            "expected one mode: convert them (in training, --colour grey or --colour rgb does it)"
+            "all images need the same mode: convert them (in training, pass --colour grey or --colour rgb)"
         )
 
 
@@ -255,11 +255,11 @@ def _labels_of(
     if len(folders) == len(files) and (len(names) > 1 or labelled):
         return folders
     if labelled and not folders:
-        raise ValueError(f"{path}: expected labels, sub-folders named as they are with the images in them, got none")
+        raise ValueError(f"{path}: expected a sub-folder of images for each label, named after it, got none")
     if labelled or len(names) > 1:
         outside = next(file for file in files if file.name not in folders)
         raise ValueError(
-            f"{outside.label}: outside the sub-folders ({listed(names, 100)}) whose names are the labels: "
+            f"{outside.label} is not in a sub-folder ({listed(names, 100)}), whose name is the label: "
             f"move it into one{'' if labelled else ', or pass --no-labels'}"
         )
     return None

@@ -45,7 +45,9 @@ def open_source(
             path, labelled=labelled, reading=reading, skip_bad=skip_bad, black_and_white=black_and_white, part=part
         )
     if reading is not None and reading != Reading():
-        raise ValueError(f"{path}: --size and --colour are for folders and archives of image files: leave them out")
+        raise ValueError(
+            f"{path}: --size and --colour apply only to folders and archives of image files: leave them out"
+        )
     check_file(path)
     name = path.name.lower()
     if name.endswith(".npz"):
@@ -128,7 +130,9 @@ def _the_images(path: Path, names: list[str]) -> str:
         )
     named = [name for favourite in FAVOURITES for name in fitting if name.lower() == favourite]
     if len(fitting) > 1 and not named:
-        raise ValueError(f"{path}: which of {listed(fitting)}? Name one: {path}:{fitting[0]}")
+        raise ValueError(
+            f"{path}: has several arrays of images ({listed(fitting)}): name one, as in {path}:{fitting[0]}"
+        )
     return named[0] if named else fitting[0]
 
 
@@ -189,7 +193,7 @@ def _labels(path: Path, array: str | None, count: int) -> ImageLabels:
         try:
             raw = read_bytes(file, count * header.dtype.itemsize)
             if len(raw) < count * header.dtype.itemsize:
-                raise ValueError(f"it holds {len(raw) // header.dtype.itemsize} labels of {count}")
+                raise ValueError(f"it holds only {len(raw) // header.dtype.itemsize} of {count} labels")
             if file.read(1):
                 raise ValueError(f"it holds more data after its {count} labels")
         except UNREADABLE as error:

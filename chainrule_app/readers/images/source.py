@@ -117,11 +117,11 @@ class Reduction:
         if self.binarise is not None and self.binarise not in get_args(Binarise):
             raise ValueError(f"binarise: expected one of {', '.join(get_args(Binarise))}, got {self.binarise!r}")
         if self.binarise is not None and self.bits not in (None, 1):
-            raise ValueError(f"binarise: makes 1 bit of each pixel, but bits is {self.bits}: leave one of them out")
+            raise ValueError(f"binarise reduces each pixel to 1 bit, but bits is {self.bits}: drop one of the two")
         if self.bits is not None and 2**self.bits > self.found:
             raise ValueError(f"bits: expected at most the {self.found} levels that the images have, got {self.bits}")
         if self.binarise is not None and self.found == 2:
-            raise ValueError("binarise: the images have 2 levels already: leave it out")
+            raise ValueError("binarise: the images already have only 2 levels: leave it out")
 
     @property
     def levels(self) -> int:
@@ -149,7 +149,7 @@ class Reduction:
         if self.binarise == "per-epoch":
             return "binarised by a new draw in each epoch, held-out images by one fixed draw"
         if self.binarise == "threshold" or (self.levels == 2 and self.found > 2):
-            return "binarised at half of the brightest (threshold)"
+            return "binarised at half of the maximum brightness (threshold)"
         if self.levels == self.found:
             return "8 bits (256 levels)" if self.found == 256 else f"{self.found} levels"
         whole = f"{self.found.bit_length() - 1} bits" if self.found & (self.found - 1) == 0 else f"{self.found} levels"

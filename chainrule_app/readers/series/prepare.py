@@ -155,8 +155,8 @@ class SeriesSchema(Record):
         number_of = {name: number for number, name in enumerate(self.targets)}
         if unknown := [name for name in file.targets if name not in number_of]:
             raise ValueError(
-                f"{file.where}, {self.item}: {unknown[0]!r:.60} was not among the {len(self.targets):,} items of "
-                "training: leave its rows out, or train on them too"
+                f"{file.where}, {self.item}: {unknown[0]!r:.60} is not among the {len(self.targets):,} items of "
+                "training: remove its rows, or train on them too"
             )
         columns = np.array([number_of[name] for name in file.targets])
         count = len(self.targets)
@@ -306,7 +306,7 @@ def prepare_series(
     if schema is None:
         length = season or (1 if file.frequency is None else file.frequency.season)
         if anchor == "season" and length == 1:
-            raise ValueError("--anchor season: expected series with a season: pass its length with --season")
+            raise ValueError("--anchor season requires a season: pass its length with --season")
         lag = {"last": 1, "season": length, "centre": 0}[anchor]
         schema = SeriesSchema.fit(file, rows - held_out, length, lag, fill, static)
     else:

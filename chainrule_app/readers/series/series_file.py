@@ -91,7 +91,7 @@ def lay_out(
         part = reader.read(own, [dates[number] for number in numbers] if dates else [], frequency, name)
         if part.step is not None and frequency is not None and part.step != frequency:
             raise ValueError(
-                f"{reader.where.at(own[0][0])}: expected rows {frequency}, as of other items, got rows {part.step} "
+                f"{reader.where.at(own[0][0])}: expected rows {frequency}, as for other items, got rows {part.step} "
                 f"of {name!r:.60}"
             )
         frequency = part.step
@@ -113,8 +113,8 @@ def lay_out(
         first = parts[name].dates[0] if grid else None
         if first is not None and first not in row_of:
             raise ValueError(
-                f"{reader.where}: {name!r:.60} begins at {first}, which is no whole number of steps after {grid[0]}, "
-                f"as rows are {frequency}: move its dates"
+                f"{reader.where}: {name!r:.60} begins at {first}, which is not a whole number of steps after "
+                f"{grid[0]}, as rows are {frequency}: move its dates"
             )
         starts.append(0 if first is None else row_of[first])
     ordered = [parts[name] for name in groups]
@@ -144,7 +144,7 @@ def static_cells(
             if cells[index] != first[index]:
                 raise ValueError(
                     f"{where.at(line)}, column {file.names[index]!r}: expected {first[index]!r:.60} in all rows of "
-                    f"an item, got {cells[index]!r:.60}: name it with --covariates, if it changes"
+                    f"an item, got {cells[index]!r:.60}: if it changes, name it with --covariates"
                 )
     return tuple(first[index] or "" for index in places)
 
@@ -166,7 +166,7 @@ def _numbers(
             else:
                 expected, number = f"a finite number, got {cell!r:.80}", as_number(cell)
                 number = words.get(cell.lower()) if number is None else number
-                remedy = "write it with a point, without a unit" if is_odd_number(cell) else "write a number"
+                remedy = "write it with a decimal point and without a unit" if is_odd_number(cell) else "write a number"
             if number is None or not math.isfinite(number):
                 raise ValueError(f"{where.at(line)}, column {names[column]!r}: expected {expected}: {remedy}")
             numbers[row, column] = number
@@ -255,7 +255,7 @@ def read_series(
     cells = {name: _first_cell(rows, index) for index, name in enumerate(file.names)}
     item_name = _item_column(file, [*named, *known_names], item)
     if static_names and item_name is None:
-        raise ValueError("--static: expected a file in long form, with a column of items: name it with --item")
+        raise ValueError("--static requires a file in long form: name the column of its items with --item")
     taken = {*known_names, *named, *static_names, item_name}
     open_cells = {name: cell for name, cell in cells.items() if name not in taken}
     date_name = _date_column(file, cells, open_cells, date, date_format)
@@ -268,7 +268,7 @@ def read_series(
         raise ValueError(f"--target: expected the name of a column of {where}, got none")
     for name in targets:
         if name == date_name or name in known_names:
-            raise ValueError(f"--target: {name!r} is the column of dates or a covariate: leave one of them out")
+            raise ValueError(f"--target: {name!r} is also the column of dates or a covariate: drop one of the two")
     if item_name is not None and len(targets) > 1:
         raise ValueError(f"--target: expected one column of values for the items, got {listed(targets)}")
     dates: list[datetime] = []

@@ -103,11 +103,13 @@ class Labelling:
         *folders, file = name.split("/")
         if self.pattern is None:
             if not folders:
-                raise ValueError(f"{name}: expected a folder named after its label, as all the others have")
+                raise ValueError(f"{name}: not in a folder named after its label, as all other files are")
             return folders[-1]
         match = self._expression.fullmatch(file.rpartition(".")[0])
         if match is None:
-            raise ValueError(f"{name}: does not fit --label-pattern {self.pattern!r}: rename it, or change the pattern")
+            raise ValueError(
+                f"{name}: does not match --label-pattern {self.pattern!r}: rename it, or change the pattern"
+            )
         return match[1]
 
 
@@ -198,7 +200,7 @@ class Writing:
         label = self.labelling(file.name)
         if label not in self.labels:
             raise ValueError(
-                f"{file.label}: the label {label!r} is not among those to train on: {', '.join(self.labels)}"
+                f"{file.label}: the label {label!r} is not in the training files: {', '.join(self.labels)}"
             )
         return self.labels.index(label)
 
@@ -291,14 +293,14 @@ def prepare_sounds(
     if rate < LOWEST_RATE:
         raise ValueError(f"{source}: expected at least {LOWEST_RATE} samples a second, got {rate}: pass --rate")
     if like is not None and bool(like) != (labelling is not None):
-        raise ValueError(f"{source}: expected sounds {'with' if like else 'without'} labels, as the run before")
+        raise ValueError(f"{source}: expected sounds {'with' if like else 'without'} labels, as in the earlier run")
     names = like or ([] if labelling is None else ordered(labelling(file.name) for file, _ in training))
     lengths = [facts.frames * rate / facts.rate for _, facts in training]
     if sequences == "auto":
         short = sum(length <= longest_clip for length in lengths) >= 0.9 * len(lengths)
         sequences = "clips" if names or short else "stream"
     if names and sequences == "stream":
-        raise ValueError("sequences: expected clips where sounds have labels, got stream: give --labels none, or clips")
+        raise ValueError("sequences=stream requires labels=none: sounds with labels are read as clips")
     writing = Writing(quantised, rate, labelling, names, skipped, skip_bad=skip_bad)
     with StoreWriter(directory, _MANIFEST) as writer:
         parts = {part: ClipWriter(writer, part, quantised.levels) for part in _PARTS}
@@ -362,11 +364,11 @@ def _labelling(labels: str, pattern: str | None, names: list[str]) -> Labelling 
 
 def _check(rate: int | None, labels: str, pattern: str | None, sequences: str, fraction: float) -> None:
     if rate is not None and not LOWEST_RATE <= rate <= 1_000_000:
-        raise ValueError(f"rate: expected samples a second from {LOWEST_RATE} to 1000000, got {rate}")
+        raise ValueError(f"rate: expected {LOWEST_RATE} to 1000000 samples per second, got {rate}")
     if labels not in ("auto", "folders", "none"):
         raise ValueError(f"labels: expected auto, folders or none, got {labels!r}")
     if labels == "none" and pattern is not None:
-        raise ValueError("label_pattern: expected no pattern with labels=none: leave one of them out")
+        raise ValueError("label_pattern and labels=none exclude each other: drop one of the two")
     if sequences not in ("auto", *SEQUENCES):
         raise ValueError(f"sequences: expected auto, {', '.join(SEQUENCES)}, got {sequences!r}")
     check_fraction(fraction)

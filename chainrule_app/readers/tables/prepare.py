@@ -49,7 +49,7 @@ class TableSchema(Record):
 
     def __post_init__(self) -> None:
         if not self.kept:
-            raise ValueError("--types: all columns are left out: keep at least one")
+            raise ValueError("--types skips every column: keep at least one")
 
     @classmethod
     def fit(cls, facts: Sequence[ColumnFacts], header: bool, types: Mapping[str, str], min_count: int) -> "TableSchema":
@@ -126,7 +126,7 @@ class TableSchema(Record):
             )
         if unknown:
             raise ValueError(
-                f"{file.origin}: the column {unknown[0]!r} was not there in training: remove it "
+                f"{file.origin}: the column {unknown[0]!r} was not in training: remove it "
                 f"(expected: {', '.join(names)})"
             )
         return file, [there.get(column.name, -1) for column in self.kept]
@@ -283,7 +283,7 @@ def prepare_table(
         if not valid.rows:
             fewest = 1 if fraction is None else math.ceil(1 / fraction)
             raise ValueError(
-                f"{validation or source}: expected at least {fewest} rows, to hold one out: give more rows"
+                f"{validation or source}: expected at least {fewest} rows, one of them to hold out: add rows"
             )
         manifest = {
             "source": fingerprint(source),
@@ -316,7 +316,7 @@ def _fitted_schema(
         formats = {name: dates for name, dates in (formats | finer).items() if dates is not None}
         facts, count = _counted(file, formats, types, fraction, seed)
     if count < 2:
-        raise ValueError(f"{source}: expected at least two rows to train on, got {count} with a value: give more rows")
+        raise ValueError(f"{source}: expected at least two rows with a value to train on, got {count}: add rows")
     schema = TableSchema.fit(facts, file.header, types, min_count)
     kept_names = {column.name for column in schema.kept}
     if all(column.constant for column in facts if column.name in kept_names):

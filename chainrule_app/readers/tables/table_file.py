@@ -127,9 +127,9 @@ class TableFile:
         for line, cells in rows:
             if len(cells) != len(self.names):
                 remedy = (
-                    "put a cell that has the separator in it into double quotes"
+                    "put a cell that contains the separator into double quotes"
                     if len(cells) > len(self.names)
-                    else "write the missing ones, which may be empty, with their separators"
+                    else "add the separators of the missing cells, which may be empty"
                 )
                 raise ValueError(
                     f"{self.path} line {line}: expected {len(self.names)} cells, got {len(cells)}: {remedy}"

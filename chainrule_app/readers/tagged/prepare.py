@@ -248,7 +248,7 @@ def possible(
                 index, what = fault
                 raise ValueError(
                     f"{where.at(sentence.lines[index])}: {what} is impossible in {scheme.upper()} tags: correct it, "
-                    "or pass --repair to have it read as the nearest possible"
+                    "or pass --repair to read it as the nearest valid tag"
                 )
             mended += 1
             sentence = replace(sentence, tags=tuple(map(spelling.own, repaired(tags, scheme))))
@@ -260,7 +260,7 @@ def check_tags_known(
     sentences: Sequence[Sentence],
     vocabulary: TaggedVocabulary,
     where: Origin,
-    remedy: str = "correct it, or leave it out",
+    remedy: str = "correct it, or remove it",
 ) -> None:
     """`ValueError` with the line of the first tag that was never seen in training."""
     for sentence in sentences:
@@ -292,7 +292,7 @@ def _split(sentences: list[Sentence], name: str, fraction: float, seed: int) -> 
     """Training and held-out sentences, both in the order of the file; a tag that is seen once stays in training."""
     if not 0 < round(len(sentences) * fraction) < len(sentences):
         raise ValueError(
-            f"{name}: expected enough sentences to hold some out, got {len(sentences)}: give more, or --validation"
+            f"{name}: too few sentences to hold some out ({len(sentences)}): add some, or pass --validation"
         )
     return split_rows(sentences, fraction, seed, [set(sentence.tags) for sentence in sentences])
 

@@ -141,7 +141,7 @@ def sentences_of(
     tabs_of_another_form = separator is not None and (facts.conllu or is_conllu(lines))
     if not (tagged or tabs_of_another_form) and width not in widths:
         expected = "words alone or with a tag" if facts.conllu else f"{facts.width} columns, as in training"
-        hint = TEXT_HINT if separator is None else "tags would be written over one of them; cut the others off"
+        hint = TEXT_HINT if separator is None else "tags would overwrite one of them; remove the others"
         raise ValueError(f"{name}: expected {expected}, got {width} columns: {hint}")
     return ConllFile(
         name, lines, column, word_column=run.data.word_column, tagged=tagged, max_length=run.data.max_length
@@ -154,8 +154,8 @@ def _from_text(name: str, lines: list[str], max_length: int) -> "ConllFile":
         words = [word for word in cells_of(line, None) if word.strip()]
         if len(words) > max_length:
             raise ValueError(
-                f"{name} line {number}: expected at most {max_length} words, got {len(words)}: put a sentence on each "
-                "line, or train with a greater --max-length"
+                f"{name} line {number}: expected at most {max_length} words, got {len(words)}: put each sentence "
+                "on a line of its own, or train with a larger --max-length"
             )
         rows += [*words, ""]
     file = ConllFile(name, rows, tagged=False, documents=False)

@@ -79,9 +79,9 @@ def test_images_are_recognised_shown_and_learnt(ok, archive, tmp_path):
     summary = json.loads(outcome.out)
     assert summary["nats_per_image"] == pytest.approx(SIZE * summary["nats_per_element"])
     assert summary["nats_per_image"] < 3  # given the label, everything but noise of 1 bit is known
-    assert summary["values"] == "binarised at half of the brightest (threshold)"
+    assert summary["values"] == "binarised at half of the maximum brightness (threshold)"
     for shown in (
-        "lines.npz:images: images of 6×7 pixels, grey; binarised at half of the brightest",
+        "lines.npz:images: images of 6×7 pixels, grey; binarised at half of the maximum brightness",
         "3 labels: 0, 1, 2",
         "36 images to train on, 4 held out (drawn, seed 0)",
     ):
@@ -268,9 +268,9 @@ def test_what_cannot_be_is_refused_in_one_line_and_leaves_nothing(refused, run, 
         ("inspect", run, "--pixel", "centre"): "ROW,COLUMN",
         ("inspect", run, "--out", "x.txt"): ".html",
         ("train", archive, "--bits", 9): "--bits",
-        ("train", archive, "--bits", 3, "--binarise", "fixed"): "leave one of them out",
+        ("train", archive, "--bits", 3, "--binarise", "fixed"): "drop one of the two",
         ("train", archive, "--size", "big"): "--size",
-        ("train", archive, "--size", 8): "--size and --colour are for folders",
+        ("train", archive, "--size", 8): "--size and --colour apply only to folders",
         ("train", archive, "--components", 4): "an option of pixelcnn++",
         (
             "train",

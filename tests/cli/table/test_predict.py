@@ -175,7 +175,7 @@ def test_probabilities_are_written_to_a_second_file(ok, refused, learnt, tmp_pat
 def test_a_table_that_cannot_be_filled_is_refused(refused, learnt, tmp_path):
     (tmp_path / "partial.csv").write_text("weight\n3\n")
     for verb in ("fill", "predict"):
-        assert "the column 'weight' was not there in training" in refused(verb, learnt, tmp_path / "partial.csv")
+        assert "the column 'weight' was not in training" in refused(verb, learnt, tmp_path / "partial.csv")
         assert "no such file" in refused(verb, learnt, tmp_path / "nowhere.csv")
     (tmp_path / "partial.csv").write_text("colour,count\nred,many\n")
     assert "line 2, column 'count'" in refused("fill", learnt, tmp_path / "partial.csv")

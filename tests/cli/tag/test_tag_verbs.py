@@ -182,7 +182,7 @@ def test_another_column_and_a_file_of_columns(ok, files, tmp_path, typed):
         ("a\tX\nb\n", (), "in.conll line 2: expected 2 columns"),
         ("a\tB-X\n\n" * 9 + "b\tO\nc\tI-X\n", (), "in.conll line 20: I-X after O is impossible in BIO tags"),
         ("a\tX\nb\tX\nc\tX\n", ("--max-length", 2), "in.conll line 1: a sentence of more than 2 words"),
-        ("a\tX\n", (), "in.conll: expected enough sentences to hold some out"),
+        ("a\tX\n", (), "in.conll: too few sentences to hold some out"),
         ("a\tO\n\n" * 9, (), "in.conll: column: expected at least two different tags, got only 'O' in column 2"),
         ("a\tX\n\n" * 9, ("--column", "upos"), "in.conll: column: expected a number from 2 to 2"),
         (
@@ -209,7 +209,7 @@ def test_impossible_tags_are_repaired_where_that_is_asked_for(ok, tmp_path):
 def test_what_cannot_be_evaluated_or_tagged_is_named(refused, command, ok, run, names_run, files, typed, tmp_path):
     typed("miring\tVERB\nbadness\tNEW\n")
     line = refused("evaluate", run, "-")
-    assert "standard input line 2: the tag 'NEW' was never seen in training (there were: ADJ, NOUN" in line
+    assert "standard input line 2: the tag 'NEW' was not seen in training (tags: ADJ, NOUN" in line
     typed("miring\tVERB\nbadness\tNEW\n")
     figures = json.loads(command("evaluate", run, "-", "--allow-unseen", "--json").out)
     assert figures["accuracy"] <= 0.5

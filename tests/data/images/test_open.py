@@ -155,7 +155,7 @@ def test_a_corrupt_image_in_the_middle_is_named_and_skipped_only_if_asked(folder
     assert np.array_equal(everything(source)[:, 0], PIXELS[[1, 5, 0, 2, 4, 6]])
     assert source.labels.numbers.tolist() == [0, 0, 1, 1, 1, 1]
     broken.write_text("no image at all")
-    assert "expected PNG, JPEG, BMP, GIF, WEBP, TIFF, PPM, got another format" in refusal(folder)
+    assert "not one of the formats PNG, JPEG, BMP, GIF, WEBP, TIFF, PPM" in refusal(folder)
 
 
 def test_mixed_sizes_and_modes_are_named(folder):
@@ -165,7 +165,9 @@ def test_mixed_sizes_and_modes_are_named(folder):
     assert "4×6 pixels" in message
     assert "--size 5x6" in message
     Image.fromarray(np.zeros((5, 6, 3), np.uint8)).save(folder / "dog" / "9.png")
-    assert "expected one mode: convert them (in training, --colour grey or" in refusal(folder, skip_bad=True)
+    assert "all images need the same mode: convert them (in training, pass --colour grey or" in refusal(
+        folder, skip_bad=True
+    )
     Image.fromarray(np.zeros((5, 6, 4), np.uint8)).save(folder / "cat" / "0.png")
     assert "colours and transparency" in refusal(folder)
 
@@ -175,7 +177,7 @@ def test_labels_that_are_half_there_are_named(folder):
     assert str(folder / "0.png") in refusal(folder)
     assert "--no-labels" in refusal(folder)
     assert open_source(folder, labelled=False).count == 7
-    assert "sub-folders" in refusal(folder / "dog", labelled=True)
+    assert "expected a sub-folder of images for each label" in refusal(folder / "dog", labelled=True)
 
 
 def test_an_empty_folder_is_refused(tmp_path):
@@ -185,14 +187,14 @@ def test_an_empty_folder_is_refused(tmp_path):
 def test_a_film_is_no_image(tmp_path):
     frames = [Image.fromarray(pixels) for pixels in PIXELS[:3]]
     frames[0].save(tmp_path / "a.gif", save_all=True, append_images=frames[1:])
-    assert "expected one image, got 3" in refusal(tmp_path)
+    assert "holds 3 images" in refusal(tmp_path)
 
 
 def test_a_damaged_idx_file_is_refused(tmp_path):
     path = tmp_path / "images-idx3-ubyte"
     whole = idx(PIXELS)
     for content, reason in (
-        (whole[:-1], "it ends in image 6 of 7"),
+        (whole[:-1], "it ends within image 6 of 7"),
         (whole + b"x", "holds more data after its 7 images"),
         (b"P5 plain", "or an idx file of bytes"),
         (whole[:8], "expected images"),
@@ -213,7 +215,7 @@ def test_labels_of_another_number_of_images_are_refused(tmp_path):
     (tmp_path / "labels-idx1-ubyte").write_bytes(idx(np.arange(6)))
     assert "expected 7 labels" in refusal(path)
     (tmp_path / "labels-idx1-ubyte").write_bytes(idx(np.arange(7))[:-1])
-    assert "holds 6 labels of 7" in refusal(path)
+    assert "holds only 6 of 7 labels" in refusal(path)
     np.savez(tmp_path / "x.npz", images=PIXELS, labels=np.arange(7) / 2)
     assert "'labels': expected 7 whole numbers" in refusal(tmp_path / "x.npz")
     np.savez(tmp_path / "y.npz", images=PIXELS)
@@ -230,7 +232,7 @@ def test_arrays_that_are_no_images_are_refused(tmp_path):
     path = tmp_path / "x.npz"
     for arrays, reason in (
         ({"a": np.zeros(9)}, "none of its arrays (a) holds images"),
-        ({"a": PIXELS, "b": PIXELS}, "which of a, b? Name one"),
+        ({"a": PIXELS, "b": PIXELS}, "has several arrays of images (a, b): name one"),
         ({"images": PIXELS / 255}, "image 0: expected whole numbers from 0 to 255, got 0."),
         ({"images": np.where(PIXELS[4, 2, 2] == PIXELS, np.nan, PIXELS)}, "got nan"),
         ({"images": PIXELS.astype(np.int64) + 200}, "expected whole numbers from 0 to 255, got 2"),
@@ -253,12 +255,12 @@ def test_a_damaged_archive_is_refused(tmp_path):
     assert "not an .npz file, or damaged" in refusal(path)
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("images.npy", b"no array")
-    assert "expected an array of NumPy" in refusal(path)
+    assert "expected a NumPy array" in refusal(path)
     content = io.BytesIO()
     np.save(content, PIXELS)
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("images.npy", content.getvalue()[:-30])
-    assert "it ends in image 6 of 7" in refusal(path)
+    assert "it ends within image 6 of 7" in refusal(path)
     encrypted = bytearray(path.read_bytes())
     encrypted[encrypted.rindex(b"PK\1\2") + 8] |= 1
     path.write_bytes(encrypted)
@@ -338,6 +340,6 @@ def test_an_archive_without_images_is_no_source_of_them(tmp_path):
 
 def test_advice_that_cannot_help_is_not_given(tmp_path):
     Image.new("F", (8, 8)).save(tmp_path / "a.tiff")
-    assert refusal(tmp_path).endswith("expected grey or RGB of 8 bits: convert it")
+    assert refusal(tmp_path).endswith("convert it to 8-bit grey or RGB")
     Image.new("CMYK", (8, 8)).save(tmp_path / "a.tiff")
-    assert refusal(tmp_path).endswith("convert it (in training, --colour rgb does it)")
+    assert refusal(tmp_path).endswith("convert it to 8-bit grey or RGB (in training, pass --colour rgb)")

@@ -118,7 +118,7 @@ def test_every_step_draws_anew():
     ("options", "reason"),
     [
         ({"bits": 9}, "from 1 to 8"),
-        ({"bits": 4, "binarise": "fixed"}, "leave one of them out"),
+        ({"bits": 4, "binarise": "fixed"}, "drop one of the two"),
         ({"binarise": "sometimes"}, "expected one of threshold, fixed, per-epoch"),
         ({"validation_fraction": 0.9}, "at most 0.5"),
     ],

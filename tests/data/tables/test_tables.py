@@ -128,7 +128,7 @@ def test_another_file_has_the_same_header_in_any_order(tmp_path, table):
     assert cells == ["red", "3", "001", "2.5"]
     for header, message in (
         ("colour,zip,height", "the column 'count' is missing"),
-        ("colour,count,zip,height,age", "the column 'age' was not there"),
+        ("colour,count,zip,height,age", "the column 'age' was not in training"),
         ("Colour,count,zip,height", "the column 'colour' is missing"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -176,8 +176,8 @@ BAD = {
     "infinite": (["a,b"] + [f"{n}.5,{n}" for n in range(20)] + ["inf,1"], "line 22, column 'a': expected a finite num"),
     "ragged": (["a,b"] + [f"{n},{n}" for n in range(20)] + ["1,2,3"], "line 22: expected 2 cells, got 3"),
     "identifier": (["a,b"] + [f"u{n},{n}" for n in range(2000)], "an identifier or free text"),
-    "twice": (["a,b"], "expected at least two rows to train on, got 0"),
-    "few": (["a,b", "1,2", "2,3", "3,4"], "expected at least 10 rows, to hold one out"),
+    "twice": (["a,b"], "expected at least two rows with a value to train on, got 0"),
+    "few": (["a,b", "1,2", "2,3", "3,4"], "expected at least 10 rows, one of them to hold out"),
 }
 
 
@@ -198,8 +198,8 @@ def test_a_bad_table_is_refused_in_one_line(tmp_path, name):
         ("count", "1.5", "expected an integer"),
         ("count", "-4", "expected an integer >= 0"),
         ("count", "many", "expected a number"),
-        ("count", "nan", "a missing cell, though none was missing in training"),
-        ("zip", "", "a missing cell"),
+        ("count", "nan", "an empty cell, though the column had none in training"),
+        ("zip", "", "an empty cell"),
         ("height", "1e999", "expected a finite number"),
     ],
 )
