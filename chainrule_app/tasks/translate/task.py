@@ -18,7 +18,7 @@ from chainrule_app.tasks.display import counted, flag, measured_part
 from chainrule_app.tasks.likelihood_record import Basis
 from chainrule_app.tasks.model import Model
 from chainrule_app.tasks.run_directory import DATA
-from chainrule_app.tasks.size_schedule import SizeSchedule, expected_passes, record_resolved
+from chainrule_app.tasks.size_schedule import SizeSchedule, expected_passes, record_resolved, time_passes
 from chainrule_app.tasks.task import Shard, Source, Task
 
 if TYPE_CHECKING:
@@ -241,7 +241,19 @@ class TranslateTask(Task["TranslationModel"]):
         return manifest | {"validation": manifest["validation_source"]}
 
     def plan(self, explicit_flags: frozenset[str]) -> RunConfig:
-        return resolve_training(super().plan(explicit_flags), explicit_flags, self.batches((0, 1))[0].steps_per_epoch)
+        timed = super().plan(explicit_flags)
+        planned = resolve_training(timed, explicit_flags, self.batches((0, 1))[0].steps_per_epoch)
+        batch_size = planned.training.batch_size
+        if timed.settled is None or batch_size == timed.training.batch_size:
+            return planned
+        # Half a batch takes more than half the time, so the plan is made again from its speed.
+        config = replace(timed, training=replace(timed.training, batch_size=batch_size), settled=None)
+        run = type(self)(self.path, config)
+        batches, _ = run.batches((0, 1))
+        config, _ = time_passes(config, run.new_model, batches)
+        assert config.settled is not None
+        config = replace(config, settled=replace(config.settled, options=[*timed.settled.options, "batch_size"]))
+        return resolve_training(config, explicit_flags | {"--batch-size"}, batches.steps_per_epoch)
 
     def build(self) -> "TranslationModel":
         symbols = self.facts.symbols

@@ -85,9 +85,7 @@ def test_what_cannot_be_learnt_is_said(tmp_path: Path, text: str, message: str) 
 def test_a_held_out_label_that_was_never_trained_on_is_said_with_its_line(source: Path, tmp_path: Path) -> None:
     dev = tmp_path / "dev.tsv"
     dev.write_text("fine\tyes\nhm\tmaybe\n", encoding="utf-8")
-    with pytest.raises(
-        ValueError, match=r"dev.tsv line 2: the label 'maybe' was not seen in training .* no, yes"
-    ):
+    with pytest.raises(ValueError, match=r"dev.tsv line 2: the label 'maybe' was not seen in training .* no, yes"):
         prepare_labelled(source, tmp_path / "data", validation=dev)
 
 
