@@ -211,6 +211,21 @@ def test_python_fills_and_predicts_frames():
         run.fill(gaps, values="best")
 
 
+@pytest.mark.parametrize("name", ["pandas", "polars"])
+def test_a_run_of_a_file_fills_a_frame_of_any_kind(tmp_path, name):
+    """A column that is empty in the frame, or missing there, gets the type of its values."""
+    kind, path = pytest.importorskip(name), tmp_path / "rows.csv"
+    path.write_text("a,b,c,d\n" + "".join(f"{n % 7},{'xyz'[n % 3]},{n % 4 / 4},{n % 5}\n" for n in range(60)))
+    run = chainrule.fit(str(path), task="table", steps=1, hidden_size=4)
+    filled = run.fill(kind.DataFrame({"a": [1, 2], "b": [None, None], "c": [0.5, 1.5]}), seed=0)
+    assert isinstance(filled, kind.DataFrame)
+    assert list(filled.columns) == ["a", "b", "c", "d"]
+    assert list(filled["a"]) == [1, 2]
+    assert set(filled["b"]) <= {"x", "y", "z"}
+    assert list(filled["c"]) == [0.5, 1.5]
+    assert all(isinstance(value, int | float) for value in filled["d"].to_list())
+
+
 def test_cells_are_scored_given_all_others(command, learnt, tmp_path):
     (tmp_path / "odd.csv").write_text(",".join(TABLE_COLUMNS) + "\nred,4,1.5,no\ngreen,4,1.5,no\nmauve,4,99,yes\n")
     score = ("score", learnt, tmp_path / "odd.csv", "--per", "cell", "--json")

@@ -222,6 +222,13 @@ def test_a_header_of_other_names_is_no_text_to_label(tmp_path: Path, trained: st
     assert [row.text for row in file] == FILMS
 
 
+def test_a_column_of_texts_has_several_words_in_half_of_its_rows(tmp_path: Path) -> None:
+    like = LabelledFile(written(tmp_path, "text,label\ngood one,up\nbad one,down\n", "run.csv")).columns
+    texts = ["a good film", "fine", "not bad at all", "dull"]
+    path = written(tmp_path, "id,remark\n" + "".join(f"{n},{text}\n" for n, text in enumerate(texts)), "new.csv")
+    assert [row.text for row in LabelledFile(path, labelled=False, like=like)] == texts
+
+
 def test_several_columns_of_texts_or_labels_are_asked_for(tmp_path: Path) -> None:
     like = LabelledFile(written(tmp_path, "text,label\ngood one,up\nbad one,down\n", "run.csv")).columns
     path = written(tmp_path, "remark,note\n" + "".join(f"{film},{film} too\n" for film in FILMS), "new.csv")

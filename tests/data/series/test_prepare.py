@@ -129,6 +129,7 @@ def test_a_series_that_never_changes_is_named(tmp_path):
         {"frequency": {"unit": "years", "count": 1}},
         {"more": 1},
         {"centres": [1.0]},
+        {"static_values": [[1.0]]},
         {"targets": None},
         {"calendar": ["moon"]},
         {"trained_until": None},

@@ -4,6 +4,7 @@ import gzip
 import itertools
 import math
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -228,6 +229,10 @@ def test_a_damaged_schema_is_refused(table, tmp_path):
         (tmp_path / "schema.json").write_text(text.replace(old, new))
         with pytest.raises(ValueError, match="damaged"):
             TableSchema.load(tmp_path / "schema.json")
+    column = next(column for column in TableSchema.load(path).columns if column.bounds is not None)
+    low, high = column.bounds
+    with pytest.raises(ValueError, match="bounds: expected two numbers in order"):
+        replace(column, bounds=(high + 1, low))
 
 
 def test_memory_does_not_grow_with_the_rows(tmp_path, monkeypatch):
