@@ -2,10 +2,11 @@
 
     python benchmarks/path_length.py [--names]
 
-`chainrule train poem.txt` runs for ten seconds in this process: every network, optimiser, open and read of the poem is
-counted, and every file of the application one of whose functions runs before the first step of training (importing a
-file, and the bodies of its classes, do not count). Then `chainrule.fit` takes a frame, strings, an array of images and
-sounds, two steps each, and the files are counted that it writes outside the run's directory.
+`chainrule train poem.txt` and `chainrule train rows.csv` run for ten seconds each in this process: every network,
+optimiser, open and read of the data is counted, and every file of the application one of whose functions runs before
+the first step of training (importing a file, and the bodies of its classes, do not count). Then `chainrule.fit` takes a
+frame, strings, an array of images and sounds, two steps each, and the files are counted that it writes outside the
+run's directory. `tests/cli/test_path_length.py` holds the counts.
 """
 
 import argparse
@@ -85,8 +86,8 @@ class Reads:
         return sum(count >= 0.99 * size for count in self.bytes)
 
 
-def train_on(poem: Path, out: Path) -> tuple[Counter[str], Reads, set[str]]:
-    """Train; return what was built, the reads of the poem, and the files that run before the first step."""
+def train_on(data: Path, out: Path, *options: str) -> tuple[Counter[str], Reads, set[str]]:
+    """Train; return what was built, the reads of the data, and the files that run before the first step."""
     built: Counter[str] = Counter()
     files: set[str] = set()
     build, optimiser, copied = Model.build, torch.optim.Optimizer.__init__, copy.deepcopy
@@ -111,7 +112,7 @@ def train_on(poem: Path, out: Path) -> tuple[Counter[str], Reads, set[str]]:
         elif event == "call" and code.co_flags & inspect.CO_OPTIMIZED and code.co_filename.startswith(str(APPLICATION)):
             files.add(str(Path(code.co_filename).relative_to(APPLICATION)))
 
-    reads = Reads(poem)
+    reads = Reads(data)
     with (
         patch.object(Model, "build", counted_build),
         patch.object(torch.optim.Optimizer, "__init__", counted_optimiser),
@@ -122,7 +123,7 @@ def train_on(poem: Path, out: Path) -> tuple[Counter[str], Reads, set[str]]:
     ):
         sys.setprofile(note)
         try:
-            status = command(["train", str(poem), "--budget", "10s", "--out", str(out)])
+            status = command(["train", str(data), *options, "--out", str(out)])
         finally:
             sys.setprofile(None)
     if status:
@@ -148,6 +149,25 @@ def written(scratch: Path, fit: Callable[[], Any]) -> tuple[int, int]:
     return len(opens), sum(opens.values())
 
 
+def write_poem(path: Path) -> Path:
+    """Write the topics of Python's help."""
+    path.write_text("\n".join(topics[name] for name in sorted(topics)), encoding="utf-8")
+    return path
+
+
+def write_rows(path: Path, count: int = 5000) -> Path:
+    """Write a table of categories, numbers and dates."""
+    random = np.random.default_rng(0)
+    columns = {
+        "city": random.choice(["Rome", "Oslo", "Lima"], count),
+        "age": random.integers(18, 90, count),
+        "height": random.normal(170, 10, count).round(1),
+        "day": pd.date_range("2020-01-01", periods=count, freq="h").strftime("%Y-%m-%d"),
+    }
+    pd.DataFrame(columns).to_csv(path, index=False)
+    return path
+
+
 def small_data() -> dict[str, tuple[Any, dict[str, Any]]]:
     """Data of each kind that lives in memory, and the options of `fit`."""
     random = np.random.default_rng(0)
@@ -167,21 +187,18 @@ def main() -> None:
     parser.add_argument("--names", action="store_true", help="print the files that run before the first step")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        poem = Path(folder) / "poem.txt"
-        poem.write_text("\n".join(topics[name] for name in sorted(topics)), encoding="utf-8")
-        built, reads, files = train_on(poem, Path(folder) / "run")
-        rows = [
-            (
-                "networks built",
-                "2",
-                f"{built['networks']}, {built['copies']} copies, {built['on paper']} without weights",
-            ),
-            ("optimisers built", "2", f"{built['optimisers']}"),
-            ("opens of the source", "≤ 5", f"{len(reads.bytes)}"),
-            ("full reads of the source", "2", f"{reads.full}"),
-            ("files of the application before the first step", "≤ 12", f"{len(files)}"),
-            ("  of these readers", "", f"{sum(name.startswith('readers/') for name in files)}"),
-        ]
+        rows, before = [], {}
+        for data in (write_poem(Path(folder) / "poem.txt"), write_rows(Path(folder) / "rows.csv")):
+            built, reads, files = train_on(data, Path(folder) / data.stem, "--budget", "10s")
+            before[data.name] = files
+            networks = f"{built['networks']}, {built['copies']} copies"
+            rows += [
+                (f"{data.name}: networks built", "2", networks),
+                (f"{data.name}: optimisers built", "2", f"{built['optimisers']}"),
+                (f"{data.name}: opens of the source", "≤ 5", f"{len(reads.bytes)}"),
+                (f"{data.name}: full reads of the source", "2", f"{reads.full}"),
+                (f"{data.name}: files of the application before the first step", "≤ 12", f"{len(files)}"),
+            ]
         for kind, (data, more) in small_data().items():
             scratch = Path(folder) / "temporary" / kind.replace(" ", "-")
             scratch.mkdir(parents=True)
@@ -190,7 +207,8 @@ def main() -> None:
             figure = f"{count}, opened {opens} times" if count else "0"
             rows.append((f"temporary files of fit of {kind}", "0", figure))
     if options.names:
-        print("\n".join(sorted(files)))
+        for name, files in before.items():
+            print(f"{name}:", *sorted(files), sep="\n  ")
     print("| what | must | measured |\n|---|---|---|")
     print("\n".join(f"| {what} | {must} | {figure} |" for what, must, figure in rows))
 

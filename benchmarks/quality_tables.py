@@ -26,7 +26,6 @@ import torch
 from side_by_side import claim, publish
 from torch import Tensor
 
-from chainrule.layers import raster_orders
 from chainrule.models import MADE
 from chainrule.training import learning_rate, make_optimiser
 
@@ -136,7 +135,7 @@ def measure(name: str, parts: dict[str, Tensor], seed: int) -> dict[str, Any]:
     with torch.no_grad():  # independent columns, to begin with
         count = len(parts["train"])
         made.output.bias.copy_(((parts["train"].sum(0) + 0.5) / (count + 1)).logit())
-    orders = raster_orders(28, 28)[: job["raster_orders"]] if job["raster_orders"] else [made.order]
+    orders = MADE.raster_orders(28, 28)[: job["raster_orders"]] if job["raster_orders"] else [made.order]
     ensemble = Members(made, job["num_masks"], generator, orders)
     began = time.process_time()
     epoch = fit(ensemble, parts["train"], parts["valid"], job, generator)

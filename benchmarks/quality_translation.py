@@ -25,10 +25,10 @@ from safetensors.torch import load_file, save_file
 from side_by_side import claim, publish
 
 from chainrule.data import Vocabulary
+from chainrule.devices import multiply_dtype
 from chainrule.metrics import bleu, chrf
 from chainrule.models import Seq2Seq, TransformerSeq2Seq
 from chainrule.training import evaluate, learning_rate, make_optimiser
-from chainrule.training._computation import multiply_dtype
 from chainrule_app.readers.pairs import (
     PairedSentences,
     Pairs,

@@ -16,7 +16,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from chainrule.training._computation import instruction_set
+from chainrule.devices import instruction_set
 
 
 def interleaved(

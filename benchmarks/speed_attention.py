@@ -27,8 +27,8 @@ import torch
 from side_by_side import claim, interleaved, median_ratio, publish
 from torch import Tensor, nn
 
+from chainrule.devices import multiplies_bfloat16
 from chainrule.models import TransformerLM
-from chainrule.training._computation import multiplies_bfloat16
 
 VOCABULARY = 65
 TRAINING = {"4×128, batch 32, 64 elements": (4, 128, 4, 32, 64), "6×384, batch 4, 256 elements": (6, 384, 6, 4, 256)}

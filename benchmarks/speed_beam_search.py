@@ -22,8 +22,8 @@ from safetensors.torch import load_file
 from side_by_side import claim, publish
 
 from chainrule.decoding import Decoded
+from chainrule.devices import multiply_dtype
 from chainrule.models import Seq2Seq
-from chainrule.training._computation import multiply_dtype
 from chainrule_app.readers.pairs import open_pairs, read_sentences
 from chainrule_app.readers.ragged import Ragged
 from chainrule_app.tasks.translate.prediction import translations

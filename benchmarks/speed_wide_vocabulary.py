@@ -17,7 +17,7 @@ from side_by_side import claim, interleaved, median_ratio, publish
 from torch import Tensor
 
 from chainrule.heads import Categorical
-from chainrule.layers import default_cutoffs
+from chainrule.layers import AdaptiveSoftmax
 from chainrule.models import RecurrentLM
 from chainrule.training import make_optimiser
 
@@ -81,7 +81,7 @@ def main() -> None:
                 "speed-up": median_ratio(seconds["torch"], seconds["ours"]),
             }
         )
-    claims, cutoffs = [], default_cutoffs(VOCABULARY)
+    claims, cutoffs = [], AdaptiveSoftmax.default_cutoffs(VOCABULARY)
     frequencies = 1 / torch.arange(1, VOCABULARY + 1, dtype=torch.float64)
     for units in (200, 400):
         for batch, time in ((20, 35), (32, 64)):

@@ -14,6 +14,7 @@ from chainrule._executor import Executor
 from chainrule.heads._adapter import Draw, head_of
 from chainrule.heads._categorical import Categorical
 from chainrule.modes import device_of, drawn_in_evaluation, evaluating
+from chainrule.option_error import OptionError
 from chainrule.state import State, map_state
 
 Context: TypeAlias = State  # condition of a sequence: a tensor, or a tree of tensors, batch first
@@ -188,7 +189,7 @@ class AutoregressiveModel(LikelihoodModel):
         if end is None:
             return self.reach
         if drawn >= end:
-            raise ValueError(f"length: expected fewer than the {end} positions that were learned, got {drawn}")
+            raise OptionError("length", f"expected fewer than the {end} positions that were learned, got {drawn}")
         return end - drawn if self.reach is None else min(self.reach, end - drawn)
 
     def prepare(self) -> Executor:
@@ -262,13 +263,15 @@ class AutoregressiveModel(LikelihoodModel):
         known = self.sequence_length
         length = known if length is None else length
         if length is None:
-            raise ValueError("length: expected the number of elements to draw: this model leaves it open, got None")
+            raise OptionError("length", "expected the number of elements to draw: this model leaves it open, got None")
         if known not in (None, length):
-            raise ValueError(f"length: expected {known}, the elements of every x of this model, or None, got {length}")
+            raise OptionError(
+                "length", f"expected {known}, the elements of every x of this model, or None, got {length}"
+            )
         prefix = None if prefix is None else prefix_rows(prefix, n)
         least = max(0 if prefix is None else prefix.shape[1], 1)
         if length < least:
-            raise ValueError(f"length: expected at least {least} (the prefix is counted), got {length}")
+            raise OptionError("length", f"expected at least {least} (the prefix is counted), got {length}")
         return length, prefix
 
     def stream(
@@ -302,7 +305,7 @@ def _checked_start(
 ) -> tuple[Context, Tensor | None]:
     """Check what `stream` is asked for; a condition and a prefix for n rows, on the model's device."""
     if n < 1:
-        raise ValueError(f"n: expected at least 1, got {n}")
+        raise OptionError("n", f"expected at least 1, got {n}")
     device = device_of(model)
     if context is not None:
         context = map_state(lambda leaf: leaf.to(device), for_rows(context, n))

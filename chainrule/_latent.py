@@ -15,6 +15,7 @@ from chainrule._ranges import check_sizes
 from chainrule.heads._adapter import head_of
 from chainrule.heads._diagonal_normal import DiagonalNormal
 from chainrule.modes import in_evaluation, wide, widest
+from chainrule.option_error import OptionError
 from chainrule.ranges import Range
 
 Weight = Annotated[float, Range(0.0, 1e4)]
@@ -112,7 +113,7 @@ class LatentModel(CodeModel):
         check_sizes(latent_size=latent_size, importance_samples=self.importance_samples)
         for name, weight in (("beta", self.beta), ("free_bits", self.free_bits)):
             if not 0 <= weight < math.inf:
-                raise ValueError(f"{name}: expected a finite number >= 0, got {weight}")
+                raise OptionError(name, f"expected a finite number >= 0, got {weight}")
         if not 0 <= self.kl_warmup <= 1:
             raise ValueError(f"kl_warmup: expected a part of the run in [0, 1], got {self.kl_warmup}")
         if self.free_bits and (self.importance_samples > 1 or self.doubly_reparameterised):
@@ -307,4 +308,4 @@ def _parts(total: int, most: int) -> list[int]:
 
 def _check_samples(samples: int) -> None:
     if samples < 1:
-        raise ValueError(f"samples: expected at least 1 draw, got {samples}")
+        raise OptionError("samples", f"expected at least 1 draw, got {samples}")

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from secrets import token_hex
-from typing import Any, ClassVar, Self, TypeVar
+from typing import IO, Any, ClassVar, Self, TypeVar
 
 from chainrule.typed_json import field_types, read_fields
 
@@ -37,10 +37,34 @@ def write_text(path: Path, content: str) -> None:
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Write `content` as it is, as `write_json` does."""
+    with writing(path) as file:
+        file.write(content)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[IO[bytes]]:
+    """Yield a file whose content replaces that of `path`, whole, when the block ends without an error.
+
+    A device or pipe, such as /dev/null, is written to as it is.
+    """
+    is_device = _is_device(path)
+    # not of `tempfile`, whose files are private
+    temporary = path if is_device else path.with_name(f".{path.name}.{token_hex(4)}")
     try:
-        _replace(path, content)
-    except OSError as error:  # names the temporary file
-        raise OSError(error.errno, error.strerror, str(path)) from error
+        with temporary.open("wb" if is_device else "xb") as file:
+            yield file
+            if not is_device:
+                file.flush()
+                os.fsync(file.fileno())
+        if not is_device:
+            temporary.replace(path)
+            _flush_to_disk(path.parent)  # the rename itself must survive a power cut
+    except BaseException as error:
+        if not is_device:
+            temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename in (None, str(temporary)):  # not of a file that is read
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        raise
 
 
 @contextmanager
@@ -69,23 +93,6 @@ def copy_file(source: Path, target: Path) -> None:
 def _is_device(path: Path) -> bool:
     """Return whether a path is a device or pipe, such as /dev/null, which must be written to and never replaced."""
     return path.exists() and not path.is_file() and not path.is_dir()
-
-
-def _replace(path: Path, content: bytes) -> None:
-    if _is_device(path):
-        path.write_bytes(content)
-        return
-    temporary = path.with_name(f".{path.name}.{token_hex(4)}")  # not of `tempfile`, whose files are private
-    try:
-        with temporary.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    _flush_to_disk(path.parent)  # the rename itself must survive a power cut
 
 
 def refuse_device(path: Path) -> None:

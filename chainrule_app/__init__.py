@@ -28,6 +28,5 @@ if TYPE_CHECKING:
     from chainrule_app.results import Result as Result
     from chainrule_app.run import Run as Run
     from chainrule_app.tasks import open_run as open_run
-    from chainrule_app.tasks.table.comparison import compare_tables as compare_tables
 
 __getattr__, __dir__ = attach(__name__)

@@ -14,7 +14,6 @@ from chainrule_app.inputs import Inputs, inputs_of
 from chainrule_app.items import texts_of
 from chainrule_app.keywords import (
     chosen_options,
-    keyword_errors,
 )
 from chainrule_app.restored_frames import restore
 from chainrule_app.results import Result
@@ -93,11 +92,10 @@ class Answering:
 
     @contextmanager
     def _calling(self, *, model: bool = True) -> Iterator[Any]:
-        """Give the task for one call, which reads one run alone; errors name keyword arguments."""
-        with keyword_errors():
-            task = self._with_model() if model else self.task
-            with _unchanged(task):
-                yield copy(task)  # calls note on it how the user named their data
+        """Give the task for one call, which reads one run alone."""
+        task = self._with_model() if model else self.task
+        with _unchanged(task):
+            yield copy(task)  # calls note on it how the user named their data
 
     def _answer(
         self,

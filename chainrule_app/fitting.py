@@ -9,21 +9,20 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self
 
 from chainrule.files import write_json
+from chainrule.option_error import OptionError
 from chainrule.training import read_metrics
 from chainrule_app import frames
 from chainrule_app.heavy import torch
 from chainrule_app.inputs import Inputs
-from chainrule_app.keywords import check_known, config_of, flags_given, keyword_errors, path_of, train_with
+from chainrule_app.keywords import check_known, config_of, flags_given, path_of, train_with
 from chainrule_app.listing import history_of
-from chainrule_app.readers.gather import paths_of
-from chainrule_app.readers.kinds import is_images
-from chainrule_app.readers.origin import is_path
 from chainrule_app.readers.record_keys import keys_of
+from chainrule_app.readers.sources import is_images, is_path, paths_of, recognise
 from chainrule_app.results import Column, Result
 from chainrule_app.run import Run
-from chainrule_app.tasks import open_run, recognise, task_class, unrecognised
+from chainrule_app.tasks import open_run, task_class, unrecognised
 from chainrule_app.tasks.display import parse_duration
-from chainrule_app.tasks.run_directory import FRAME, TemporaryFolder, copy_run, refuse_existing, task_of
+from chainrule_app.tasks.run_directory import FRAME, TemporaryFolder, copy_run, refuse_taken, task_of
 from chainrule_app.training_run import started_from
 
 if TYPE_CHECKING:
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from chainrule_app.tasks.task import Task
 
 
-@keyword_errors()
 def fit(
     data: Any = None,
     rows: Any = None,
@@ -91,9 +89,9 @@ def fit(
             data, rows, out, callbacks, options | {name: n for name, n in length.items() if n is not None}
         )
     if rows is not None:
-        raise ValueError("data: two positional arguments are a module and its rows, but the first is no module")
+        raise OptionError("data", "two positional arguments are a module and its rows, but the first is no module")
     if out is not None:
-        refuse_existing(path_of(out, "out"), overwrite=overwrite)
+        refuse_taken(path_of(out, "out"), overwrite=overwrite)
     before = None if init is None else init.path if isinstance(init, Run) else path_of(init, "init")
     if task is None and before is not None:
         task = task_of(before)
@@ -107,9 +105,11 @@ def fit(
         labels = options.pop("labels", None) if apart else None
         if text is not None:
             if not isinstance(text, str):
-                raise ValueError(f"text: expected a string, got {type(text).__name__}: pass a list of strings as data")
+                raise OptionError(
+                    "text", f"expected a string, got {type(text).__name__}", "pass a list of strings as data"
+                )
             if data is not None:
-                raise ValueError("text: given together with data: pass one of them")
+                raise OptionError("text", "given together with data", "pass one of them")
             source: Any = inputs.text(text)
         else:
             source = None if data is None else inputs.source(data, labels=labels, rate=options.get("rate"))
@@ -118,7 +118,7 @@ def fit(
             chosen = task_class("classify-images")
         inputs.task = chosen.name
         if labels is not None and chosen.name not in ("image", "classify-images"):
-            raise ValueError(f"labels: expected images in an array, got data of the task {chosen.name}")
+            raise OptionError("labels", f"expected images in an array, got data of the task {chosen.name}")
         sources: dict[str, Any] = dict.fromkeys(chosen.SOURCES)
         for name in chosen.SOURCES:
             if name == "source" and source is not None:
@@ -156,8 +156,8 @@ def _fit_module(
 ) -> "ModuleRun":
     if not hasattr(module, "log_prob"):
         name = type(module).__name__
-        raise ValueError(
-            f"data: a {name} has no log_prob: chainrule.from_logits(module) adapts one that returns logits"
+        raise OptionError(
+            "data", f"a {name} has no log_prob", "chainrule.from_logits(module) adapts one that returns logits"
         )
     if rows is None:
         raise ValueError("fit(module, rows): expected rows to train on, a tensor or array (N, ...), got none")
@@ -229,9 +229,9 @@ class ModuleRun:
 
     def train(self, *, resume: bool = False, callbacks: "Sequence[Callback]" = ()) -> None:
         """Train, from the beginning or from the last checkpoint on."""
-        from chainrule.data import Batches
-        from chainrule.data._batches import Shuffled
-        from chainrule.training import Interrupted, process_shard, train
+        from chainrule.data import Batches, Shuffled
+        from chainrule.devices import process_shard
+        from chainrule.training import Interrupted, train
 
         order = Shuffled(len(self._trained), self._options.batch_size, self._options.seed, process_shard())
         batches = Batches(order, lambda step, rows: self._batch(self._trained[order.own(rows)]))

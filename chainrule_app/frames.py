@@ -11,6 +11,7 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from chainrule.option_error import OptionError
 from chainrule_app.restored_frames import parser_of, restore, unpacked
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def _check_names(data: Any) -> None:
     """Refuse a frame of pandas with two columns of one name."""
     if not data.columns.is_unique:
         twice = data.columns[data.columns.duplicated()][0]
-        raise ValueError(f"data: expected columns of different names, got {twice!r} twice: rename one")
+        raise OptionError("data", f"expected columns of different names, got {twice!r} twice", "rename one")
 
 
 def as_frame(data: Any) -> Any:
@@ -76,7 +77,7 @@ def _with_index(data: Any) -> Any:
         if str(name) not in columns:
             apart.append(level)
         elif list(index.get_level_values(level).astype(str)) != list(data.iloc[:, columns[str(name)]].astype(str)):
-            raise ValueError(f"data: the index is called {name!r}, as a column of other values is: rename one")
+            raise OptionError("data", f"the index is called {name!r}, as a column of other values is", "rename one")
     return data.reset_index(level=apart).reset_index(drop=True)  # set_index(drop=False) leaves a level a column, too
 
 

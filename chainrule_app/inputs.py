@@ -15,6 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from chainrule.option_error import OptionError
 from chainrule.printing import printable
 from chainrule_app import frames
 from chainrule_app.heavy import np
@@ -34,11 +35,10 @@ from chainrule_app.items import (
     sentence_of,
     words_of,
 )
-from chainrule_app.readers.array_file import is_array
-from chainrule_app.readers.gather import KINDS, gather, must_gather, paths_of, shared_folder
+from chainrule_app.readers.gather import gather
 from chainrule_app.readers.origin import HeldRows, HeldText, InMemory, Origin
 from chainrule_app.readers.record_keys import Keys, found_keys, keys_of, located_records, pairs_in, sentences_in
-from chainrule_app.readers.records import holds_records
+from chainrule_app.readers.sources import KINDS, holds_records, is_array, must_gather, paths_of, shared_folder
 from chainrule_app.readers.text import STDIN
 from chainrule_app.tasks.run_directory import FRAME
 
@@ -111,11 +111,11 @@ class Inputs:
         """Return a path as passed, or of the file that sources were gathered in; or data in memory for a reader."""
         is_file = isinstance(data, str | os.PathLike)
         if labels is not None and is_file:
-            raise ValueError("labels: expected images in an array with them, got a path: files have their own")
+            raise OptionError("labels", "expected images in an array with them, got a path", "files have their own")
         self._rate = rate or self._rate
         made = self._source(data, Origin(name, "index"), labels)
         if labels is not None and self.task not in ("image", "classify-images"):
-            raise ValueError("labels: expected images in an array with them; of texts pass list(zip(texts, labels))")
+            raise OptionError("labels", "expected images in an array with them; of texts pass list(zip(texts, labels))")
         return made
 
     def _source(self, data: Any, origin: Origin, labels: Any) -> "str | InMemory":
@@ -188,7 +188,7 @@ class Inputs:
         if self.task != "caption" or isinstance(data, str | os.PathLike):
             return [self.source(data)]
         if hasattr(data, "columns"):
-            raise ValueError("data: a frame holds no images: pass a list of arrays or paths")
+            raise OptionError("data", "a frame holds no images", "pass a list of arrays or paths")
         images = [self.item(image, f"data[{number}]") for number, image in enumerate(items_of(data))]
         self.items = len(images)
         return images
@@ -381,7 +381,7 @@ class Inputs:
 
         self.task = self.task or "sound"
         if self._rate is None:
-            raise ValueError("rate: expected the samples a second of the sounds, such as rate=8000")
+            raise OptionError("rate", "expected the samples a second of the sounds, such as rate=8000")
         amplitudes = (amplitudes_of(sound, origin.at(index)) for index, sound in enumerate(sounds))
         held = HeldSounds(origin, amplitudes, int(self._rate))
         self.items = len(held.files)

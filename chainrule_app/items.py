@@ -5,10 +5,11 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from chainrule.option_error import OptionError
 from chainrule_app import frames
 from chainrule_app.heavy import np
-from chainrule_app.readers.gather import paths_of
 from chainrule_app.readers.origin import Origin
+from chainrule_app.readers.sources import paths_of
 from chainrule_app.readers.text import STDIN
 
 _LOUDEST = 2.0  # amplitude of a sound; what is above 1 is cut
@@ -26,7 +27,7 @@ def existing(path: str, name: str) -> str:
 def texts_of(data: Any) -> list[str]:
     """Check that in-memory data are strings, and list them."""
     if hasattr(data, "columns"):
-        raise ValueError(f"data: expected a path or strings, got {type(data).__name__}: pass one of its columns")
+        raise OptionError("data", f"expected a path or strings, got {type(data).__name__}", "pass one of its columns")
     texts = list(items_of(data))
     for number, text in enumerate(texts):
         if not isinstance(text, str):

@@ -2,8 +2,7 @@
 
 import csv
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from difflib import get_close_matches
 from io import StringIO
@@ -13,18 +12,16 @@ from pathlib import Path
 from secrets import randbelow
 from typing import TYPE_CHECKING, Any
 
+from chainrule.option_error import OptionError
 from chainrule.printing import one_line
 from chainrule_app import frames
 from chainrule_app.readers.origin import InMemory
-from chainrule_app.tasks.config import MOST_SEED, Duration, RunConfig, check_options
+from chainrule_app.tasks.config import Duration, RunConfig, Seed, check_options, check_value
 from chainrule_app.tasks.display import flag
 
 if TYPE_CHECKING:
     from chainrule_app.inputs import Inputs
     from chainrule_app.tasks.task import Task
-
-
-_IN_PYTHON = {"from": "init", "with": "values"}  # flags with another name in Python
 
 
 def config_of(
@@ -40,14 +37,14 @@ def config_of(
     """Build the config that keyword arguments describe; each goes to the dataclass that has the field."""
     name = next(iter(task.MODELS)) if model is None else model
     if not isinstance(name, str) or name not in task.MODELS:
-        raise ValueError(f"model: expected one of {', '.join(task.MODELS)}, got {_shown(name)}")
+        raise OptionError("model", f"expected one of {', '.join(task.MODELS)}, got {_shown(name)}")
     options = in_flags(options)
     budget, steps, epochs = in_flags({"budget": budget, "steps": steps, "epochs": epochs}).values()
     parts = (task.Data, task.MODELS[name].options, task.Training)
     names = [[item.name for item in fields(part)] for part in parts]
     check_known(options, chain(*names), [*task.SOURCES, "task", "model", "out", "budget", "steps", "epochs"])
     data, of_model, training = (
-        part(**{option: value for option, value in options.items() if option in own})
+        part(**{key: value for key, value in options.items() if key in own})
         for part, own in zip(parts, names, strict=True)
     )
     return RunConfig(sources, data, name, of_model, Duration.of(budget, steps, epochs, task.BUDGET), training)
@@ -90,28 +87,27 @@ def _in_flag(name: str, value: Any) -> Any:
 def path_of(value: Any, name: str) -> Path:
     """Return an argument as a path; raise ValueError for a value of another type, and for an empty string."""
     if not isinstance(value, str | PathLike) or value == "":
-        raise ValueError(f"{name}: expected a path, got {_shown(value)}")
+        raise OptionError(name, f"expected a path, got {_shown(value)}")
     return Path(value)
 
 
-def whole_number(value: Any, name: str, low: int, high: int) -> int:
-    """Return an argument as a whole number in a range; raise ValueError for any other value."""
-    number = _in_flag(name, value)
-    if type(number) is not int or not low <= number <= high:
-        raise ValueError(f"{name}: expected a whole number from {low} to {high}, got {_shown(value)}")
-    return number
+def checked(name: str, hint: Any, value: Any) -> Any:
+    """Return an argument that its annotation allows, a number of NumPy as one of Python."""
+    plain = _in_flag(name, value)
+    check_value(name, hint, plain)
+    return plain
 
 
 def device_name(value: Any) -> str:
     """Return an argument as the name of a device, which may be one of torch."""
     if not isinstance(value, str) and type(value).__module__ != "torch":
-        raise ValueError(f"device: expected auto, cpu, cuda, cuda:N or mps, got {_shown(value)}")
+        raise OptionError("device", f"expected auto, cpu, cuda, cuda:N or mps, got {_shown(value)}")
     return str(value)
 
 
 def seed_of(seed: Any) -> int:
     """Return a seed, by default a random one."""
-    return randbelow(1 << 31) if seed is None else whole_number(seed, "seed", 0, MOST_SEED)
+    return randbelow(1 << 31) if seed is None else checked("seed", Seed, seed)
 
 
 def bytes_of(data: Any) -> bytes:
@@ -119,7 +115,7 @@ def bytes_of(data: Any) -> bytes:
     if isinstance(data, bytes | bytearray | memoryview):
         return bytes(data)
     remedy = "data.encode(), or Path(data).read_bytes()" if isinstance(data, str) else "Path(...).read_bytes()"
-    raise ValueError(f"data: expected bytes, got {type(data).__name__}: pass {remedy} of a file")
+    raise OptionError("data", f"expected bytes, got {type(data).__name__}", f"pass {remedy} of a file")
 
 
 def _shown(value: Any) -> str:
@@ -136,38 +132,6 @@ def _line(cells: Iterable[str]) -> str:
     return text.getvalue()
 
 
-@contextmanager
-def keyword_errors() -> Iterator[None]:
-    """Write the flags in errors of the block, or of the function that it decorates, as keyword arguments."""
-    try:
-        yield
-    except (ValueError, OSError) as error:
-        if len(error.args) == 1:
-            error.args = (in_keywords(str(error.args[0])),)
-        raise
-
-
-def in_keywords(message: str) -> str:
-    """Write the flags and DATA in a message as arguments of Python, except in commands between backticks.
-
-    >>> in_keywords("--watch-every requires --watch-gradients (or --no-labels): see `chainrule train DATA --help`")
-    'watch_every requires watch_gradients (or labels=False): see `chainrule train DATA --help`'
-    """
-    parts = message.split("`")
-    parts[::2] = [" ".join(map(_keyword, part.split(" "))) for part in parts[::2]]
-    return "`".join(parts)
-
-
-def _keyword(word: str) -> str:
-    name = word.strip("().,:;?")
-    if name == "DATA":
-        return word.lower()
-    if not name.startswith("--"):
-        return word
-    argument = f"{name[5:]}=False" if name.startswith("--no-") else name[2:]
-    return word.replace(name, _IN_PYTHON.get(argument, argument).replace("-", "_"))
-
-
 def flags_given(options: Mapping[str, Any], **others: Any) -> frozenset[str]:
     """Return the flags that keyword arguments stand for; `others` count if they are not None."""
     return frozenset(map(flag, [*options, *(name for name, value in others.items() if value is not None)]))
@@ -176,11 +140,11 @@ def flags_given(options: Mapping[str, Any], **others: Any) -> frozenset[str]:
 def check_known(options: Iterable[str], choices: Iterable[str], others: Iterable[str] = ()) -> None:
     """Raise ValueError for the first unknown option, suggesting the nearest known one."""
     names = sorted(set(choices))
-    for option in options:
-        if option not in names:
-            near = get_close_matches(option, [*names, *others], 1)
+    for name in options:
+        if name not in names:
+            near = get_close_matches(name, [*names, *others], 1)
             hint = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(names)}"
-            raise ValueError(f"{option}: unknown option: {hint}")
+            raise OptionError(name, "unknown option", hint)
 
 
 def train_with(
@@ -192,7 +156,7 @@ def train_with(
 
     callbacks = settings.get("callbacks", ())
     if not isinstance(callbacks, Sequence) or not all(isinstance(each, Callback) for each in callbacks):
-        raise ValueError(f"callbacks: expected a list of chainrule.training.Callback, got {_shown(callbacks)}")
+        raise OptionError("callbacks", f"expected a list of chainrule.training.Callback, got {_shown(callbacks)}")
     try:
         train_run(task, request, out, explicit_flags, **settings)
     except Interrupted as stop:

@@ -17,6 +17,7 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any, Literal
 
 from chainrule.files import write_text
+from chainrule.option_error import OptionError
 from chainrule_app.heavy import np
 from chainrule_app.result_table import SHOWN_WIDTH, cell_text, table_lines
 from chainrule_app.result_table import Column as Column
@@ -183,9 +184,9 @@ class Result:
             ValueError: the data have no such parts.
         """
         if not self.views:
-            raise ValueError("per: these rows have no other parts")
+            raise OptionError("per", "these rows have no other parts")
         if part not in self.views:
-            raise ValueError(f"per: expected one of {', '.join(self.views)}, got {part!r}")
+            raise OptionError("per", f"expected one of {', '.join(self.views)}, got {part!r}")
         return self.views[part]()
 
     def with_rows(self, rows: Iterable[Sequence[Any]]) -> "Result":
@@ -225,7 +226,7 @@ class Result:
             ValueError: there is no picture of these rows.
         """
         if self._figure is None:
-            raise ValueError("plot: there is no picture of these rows")
+            raise OptionError("plot", "there is no picture of these rows")
         self._read_all()
         figure = self._figure()
         figure._repr_png_ = partial(_png, figure)  # without it, a notebook shows only figures of pyplot

@@ -5,32 +5,32 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
+from chainrule.option_error import OptionError
 from chainrule_app.answering import Answering
 from chainrule_app.inputs import inputs_of
 from chainrule_app.keywords import (
     bytes_of,
+    checked,
     chosen_options,
     config_of,
     device_name,
     flags_given,
-    keyword_errors,
     path_of,
     seed_of,
     train_with,
-    whole_number,
 )
 from chainrule_app.listing import history_of
 from chainrule_app.results import Report, Result
 from chainrule_app.tasks import open_run
 from chainrule_app.tasks.capabilities import METHODS
+from chainrule_app.tasks.config import Number
 from chainrule_app.tasks.run_directory import copy_run
 
 if TYPE_CHECKING:
     from torch import nn
 
     from chainrule.training import Callback
-
-_MOST = 1 << 20  # samples of one call
+    from chainrule_app.scale import Mapper
 
 
 class Run(Answering):
@@ -82,7 +82,7 @@ class Run(Answering):
             Strings for a text; an array of images, (n, H, W) or (n, H, W, 3), of sounds, or of piano rolls (n, T, 88),
             a list where lengths differ; for a table a frame like the fitted data, else a `Result`.
         """
-        n = self._able("sample").DEFAULT_NUMBER if n is None else whole_number(n, "n", 1, _MOST)
+        n = self._able("sample").DEFAULT_NUMBER if n is None else checked("n", Number, n)
         seed, device = seed_of(seed), device_name(device)
         with self._calling() as run, inputs_of(run) as inputs:
             chosen = chosen_options(run.Sampling, options, inputs)
@@ -274,7 +274,6 @@ class Run(Answering):
         with self._calling(model=False) as run:
             return cast(Report, run.report())
 
-    @keyword_errors()
     def resume(
         self,
         *,
@@ -300,16 +299,27 @@ class Run(Answering):
             vars(self).pop("model", None)
         return self
 
+    def mapper(self, method: str, *, per: Literal["row"] = "row", **options: Any) -> "Mapper":
+        """Return a method as one picklable function of a batch of rows, for Ray Data, Dask, Spark or polars.
+
+        Args:
+            method: score, predict, fill, sample, embed, tag, classify or translate.
+            per: "row": an answer for each row.
+            **options: of the method, and of `chainrule_app.scale.Mapper`, such as `column`, `key` and `seed`.
+        """
+        from chainrule_app.scale import Mapper
+
+        return Mapper(self, method, per=per, **options)
+
     def export(self, to: Literal["hub", "onnx", "torch-export"], out: str | Path) -> None:
         """Write a new folder for other software: `to` is "hub", "onnx" or "torch-export"; see `chainrule export`."""
         from chainrule_app.exchange import export_run
 
         if not isinstance(to, str):
-            raise ValueError(f"to: expected hub, onnx or torch-export, got a {type(to).__name__}")
+            raise OptionError("to", f"expected hub, onnx or torch-export, got a {type(to).__name__}")
         with self._calling() as run:
             export_run(run, to, path_of(out, "out"))
 
-    @keyword_errors()
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Move the run into a directory, if it is in a temporary one; else copy it there.
 

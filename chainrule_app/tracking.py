@@ -9,6 +9,7 @@ from time import monotonic, time
 from typing import Any, Literal
 
 from chainrule.files import read_json, write_json
+from chainrule.option_error import OptionError
 from chainrule.training import Callback
 
 Ending = Literal["finished", "interrupted", "failed"]
@@ -25,7 +26,7 @@ def check_tracker(name: Tracker) -> None:
     """Raise ValueError if the package of a tracker is not installed."""
     if find_spec(name) is None:
         package = _INSTALL[name]
-        raise ValueError(f"track: expected the package {package}, which is not installed: pip install {package}")
+        raise OptionError("track", f"expected the package {package}, which is not installed", f"pip install {package}")
 
 
 def make_tracker(name: Tracker) -> Callback:

@@ -14,17 +14,28 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from chainrule.option_error import OptionError, option
 from chainrule.printing import printable
-from chainrule_app.inputs import Inputs
-from chainrule_app.readers.array_file import is_array
-from chainrule_app.readers.gather import paths_of
-from chainrule_app.readers.kinds import check_path
-from chainrule_app.readers.origin import is_path
-from chainrule_app.readers.packed import plain_name
-from chainrule_app.readers.record_keys import keys_of
-from chainrule_app.readers.records import holds_records
+from chainrule_app.readers.sources import (
+    KINDS,
+    check_path,
+    holds_records,
+    is_array,
+    is_path,
+    must_gather,
+    paths_of,
+    plain_name,
+)
 from chainrule_app.readers.text import STDIN
-from chainrule_app.tasks.config import ChosenComputation, Duration, Fingerprint, InitialWeights, RunConfig, facts_of
+from chainrule_app.tasks.config import (
+    ChosenComputation,
+    Duration,
+    Fingerprint,
+    InitialWeights,
+    RunConfig,
+    facts_of,
+    recorded_source,
+)
 from chainrule_app.tasks.display import counted, flag
 from chainrule_app.tasks.run_directory import (
     CHECKPOINT,
@@ -42,10 +53,10 @@ from chainrule_app.tasks.task import Task
 
 if TYPE_CHECKING:
     from torch import nn
+    from torch.optim import Optimizer
 
     from chainrule import TrainableModel
-    from chainrule.training import Callback, Computation, TrainingBatches, TrainingOptions, TrainingResult
-    from chainrule.training._parallel import Processes
+    from chainrule.training import Callback, Computation, Processes, TrainingBatches, TrainingOptions, TrainingResult
 
 
 def train_run(
@@ -71,22 +82,22 @@ def train_run(
     before = None if resume is None else _before(task, request, out, explicit_flags, resume, overwrite)
     _announce(out if before is not None else request.sources["source"])
 
-    from chainrule.training import computing, train
-    from chainrule.training._parallel import processes
+    from chainrule.training import Processes, train
     from chainrule_app.tracking import make_tracker
 
     device = task.device((request if before is None or "--device" in explicit_flags else before).training.device)
     with ExitStack() as stack:
-        process_group = stack.enter_context(processes(str(device)))
+        process_group = stack.enter_context(Processes.join(str(device)))
         if resume is None:
             resume = bool(process_group.agree([float((out / CONFIG).is_file())])[0])
             before = _before(task, request, out, explicit_flags, resume, overwrite)
         if process_group.first:
             stack.enter_context(lock_run(out))
+        made = None
         if process_group.first and before is None:
-            create_run(task, request, out, overwrite=overwrite, explicit_flags=explicit_flags)
+            made = create_run(task, request, out, overwrite=overwrite, explicit_flags=explicit_flags)
         process_group.agree([0.0])  # the others wait for the first
-        run = task.open(out)
+        run = task.open(out) if made is None else made[0]
         if before is not None:
             if process_group.first:
                 remove_unfinished(out)
@@ -96,9 +107,9 @@ def train_run(
                     task(run.path, unpacked).prepare_data()
             process_group.agree([0.0])
             there = [run.path / name for name in (CHECKPOINT, WEIGHTS) if (run.path / name).is_file()]
-            confirm = "" if "--model" in explicit_flags else f"--model {run.config.model}"
+            confirm = "" if "--model" in explicit_flags else option("model", run.config.model)
             run.check_size(there[0] if there else None, confirm=confirm)
-        network = run.new_model(run.config.training.seed)
+        network, optimiser = (run.new_model(run.config.training.seed), None) if made is None else made[1:]
         load_initial(run, network)
         batches, held_out = run.batches((process_group.rank, process_group.world))
         if process_group.first:
@@ -112,10 +123,11 @@ def train_run(
             print(f"reproduce with: {same}", file=sys.stderr, flush=True)
         options = training_options(run.config)
         options = replace(options, precision=computation.precision, device=str(process_group.device))
-        with computing(network, computation):
+        with computation.applied_to(network):
             result = train(
-                network, batches, held_out, options, run.path, resume=before is not None, began=began,
-                on_start=run.write_config, on_validation=run.on_validation(), metric=run.validation_metric(),
+                network, batches, held_out, options, run.path, optimiser=optimiser, resume=before is not None,
+                began=began, on_start=run.write_config, on_validation=run.on_validation(),
+                metric=run.validation_metric(),
                 observe=run.observe(), watch=run.watch(), samples=run.training.samples,
                 callbacks=[*callbacks, *([make_tracker(run.training.track)] if run.training.track else [])],
             )  # fmt: skip
@@ -178,10 +190,12 @@ def create_run(
     *,
     overwrite: bool,
     explicit_flags: frozenset[str] = frozenset(),
-) -> None:
-    """Make a new run in a draft folder and prepare its data; it replaces an old run only when it is complete."""
-    from chainrule.training import make_optimiser
-    from chainrule.training._computation import multiply_dtype
+) -> "tuple[Task[Any], TrainableModel, Optimizer]":
+    """Make a new run in a draft folder, with its data, and return it with its model and optimiser.
+
+    It replaces an old run only when it is complete.
+    """
+    from chainrule.devices import multiply_dtype
 
     refuse_taken(out, overwrite=overwrite)
     options = training_options(request)  # checks them
@@ -198,19 +212,19 @@ def create_run(
             draft.config = replace(unpacked, facts=facts_of(task.Facts, facts))
             if request.init is not None:  # it leaves no option of the model open
                 explicit_flags |= {flag(item.name) for item in fields(unpacked.options)}
-            draft.config = draft.plan(explicit_flags)
-        draft.config = replace(draft.config, sources=request.sources)
+            draft.config, timed = draft.plan(explicit_flags)
+        sources = {name: recorded_source(source) for name, source in request.sources.items()}
+        draft.config = replace(draft.config, sources=sources)
         if draft.config.training.weight_decay is None:
             decay = training_options(draft.config).weight_decay
             draft.config = replace(draft.config, training=replace(draft.config.training, weight_decay=decay))
         draft.write_config()
         draft.batches((0, 1))
-        training = training_options(draft.config)
-        network = draft.new_model(request.training.seed)
-        make_optimiser(network, training.learning_rate, training.weight_decay, training.optimiser)
+        model, optimiser = draft.trainable(timed)
         remove(out)
         for part in sorted(draft_path.iterdir(), key=lambda part: part.name == CONFIG):  # last: it makes it a run
             part.rename(out / part.name)
+        return task(out, draft.config), model, optimiser
     finally:
         remove_folder(draft_path)
         if is_new:
@@ -230,18 +244,17 @@ def resolve_computation(
     run: Task[Any], network: "TrainableModel", batches: "TrainingBatches", process_group: "Processes"
 ) -> "Computation":
     """Return the computation of the config, else choose it by rule and options and record it."""
-    from chainrule.training import Computation, choose_computation
-    from chainrule.training._computation import most_threads
+    from chainrule.training import Computation
 
-    recorded, most = run.config.computation, most_threads()
+    recorded, most = run.config.computation, 4 * (os.cpu_count() or 1)
     if recorded is not None:
         if recorded.threads > most and process_group.first:
             print(f"{most} threads instead of the {recorded.threads} that the run began with", file=sys.stderr)
         return Computation(min(recorded.threads, most), recorded.precision, recorded.backend)
     requested = run.config.training
     if requested.threads is not None and requested.threads > most:
-        raise ValueError(f"threads: expected at most {most} on this machine, got {requested.threads}")
-    chosen, reason = choose_computation(
+        raise OptionError("threads", f"expected at most {most} on this machine, got {requested.threads}")
+    chosen, reason = Computation.choose(
         network, batches.at(0), process_group.device,
         threads=requested.threads, precision=requested.precision, backend=requested.backend,
     )  # fmt: skip
@@ -257,9 +270,10 @@ def resumed_config(
 ) -> RunConfig:
     """Return the config of a resumed run with the user's changes, without writing it."""
     if changed := _changed(_values(run.config), _values(request), explicit_flags, run.FREE):
-        raise ValueError(
-            f"--resume: {run.path} was started with other options: {'; '.join(changed)}: leave them out, "
-            "or start another run with another --out"
+        raise OptionError(
+            "resume",
+            f"{run.path} was started with other options: {'; '.join(changed)}",
+            f"leave them out, or start another run with another {option('out')}",
         )
     sources = {
         name: request.sources[name] if source.is_given(explicit_flags) else run.config.sources[name]
@@ -287,7 +301,7 @@ def _changed(
 ) -> list[str]:
     """List the options of a run that the user set to other values, except those that are free."""
     return [
-        f"{flag(name)} was {old[name]} and is {value}"
+        f"{option(name)} was {old[name]} and is {value}"
         for name, value in new.items()
         if flag(name) in explicit_flags and name in old.keys() - free and old[name] != value
     ]
@@ -301,9 +315,11 @@ def _compare(run: Task[Any], path: str | None, name: str) -> None:
     with readable(type(run), replace(run.config, sources={name: path})) as unpacked:
         now = Fingerprint(**run.fingerprint(unpacked.sources[name]))
     if began is None or (began.bytes, began.sha256) != (now.bytes, now.sha256):
-        raise ValueError(
-            f"--resume: {run.SOURCES[name].flag} changed since the run began: "
-            f"it was {_describe(began)} and is {_describe(now)}: restore it, or start another run with another --out"
+        raise OptionError(
+            "resume",
+            f"{option(run.SOURCES[name].argument(name))} changed since the run began: "
+            f"it was {_describe(began)} and is {_describe(now)}",
+            f"restore it, or start another run with another {option('out')}",
         )
 
 
@@ -317,15 +333,17 @@ _OF_THE_DATA = frozenset({"validation_fraction"})  # reading options that may di
 def started_from(task: "type[Task[Any]]", request: RunConfig, path: Path, explicit_flags: frozenset[str]) -> RunConfig:
     """Return the config of a run with another run's weights: its reading, model and size."""
     if (name := task_of(path)) not in (None, task.name):
-        raise ValueError(f"--from: {path} is a run of the task {name}, but the data are for {task.name}: add --task")
+        raise OptionError(
+            "init", f"{path} is a run of the task {name}, but the data are for {task.name}", f"add {option('task')}"
+        )
     old = task.open(path)
     weights = path / WEIGHTS
     if not weights.is_file():
-        raise FileNotFoundError(f"--from: {weights}: no weights yet: train that run first")
+        raise OptionError("init", f"{path} has no weights yet", "train that run first")
     old_values = {"model": old.config.model, **asdict(old.data), **asdict(old.config.options)}
     old_values |= old.options_in_weights()
     if changed := _changed(old_values, _values(request), explicit_flags, _OF_THE_DATA):
-        raise ValueError(f"--from: {path} was trained with other options: {'; '.join(changed)}: leave them out")
+        raise OptionError("init", f"{path} was trained with other options: {'; '.join(changed)}", "leave them out")
     own = {name: getattr(request.data, name) for name in _OF_THE_DATA if hasattr(request.data, name)}
     return replace(
         request,
@@ -346,16 +364,23 @@ def load_initial(run: "Task[Any]", network: "nn.Module") -> None:
         return
     weights = Path(init.run) / WEIGHTS
     if not weights.is_file() or sha256(weights.read_bytes()).hexdigest() != init.sha256:
-        raise ValueError(f"--from: {weights}: missing, or changed since this run began: restore it, or start again")
+        raise OptionError(
+            "init", f"{weights} is missing, or changed since this run began", "restore it, or start again"
+        )
     load_weights(weights, network)
 
 
 @contextmanager
 def readable(task: "type[Task[Any]]", config: RunConfig) -> Iterator[RunConfig]:
     """Unpack compressed, piped or several sources to plain files during the block; errors name the sources."""
+    named = {name: path for name, path in config.sources.items() if is_path(path)}
+    if not any(must_gather(path, KINDS.get(task.name, "files")) for path in named.values()):
+        yield replace(config, sources=config.sources | {name: paths_of(path)[0] for name, path in named.items()})
+        return
+    from chainrule_app.inputs import Inputs
+    from chainrule_app.readers.record_keys import keys_of
+
     with Inputs(task.name, keys=keys_of(config.data)) as inputs:
-        plain: dict[str, str | None] = {
-            name: inputs.plain(path, name) for name, path in config.sources.items() if is_path(path)
-        }
+        plain: dict[str, str | None] = {name: inputs.plain(path, name) for name, path in named.items()}
         data = replace(config.data, **inputs.options) if inputs.options else config.data
         yield replace(config, sources=config.sources | plain, data=data)

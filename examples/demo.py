@@ -90,12 +90,12 @@ def parts_of_text() -> tuple[str, str]:
 
 def model_bits(text: str) -> float:
     """-log2 p(text) under the run's best weights, every character predicted from all those before it."""
-    from chainrule.data import stream_evaluation
+    from chainrule.data import StreamBatches
     from chainrule.training import bits, evaluate
     from chainrule_app import open_corpus
 
     corpus, model = open_corpus(RUN / "data"), chainrule.load(RUN).model
-    nats = evaluate(model, stream_evaluation(corpus.valid, batch_size=1, chunk_length=1024)).nats
+    nats = evaluate(model, StreamBatches.evaluation(corpus.valid, batch_size=1, chunk_length=1024)).nats
     unknown = int((corpus.vocabulary.encode(text) == corpus.vocabulary.unknown).sum())
     # Where the model says "some character never seen", which one it is costs a code point more.
     return bits(nats) + unknown * math.log2(sys.maxunicode + 1)

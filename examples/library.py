@@ -10,7 +10,7 @@ from pydoc_data.topics import topics
 import torch
 
 from chainrule import RecurrentLM
-from chainrule.data import CharVocabulary, StreamBatches, Tokens, stream_evaluation
+from chainrule.data import CharVocabulary, StreamBatches, Tokens
 from chainrule.training import TrainingOptions, evaluate, train
 
 text = "\n".join(topics.values())  # of CPython's help()
@@ -24,9 +24,10 @@ model = RecurrentLM(len(vocabulary), cell="lstm", hidden_size=256)
 batches = StreamBatches(train_tokens, batch_size=32, chunk_length=64)
 options = TrainingOptions(budget=float(sys.argv[1]) if len(sys.argv) > 1 else 30.0)
 directory = tempfile.mkdtemp(prefix="chainrule-")
-train(model, batches, lambda: stream_evaluation(valid_tokens, batch_size=8, chunk_length=256), options, directory)
+held_out = StreamBatches.evaluation
+train(model, batches, lambda: held_out(valid_tokens, batch_size=8, chunk_length=256), options, directory)
 
-held_out = evaluate(model, stream_evaluation(valid_tokens, batch_size=1, chunk_length=1024))
+held_out = evaluate(model, StreamBatches.evaluation(valid_tokens, batch_size=1, chunk_length=1024))
 print(f"{held_out.bits_per_element:.3f} bits/character on {held_out.elements} held-out characters")
 
 for line in ("The following example is not valid:\n", "noitpecxe na si ereht fI\n"):

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from chainrule.data import Batch
-from chainrule.heads import bio_constraints
+from chainrule.heads import TagConstraints
 from chainrule.metrics import entity_scores
 from chainrule.models import SequenceTagger
 from chainrule.training import TrainingOptions, train
@@ -54,7 +54,7 @@ genes, steps = Genes(), int(sys.argv[1]) if len(sys.argv) > 1 else 200
 held_out = genes.at(10**6, rows=200)
 torch.manual_seed(0)
 sizes = {"embedding_size": 8, "hidden_size": 32, "num_layers": 2, "dropout": 0.0}
-tagger = SequenceTagger(len(TAGS), len(BASES), constraints=bio_constraints(TAGS), **sizes)
+tagger = SequenceTagger(len(TAGS), len(BASES), constraints=TagConstraints.bio(TAGS), **sizes)
 options = TrainingOptions(steps=steps, learning_rate=1e-2, clip_norm=5.0)
 train(tagger, genes, lambda: [held_out], options, tempfile.mkdtemp(prefix="chainrule-"))
 

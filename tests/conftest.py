@@ -18,8 +18,8 @@ def short_trainings() -> Iterator[None]:
 
     measure, sketches = speed.steps_per_second, Sampler.sketches
 
-    def measured(model, batch, way, seconds, *others):
-        return measure(model, batch, way, min(seconds, 0.05), *others)
+    def measured(model, optimiser, batch, way, seconds, device):
+        return measure(model, optimiser, batch, way, min(seconds, 0.05), device)
 
     def sketched(sampler, n, labels, seed, seconds):
         return sketches(sampler, n, labels, seed, seconds if sampler.model.sequence_length <= 64 else 0.0)
@@ -28,7 +28,7 @@ def short_trainings() -> Iterator[None]:
         patch.setattr(speed, "steps_per_second", measured)
         patch.setattr(Sampler, "sketches", sketched)
         lengths = dict.fromkeys(("char", "byte", "word", "bpe"), 5)
-        patch.setattr("chainrule_app.tasks.text.run._SAMPLE_LENGTH", lengths)
+        patch.setattr("chainrule_app.tasks.text.task._SAMPLE_LENGTH", lengths)
         patch.setattr("chainrule_app.tasks.music.task._PREVIEW_FRAMES", 3)
         patch.setattr("chainrule_app.tasks.sound.task._PREVIEW_SECONDS", 0.02)
         yield

@@ -34,6 +34,7 @@ UNSEEN = (
     "NgramLM",
     "RecurrentLM",
     "Seq2Seq",
+    "TableEnsemble",
     "TableMADE",
     "TransformerLM",
     "TransformerSeq2Seq",
@@ -147,7 +148,7 @@ def sequence_uses(model, x, context, lengths, generator):
             "gradient_flow, lengths on the processor": lambda: gradient_flow(model, x, "mean", lengths.cpu()).delta,
             "gradient_profile": lambda: gradient_profile(model, x, lengths),
             "backpropagate": lambda: backpropagate(model, x, "last", lengths).delta,
-            "inspect_recurrence": lambda: inspect_recurrence(model, x, lengths, has_property=x == 1).surprise,
+            "inspect_recurrence": lambda: inspect_recurrence(model, x, lengths).surprise,
         }
     if isinstance(model, MADE):
         found["resampled"] = lambda: model.resampled(generator()).log_prob(x)

@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 
 import chainrule
-from chainrule.data import StreamBatches, Tokens, stream_evaluation
+from chainrule.data import StreamBatches, Tokens
 from chainrule.models import PixelCNN, RecurrentLM
 from chainrule.testing import check_model
 from chainrule.training import TrainingOptions, evaluate, load_weights, train
@@ -60,7 +60,7 @@ def learns() -> None:
     batches = StreamBatches(tokens, batch_size=4, chunk_length=16)
 
     def held_out():
-        return stream_evaluation(tokens, batch_size=4, chunk_length=16)
+        return StreamBatches.evaluation(tokens, batch_size=4, chunk_length=16)
 
     with tempfile.TemporaryDirectory() as folder:
         for steps in (10, 40):

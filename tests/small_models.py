@@ -4,8 +4,7 @@ import torch
 
 from chainrule import from_logits, models
 from chainrule.heads import Column
-from chainrule.layers import ImageEncoder
-from chainrule.layers._word_forms import TemplateScores
+from chainrule.layers import ImageEncoder, TemplateScores
 from chainrule.models._series_window import SeriesScaling
 
 
@@ -107,6 +106,15 @@ SEQUENCES = {
     ),
     "TableMADE": lambda: (
         models.TableMADE([Column("categorical", categories=3), Column("categorical", categories=2)], 8, 1),
+        (torch.stack([torch.arange(3.0), torch.tensor([0.0, 1.0, 1.0])], 1),),
+    ),
+    "TableEnsemble": lambda: (
+        models.TableEnsemble(
+            [
+                models.TableMADE([Column("categorical", categories=3), Column("categorical", categories=2)], 8, 1)
+                for _ in range(2)
+            ]
+        ),
         (torch.stack([torch.arange(3.0), torch.tensor([0.0, 1.0, 1.0])], 1),),
     ),
     "TransformerLM": lambda: (

@@ -12,7 +12,7 @@ from chainrule._checks import length_mask
 from chainrule._latent import LatentModel
 from chainrule.coding import decode, encode
 from chainrule.state import map_state
-from chainrule.testing import check_codec
+from chainrule.testing._stepping import check_codec
 
 EXPORTED = {name: getattr(models, name) for name in models.__all__}
 

@@ -67,7 +67,7 @@ def test_labels_are_one_for_each_image():
 
 
 def test_errors_name_keyword_arguments(tmp_path):
-    with pytest.raises(ValueError, match=r"^watch_every requires watch_gradients$"):
+    with pytest.raises(ValueError, match=r"^watch_every: requires watch_gradients$"):
         chainrule.fit(["a b"] * 20, watch_every=3, steps=1)
     for name in ("cat/a.png", "dog/b.png", "c.png"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -146,14 +146,14 @@ def test_a_temporary_run_moves_and_another_is_copied(tmp_path):
     run.save(tmp_path / "second")
     assert weights(tmp_path / "first") == weights(tmp_path / "second")
     assert chainrule.load(tmp_path / "first").config == chainrule.load(tmp_path / "second").config
-    with pytest.raises(FileExistsError, match="overwrite=True replaces a run"):
+    with pytest.raises(FileExistsError, match="replace it with overwrite=True"):
         run.save(tmp_path / "first")
     with pytest.raises(ValueError, match="the run is there already"):
         run.save(tmp_path / "second", overwrite=True)
     run.save(tmp_path / "first", overwrite=True)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.txt").write_text("years of work")
-    with pytest.raises(FileExistsError, match="only a run is replaced"):
+    with pytest.raises(FileExistsError, match="is not empty and not a run"):
         run.save(tmp_path / "other", overwrite=True)
     assert (tmp_path / "other" / "thesis.txt").read_text() == "years of work"
 
@@ -205,7 +205,7 @@ def test_a_frame_with_dates_is_sampled_with_its_dtypes_and_given_values():
 
 def test_an_existing_run_is_not_overwritten_unasked(tmp_path):
     chainrule.fit(LINES, out=tmp_path / "run", steps=1, **SMALL)
-    with pytest.raises(FileExistsError, match="overwrite=True replaces a run"):
+    with pytest.raises(FileExistsError, match="replace it with overwrite=True"):
         chainrule.fit(LINES, out=tmp_path / "run", steps=1, **SMALL)
     chainrule.fit(LINES, out=tmp_path / "run", steps=1, overwrite=True, **SMALL)
 

@@ -11,10 +11,9 @@ from test_contract import log_prob
 
 from chainrule import models
 from chainrule.heads import LinearChainCRF, TagConstraints
-from chainrule.layers import KneserNey, MaskedConv2d
+from chainrule.layers import KneserNey, MaskedConv2d, TemplateScores
 from chainrule.layers._masked_linear import MaskedLinear
 from chainrule.layers._multi_head_attention import WindowAttention
-from chainrule.layers._word_forms import TemplateScores
 from chainrule.models._series_window import SeriesScaling
 
 # Of models that hold counts, or that are fitted: there is nothing to count on the meta device.

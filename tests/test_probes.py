@@ -22,10 +22,9 @@ from chainrule._latent import LatentModel
 from chainrule.data import Batch
 from chainrule.diagnostics import gradient_profile
 from chainrule.modes import seed_torch
-from chainrule.training import Computation, computing
+from chainrule.training import Computation, Processes
 from chainrule.training._evaluate import Objective
 from chainrule.training._gradients import Gradients
-from chainrule.training._parallel import Processes
 
 UNTRAINED = ("LinearForecaster", "NgramLM")  # which are fitted
 CPU = torch.device("cpu")
@@ -90,7 +89,7 @@ def test_the_first_step_of_a_process_draws_what_later_steps_draw(
     gradients = Gradients(Objective(model, way.dtype), model, Processes(0, 1, CPU), 1.0)
     steps = []
     new_process()
-    with computing(model, way):
+    with way.applied_to(model):
         for _ in range(2):
             batch = Batch(x, lengths=lengths, context=context, whole=True)
             result = gradients(batch, None, 1, 1.0, partial(seed_torch, 0))

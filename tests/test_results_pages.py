@@ -1,6 +1,7 @@
 """Pages show the figures that the benchmarks' results have."""
 
 import json
+import re
 from ast import literal_eval
 from itertools import pairwise
 from pathlib import Path
@@ -19,6 +20,19 @@ def tables(monkeypatch):
 def test_pages_agree_with_the_results(tables):
     outdated = [path.name for path, text in tables.pages().items() if text != path.read_text(encoding="utf-8")]
     assert not outdated, f"{outdated}: run python benchmarks/tables.py"
+
+
+def test_figures_beside_other_software_are_results(tables):
+    page = (tables.ROOT / "docs/instead.md").read_text(encoding="utf-8")
+    rows = [row for row in page.splitlines() if "(results.md#" in row]
+    assert len(rows) >= 5
+    for row in rows:
+        anchor = row.split("(results.md#")[1].partition(")")[0]
+        [path] = [p for p in (tables.ROOT / "benchmarks/results").glob("*.json") if tables.anchor(p.stem) == anchor]
+        claims = json.loads(path.read_text())["claims"]
+        measured = [float(each) for claim in claims for each in re.findall(r"\d+\.\d+", claim["measured"])]
+        shown = re.findall(r"\d+\.\d+", row.split("|")[-2])
+        assert any(round(value, len(each.split(".")[1])) == float(each) for each in shown for value in measured), row
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,7 @@ from chainrule.lazy import attach
 if TYPE_CHECKING:
     from chainrule.coding._batches import CodedBatch as CodedBatch
     from chainrule.coding._batches import RowLayout as RowLayout
-    from chainrule.coding._batches import layout_rows as layout_rows
-    from chainrule.coding._batches import read_batches as read_batches
-    from chainrule.coding._batches import write_batches as write_batches
     from chainrule.coding._range_coder import DamagedError as DamagedError
-    from chainrule.coding._range_coder import needed_package as needed_package
-    from chainrule.coding._reproducible import MOST_THREADS as MOST_THREADS
-    from chainrule.coding._reproducible import arithmetic_digest as arithmetic_digest
     from chainrule.coding._reproducible import machine as machine
     from chainrule.coding._reproducible import model_digest as model_digest
     from chainrule.coding._reproducible import reproducible as reproducible

@@ -7,18 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain
 
-import numpy as np
 import torch
 from torch import nn
 
-from chainrule._base import AutoregressiveModel, Context
-from chainrule.coding._batches import code_rows
-from chainrule.coding._range_coder import Numbers, RangeCoder, Rows
 from chainrule.layers import KneserNey
 from chainrule.modes import evaluating
 
-PROBED = 6  # elements of each row in the fingerprint
-MOST_THREADS = 16  # in coding, so that a machine with fewer processors decodes in reasonable time
+MOST_THREADS = 16
 
 
 def model_digest(model: nn.Module) -> str:
@@ -47,7 +42,12 @@ def machine(model: nn.Module) -> str:
 
 @contextmanager
 def reproducible(model: nn.Module, threads: int) -> Iterator[None]:
-    """In the block, compute in evaluation mode, without autocast and with a fixed number of threads."""
+    """In the block, compute in evaluation mode, without autocast and with a fixed number of threads, 1 to 16.
+
+    More threads are not used, so that a machine with fewer processors decodes in reasonable time.
+    """
+    if not 1 <= threads <= MOST_THREADS:
+        raise ValueError(f"threads: expected 1 to {MOST_THREADS}, got {threads}")
     before, weight = (
         torch.get_num_threads(),
         next(chain(model.parameters(), model.buffers()), torch.empty(0, device="cpu")),
@@ -60,26 +60,3 @@ def reproducible(model: nn.Module, threads: int) -> Iterator[None]:
     finally:
         if threads != before:
             torch.set_num_threads(before)
-
-
-def arithmetic_digest(model: AutoregressiveModel, rows: int, length: int, context: Context = None) -> str:
-    """Hash the exact probabilities of the first elements of fixed sequences to 8 hexadecimal digits.
-
-    Machines with equal digests round alike in this model at this batch size, as far as a few thousand numbers show.
-    """
-    probe = _Probe()
-    code_rows(model, probe, rows, min(length, PROBED), context=context)
-    return probe.digest.hexdigest()[:8]
-
-
-class _Probe(RangeCoder):
-    """Coder that hashes probabilities and chooses fixed symbols."""
-
-    def __init__(self) -> None:
-        self.digest = hashlib.sha256()
-        self.calls = 0
-
-    def choose(self, probabilities: Numbers, symbols: Rows | None) -> Rows:
-        self.digest.update(probabilities.tobytes())
-        self.calls += 1
-        return (np.arange(len(probabilities)) * 7 + self.calls * 13) % probabilities.shape[1]

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from chainrule._base import AutoregressiveModel, Context
-from chainrule.coding._batches import code_rows
+from chainrule.coding._batches import arithmetic_digest, code_rows
 from chainrule.coding._range_coder import DamagedError, RangeDecoder, RangeEncoder
-from chainrule.coding._reproducible import MOST_THREADS, arithmetic_digest, machine, model_digest, reproducible
+from chainrule.coding._reproducible import MOST_THREADS, machine, model_digest, reproducible
 from chainrule.modes import device_of
 from chainrule.state import expand, map_state
 

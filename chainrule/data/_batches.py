@@ -61,6 +61,11 @@ class Shuffled:
         """Part of a step's rows, or of anything with one entry for each, that this process reads."""
         return rows[self.rank :: self.world]
 
+    @staticmethod
+    def by_length(lengths: npt.NDArray[np.integer]) -> Order:
+        """Return the order `sort` that sorts rows by their lengths (N,), equal ones in the order given."""
+        return lambda rows: np.argsort(lengths[rows], kind="stable")
+
     def _batches(self, epoch: int) -> Rows:
         """Return the rows of each step of an epoch, (steps, B)."""
         random = np.random.default_rng([self._seed, *self._stream, epoch])
@@ -72,11 +77,6 @@ class Shuffled:
         if self._within_pool:
             return np.concatenate([random.permutation(batches) for batches in sorted_pools])
         return random.permutation(np.concatenate(sorted_pools))
-
-
-def by_length(lengths: npt.NDArray[np.integer]) -> Order:
-    """Sort rows by their lengths (N,), equal ones in the order given."""
-    return lambda rows: np.argsort(lengths[rows], kind="stable")
 
 
 @dataclass(frozen=True)

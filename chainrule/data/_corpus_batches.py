@@ -6,9 +6,10 @@ import numpy as np
 import torch
 
 from chainrule._ranges import check_batch_size, check_seed
-from chainrule.data._batches import Batch, Batches, Shuffled, by_length, padded
+from chainrule.data._batches import Batch, Batches, Shuffled, padded
 from chainrule.data._tokens import Tokens
 from chainrule.data._vocabulary import Ids
+from chainrule.option_error import OptionError, UserError, option
 
 
 class StreamBatches:
@@ -39,12 +40,13 @@ class StreamBatches:
         check_batch_size(batch_size, shard)
         check_seed(seed)
         if chunk_length < 1:
-            raise ValueError(f"chunk_length: expected at least 1, got {chunk_length}")
+            raise OptionError("chunk_length", f"expected at least 1, got {chunk_length}")
         needed = batch_size * chunk_length + chunk_length - 1
         if len(tokens) < needed:
-            raise ValueError(
+            raise UserError(
                 f"the text: expected at least {needed:,} symbols for {batch_size} rows of chunks of {chunk_length:,}, "
-                f"got {len(tokens):,}: lower --batch-size or --chunk-length, or give more text"
+                f"got {len(tokens):,}",
+                f"lower {option('batch_size')} or {option('chunk_length')}, or give more text",
             )
         self.tokens, self.batch_size, self.chunk_length, self.seed = tokens, batch_size, chunk_length, seed
         self.steps_per_epoch = (len(tokens) - chunk_length + 1) // (batch_size * chunk_length)
@@ -61,23 +63,23 @@ class StreamBatches:
         starts = self._tracks + (self.offset(epoch) + chunk * self.chunk_length)
         return _chunk(self.tokens, starts, self.chunk_length, first=chunk == 0)
 
+    @staticmethod
+    def evaluation(tokens: Tokens, batch_size: int, chunk_length: int) -> Iterator[Batch]:
+        """Read every element of a stream exactly once, in order within each of at most `batch_size` tracks.
 
-def stream_evaluation(tokens: Tokens, batch_size: int, chunk_length: int) -> Iterator[Batch]:
-    """Read every element of a stream exactly once, in order within each of at most `batch_size` tracks.
+        The state is reset at each track, so fewer tracks give each element a longer past: one track is the chain rule
+        over the whole text. A short text gets fewer tracks, each at least one chunk long. Elements that do not divide
+        by the number of tracks (fewer than `batch_size`) come last, in a batch of one row.
 
-    The state is reset at each track, so fewer tracks give each element a longer past: one track is
-    the chain rule over the whole text. A short text gets fewer tracks, each at least one chunk long. Elements that do
-    not divide by the number of tracks (fewer than `batch_size`) come last, in a batch of one row.
-
-    Raises:
-        ValueError: there is no element to read, or an argument is below 1.
-    """
-    check_batch_size(batch_size, (0, 1))
-    if chunk_length < 1:
-        raise ValueError(f"chunk_length: expected at least 1, got {chunk_length}")
-    if not len(tokens):
-        raise ValueError("tokens: expected at least one element to evaluate, got none")
-    return _stream_evaluation(tokens, max(min(batch_size, len(tokens) // chunk_length), 1), chunk_length)
+        Raises:
+            ValueError: there is no element to read, or an argument is below 1.
+        """
+        check_batch_size(batch_size, (0, 1))
+        if chunk_length < 1:
+            raise OptionError("chunk_length", f"expected at least 1, got {chunk_length}")
+        if not len(tokens):
+            raise ValueError("tokens: expected at least one element to evaluate, got none")
+        return _stream_evaluation(tokens, max(min(batch_size, len(tokens) // chunk_length), 1), chunk_length)
 
 
 def _stream_evaluation(tokens: Tokens, rows: int, chunk_length: int) -> Iterator[Batch]:
@@ -125,16 +127,16 @@ class LineBatches(Batches):
             raise ValueError(f"max_length: expected at least 1, got {max_length}")
         lengths = np.concatenate([stops - starts for starts, stops in _all_bounds(tokens)])
         self.cut_lines = int((lengths > max_length).sum())
-        sort, (rank, world) = by_length(np.minimum(lengths, max_length)), shard
+        sort, (rank, world) = Shuffled.by_length(np.minimum(lengths, max_length)), shard
         order = Shuffled(len(lengths), batch_size, seed, shard, name="lines", sort=sort, pool=_BATCHES_IN_POOL)
         super().__init__(order, lambda _, lines: _lines(tokens, lines, max_length, slice(rank, None, world)))
 
-
-def line_evaluation(tokens: Tokens, batch_size: int, *, max_elements: int = 1 << 16) -> Iterator[Batch]:
-    """Read every line exactly once, whole and in order; long lines make smaller batches, one of a line at least."""
-    check_batch_size(batch_size, (0, 1))
-    check_lines(tokens, 1)
-    return _line_evaluation(tokens, batch_size, max_elements)
+    @staticmethod
+    def evaluation(tokens: Tokens, batch_size: int, *, max_elements: int = 1 << 16) -> Iterator[Batch]:
+        """Read every line exactly once, whole and in order; long lines make smaller batches, one of a line at least."""
+        check_batch_size(batch_size, (0, 1))
+        check_lines(tokens, 1)
+        return _line_evaluation(tokens, batch_size, max_elements)
 
 
 def _line_evaluation(tokens: Tokens, batch_size: int, max_elements: int) -> Iterator[Batch]:
@@ -153,9 +155,9 @@ def check_lines(tokens: Tokens, needed: int) -> None:
     if not tokens.line_count:
         raise ValueError("corpus: expected one of lines, got one stream: prepare it with reading='lines'")
     if tokens.line_count < needed:
-        raise ValueError(
-            f"corpus: expected at least {needed} lines for one batch, got {tokens.line_count}: "
-            "lower --batch-size, or give more text"
+        raise UserError(
+            f"corpus: expected at least {needed} lines for one batch, got {tokens.line_count}",
+            f"lower {option('batch_size')}, or give more text",
         )
 
 

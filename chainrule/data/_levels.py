@@ -5,6 +5,8 @@ from abc import ABC, abstractmethod
 import numpy as np
 import numpy.typing as npt
 
+from chainrule.option_error import OptionError
+
 Amplitudes = npt.NDArray[np.float32]
 
 
@@ -57,7 +59,7 @@ class MuLawLevels(SoundLevels):
 
     def __init__(self, levels: int = 256):
         if levels < 2:
-            raise ValueError(f"levels: expected at least 2, got {levels}")
+            raise OptionError("levels", f"expected at least 2, got {levels}")
         super().__init__(levels)
 
     def encode(self, amplitudes: npt.ArrayLike) -> npt.NDArray[np.int64]:
@@ -92,7 +94,7 @@ class LinearLevels(SoundLevels):
 
     def __init__(self, levels: int = 65536):
         if not 2 <= levels <= 65536 or levels & (levels - 1):
-            raise ValueError(f"levels: expected a power of two from 2 to 65536, got {levels}")
+            raise OptionError("levels", f"expected a power of two from 2 to 65536, got {levels}")
         super().__init__(levels)
 
     def encode(self, amplitudes: npt.ArrayLike) -> npt.NDArray[np.int64]:

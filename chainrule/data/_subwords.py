@@ -345,7 +345,7 @@ def _added_tokens(path: Path, entries: Any) -> list[tuple[dict[str, Any], int]]:
         if flags.pop("lstrip") | flags.pop("rstrip"):
             raise ValueError(
                 f"{path}: added_tokens: {entry['content']!r:.80} takes the white space beside it (lstrip or rstrip), "
-                "which loses text: set both to false, or fit --level bpe"
+                "which loses text: set both to false, or fit symbols of your own"
             )
         added.append(({"content": entry["content"], **flags}, entry["id"]))
     return added
@@ -376,5 +376,5 @@ def _check_kind(path: Path, content: dict[str, Any], model: dict[str, Any]) -> N
     if misfits := [name for name, is_wrong in wrong.items() if is_wrong]:
         raise ValueError(
             f"{path}: expected byte-level BPE as in GPT-2, which keeps every text, got a tokenizer with {misfits[0]}: "
-            "fit symbols of your own with --level bpe"
+            "fit symbols of your own with BPEVocabulary.fit"
         )

@@ -37,6 +37,12 @@ class Vocabulary(Record, ABC):
         eos: the symbol that ends a line; `None` if the newline is an ordinary symbol.
     """
 
+    UNKNOWN: ClassVar[str] = UNKNOWN
+    """Name of the symbol `unknown`."""
+
+    EOS: ClassVar[str] = EOS
+    """Name of the symbol `eos`."""
+
     level: ClassVar[str]
     cuts_at_spaces: ClassVar[bool]
     """True if a long text must be cut before white space, so that its parts are encoded as in the whole text."""

@@ -13,36 +13,6 @@ Floats = npt.NDArray[np.float64]
 Spans = npt.NDArray[np.int64]
 
 
-def window_context(
-    values: Floats, features: Floats, places: Sequence[tuple[int, int]], past: int, length: int
-) -> dict[str, torch.Tensor]:
-    """Collect the known values at each origin, and covariates of the next `length` rows too; see `window_batch`."""
-    origins, series = np.array(places, dtype=np.int64).reshape(-1, 2).T
-    before = origins[:, None] + np.arange(-past, 0)
-    context = {"past": torch.from_numpy(values[before, series[:, None]])}
-    if features.shape[-1]:
-        rows = origins[:, None] + np.arange(-past, length)
-        own = features[rows] if features.ndim == 2 else features[rows, series[:, None]]
-        context["covariates"] = torch.from_numpy(own).float()
-    if values.shape[1] > 1:
-        context["series"] = torch.from_numpy(series.copy())
-    return context
-
-
-def window_batch(values: Floats, features: Floats, places: Sequence[tuple[int, int]], past: int, length: int) -> Batch:
-    """Return the `length` rows of `values` (T, S) from each place (origin, series), given the `past` rows before it.
-
-    Covariates are (N, F) with N >= T, or (N, S, F). Origins satisfy past <= origin <= T - length.
-
-    >>> batch = window_batch(np.arange(10.0).reshape(10, 1), np.zeros((10, 0)), [(4, 0)], past=3, length=2)
-    >>> batch.x, batch.context
-    (tensor([[4., 5.]], dtype=torch.float64), {'past': tensor([[1., 2., 3.]], dtype=torch.float64)})
-    """
-    origins, series = np.array(places, dtype=np.int64).reshape(-1, 2).T
-    x = torch.from_numpy(values[origins[:, None] + np.arange(length), series[:, None]])
-    return Batch(x, context=window_context(values, features, places, past, length), whole=True)
-
-
 class SeriesWindows:
     """Windows of all series at places drawn for each step, as a pure function of (seed, step).
 
@@ -108,4 +78,34 @@ class SeriesWindows:
             series = np.searchsorted(self._ends, windows, side="right")
             origins = self._starts[series] + self.past + windows - np.append(0, self._ends)[series]
         places = list(zip(origins.tolist(), series.tolist(), strict=True))[rank::world]
-        return window_batch(self.values, self.features, places, self.past, self.length)
+        return self.batch(self.values, self.features, places, self.past, self.length)
+
+    @staticmethod
+    def context(
+        values: Floats, features: Floats, places: Sequence[tuple[int, int]], past: int, length: int
+    ) -> dict[str, torch.Tensor]:
+        """Collect the known values at each origin, and covariates of the next `length` rows too; see `batch`."""
+        origins, series = np.array(places, dtype=np.int64).reshape(-1, 2).T
+        before = origins[:, None] + np.arange(-past, 0)
+        context = {"past": torch.from_numpy(values[before, series[:, None]])}
+        if features.shape[-1]:
+            rows = origins[:, None] + np.arange(-past, length)
+            own = features[rows] if features.ndim == 2 else features[rows, series[:, None]]
+            context["covariates"] = torch.from_numpy(own).float()
+        if values.shape[1] > 1:
+            context["series"] = torch.from_numpy(series.copy())
+        return context
+
+    @staticmethod
+    def batch(values: Floats, features: Floats, places: Sequence[tuple[int, int]], past: int, length: int) -> Batch:
+        """Return `length` rows of `values` (T, S) from each place (origin, series), given the `past` rows before it.
+
+        Covariates are (N, F) with N >= T, or (N, S, F). Origins satisfy past <= origin <= T - length.
+
+        >>> batch = SeriesWindows.batch(np.arange(10.0).reshape(10, 1), np.zeros((10, 0)), [(4, 0)], past=3, length=2)
+        >>> batch.x, batch.context
+        (tensor([[4., 5.]], dtype=torch.float64), {'past': tensor([[1., 2., 3.]], dtype=torch.float64)})
+        """
+        origins, series = np.array(places, dtype=np.int64).reshape(-1, 2).T
+        x = torch.from_numpy(values[origins[:, None] + np.arange(length), series[:, None]])
+        return Batch(x, context=SeriesWindows.context(values, features, places, past, length), whole=True)

@@ -13,6 +13,7 @@ from chainrule._checks import check_prefix
 from chainrule._ranges import check_sizes
 from chainrule.decoding._decoded import Decoded, Ended, Hypothesis, best_symbols
 from chainrule.modes import device_of, in_evaluation, wide, widest
+from chainrule.option_error import OptionError
 from chainrule.state import State, count_rows, expand, map_state, select, share_memories
 
 _LARGEST_LOG = 709.0  # of a float
@@ -282,11 +283,11 @@ def _check_numbers(
     if eos is not None and eos < 0:
         raise ValueError(f"eos: expected a symbol >= 0, or None where sequences have no end symbol, got {eos}")
     if not 0 <= length_penalty < math.inf:
-        raise ValueError(f"length_penalty: expected a number >= 0 (0 for no penalty), got {length_penalty}")
+        raise OptionError("length_penalty", f"expected a number >= 0 (0 for no penalty), got {length_penalty}")
     if length_penalty * math.log(max_length) > _LARGEST_LOG:
-        raise ValueError(f"length_penalty: expected max_length ** length_penalty to be finite, got {length_penalty}")
+        raise OptionError("length_penalty", f"expected max_length ** length_penalty to be finite, got {length_penalty}")
     if not 1 <= n_best <= beam_size:
-        raise ValueError(f"n_best: expected 1 to beam_size, {beam_size}, got {n_best}: widen the beam for more")
+        raise OptionError("n_best", f"expected 1 to beam_size, {beam_size}, got {n_best}", "widen the beam for more")
     if not 0 <= min_length < max_length:
         raise ValueError(
             f"min_length: expected 0 to {max_length - 1}, so that <eos> still has a place within max_length, "

@@ -45,6 +45,45 @@ class Decoded:
         """
         return self.gap == 0
 
+    @torch.no_grad()
+    def rescored(
+        self, model: AutoregressiveModel, context: Context = None, *, eos: int | None, length_penalty: float = 0.0
+    ) -> "Decoded":
+        """Return the sequences with the log-likelihood of each read whole and alone.
+
+        A search adds up the likelihood step by step with other rows and prefixes, whose number changes the last digits.
+        Scored alone, a sequence has the same log-likelihood after any search.
+
+        Args:
+            model: that was searched, in the same mode.
+            context: of the row, (1, ...).
+            eos, length_penalty: as in the search.
+
+        Returns:
+            The same sequences in the order of their new scores, those that ended first.
+
+        >>> from chainrule.decoding import beam_search
+        >>> from chainrule.models import RecurrentLM
+        >>> model = RecurrentLM(vocab_size=3, hidden_size=1).eval()
+        >>> [found] = beam_search(model, beam_size=2, max_length=4, eos=2, n_best=2)
+        >>> torch.allclose(found.rescored(model, eos=2).log_probs, found.log_probs)
+        True
+        """
+        log_probs, scores = torch.zeros_like(self.log_probs), torch.zeros_like(self.scores)
+        for index, (sequence, ended) in enumerate(zip(self.sequences, self.ended.tolist(), strict=True)):
+            x = torch.cat([sequence, sequence.new_tensor([eos] if ended and eos is not None else [])]).unsqueeze(0)
+            if x.shape[1]:
+                log_probs[index] = wide(model(x, context).log_prob(x)).sum()
+                scores[index] = log_probs[index] / x.shape[1] ** length_penalty
+        order = sorted(range(len(scores)), key=lambda index: (not self.ended[index], -scores[index].item()))
+        return replace(
+            self,
+            sequences=[self.sequences[index] for index in order],
+            log_probs=log_probs[order],
+            scores=scores[order],
+            ended=self.ended[order],
+        )
+
 
 @dataclass(frozen=True)
 class Hypothesis:
@@ -87,47 +126,6 @@ class Ended:
         sequences = [hypothesis.sequence.clone() for hypothesis in chosen]
         ended = torch.arange(len(chosen), device=figures.device) < len(self.hypotheses)
         return Decoded(sequences, figures[:, 0], figures[:, 1], ended, gap)
-
-
-@torch.no_grad()
-def rescored(
-    model: AutoregressiveModel, context: Context, found: Decoded, *, eos: int | None, length_penalty: float = 0.0
-) -> Decoded:
-    """Return the sequences that a search found for one row, with the log-likelihood of each read whole and alone.
-
-    A search adds up the likelihood step by step with other rows and prefixes, whose number changes the last digits.
-    Scored alone, a sequence has the same log-likelihood after any search.
-
-    Args:
-        model: that was searched, in the same mode.
-        context: of the row, (1, ...).
-        found: its result.
-        eos, length_penalty: as in the search.
-
-    Returns:
-        The same sequences in the order of their new scores, those that ended first.
-
-    >>> from chainrule.decoding import beam_search
-    >>> from chainrule.models import RecurrentLM
-    >>> model = RecurrentLM(vocab_size=3, hidden_size=1).eval()
-    >>> [found] = beam_search(model, beam_size=2, max_length=4, eos=2, n_best=2)
-    >>> torch.allclose(rescored(model, None, found, eos=2).log_probs, found.log_probs)
-    True
-    """
-    log_probs, scores = torch.zeros_like(found.log_probs), torch.zeros_like(found.scores)
-    for index, (sequence, ended) in enumerate(zip(found.sequences, found.ended.tolist(), strict=True)):
-        x = torch.cat([sequence, sequence.new_tensor([eos] if ended and eos is not None else [])]).unsqueeze(0)
-        if x.shape[1]:
-            log_probs[index] = wide(model(x, context).log_prob(x)).sum()
-            scores[index] = log_probs[index] / x.shape[1] ** length_penalty
-    order = sorted(range(len(scores)), key=lambda index: (not found.ended[index], -scores[index].item()))
-    return replace(
-        found,
-        sequences=[found.sequences[index] for index in order],
-        log_probs=log_probs[order],
-        scores=scores[order],
-        ended=found.ended[order],
-    )
 
 
 WIDE = 1024  # columns from which it pays to look for the greatest among the maxima of groups first

@@ -1,4 +1,4 @@
-"""Look inside models: gradients through time, memory, units that follow a property, receptive fields."""
+"""Look inside models: gradients through time, memory, gates, attention, receptive fields."""
 
 from typing import TYPE_CHECKING
 
@@ -17,8 +17,11 @@ if TYPE_CHECKING:
     from chainrule.diagnostics._inspection import Inspection as Inspection
     from chainrule.diagnostics._inspection import LayerInspection as LayerInspection
     from chainrule.diagnostics._inspection import inspect_recurrence as inspect_recurrence
-    from chainrule.diagnostics._mixer_views import head_figures as head_figures
+    from chainrule.diagnostics._mixer_views import HeadFigures as HeadFigures
+    from chainrule.diagnostics._mixer_views import MixerView as MixerView
+    from chainrule.diagnostics._mixer_views import mixer_views as mixer_views
     from chainrule.diagnostics._receptive_field import ReceptiveField as ReceptiveField
     from chainrule.diagnostics._receptive_field import receptive_field as receptive_field
+    from chainrule.diagnostics._subject import gate_values as gate_values
 
 __getattr__, __dir__ = attach(__name__)

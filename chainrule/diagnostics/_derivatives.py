@@ -10,17 +10,10 @@ from dataclasses import dataclass, fields, replace
 from typing import Self
 
 import torch
-from torch import Tensor, ones_like
+from torch import Tensor
 from torch.linalg import matrix_norm
 
-from chainrule.layers._cells import FUNCTIONS
-
-SLOPES = {  # f′(a) from y = f(a)
-    "tanh": lambda y: 1 - y * y,
-    "relu": lambda y: (y > 0).to(y.dtype),
-    "sigmoid": lambda y: y * (1 - y),
-    "identity": ones_like,
-}
+from chainrule.layers._cells import LSTM_GATES, activation, gru_mean, gru_reset_after, lstm_cell
 
 
 @dataclass(frozen=True)
@@ -85,16 +78,33 @@ class Passage:
     gates: dict[str, Tensor]  # gates by name, after σ or tanh
     derivative: Derivative  # derivatives at the points (T, B)
 
+    @property
+    def values(self) -> dict[str, Tensor]:
+        """Gates by name, the hidden state, and the cell state if there is one."""
+        return self.gates | {"hidden": self.h} | ({} if self.c is None else {"cell": self.c})
+
 
 def outer_sum(left: Tensor, right: Tensor) -> Tensor:
     """Sum left rightᵀ over all points, (.., K) and (.., M) → (K, M)."""
     return left.flatten(0, -2).t() @ right.flatten(0, -2)
 
 
+def leaf(x: Tensor) -> Tensor:
+    """A copy of x to differentiate by."""
+    return x.detach().requires_grad_()
+
+
+def slopes(y: Tensor, *inputs: Tensor) -> list[Tensor]:
+    """Return ∂y/∂x of each input, of which y is a function number by number."""
+    return [part.detach() for part in torch.autograd.grad(y.sum(), inputs, retain_graph=True)]
+
+
+@torch.enable_grad()
 def rnn(projected: Tensor, weight_hh: Tensor, h_before: Tensor, nonlinearity: str) -> Passage:
     r"""Compute all steps :math:`h_t = f(p_t + W_{hh} h_{t-1})` at once from the known h_{t−1}, (T, B, M)."""
-    h = FUNCTIONS[nonlinearity](projected + h_before @ weight_hh.t())
-    return Passage(h, h_before, None, {}, RNNDerivative(weight_hh, SLOPES[nonlinearity](h)))
+    a = leaf(projected + h_before @ weight_hh.t())
+    h = activation(nonlinearity, a)
+    return Passage(h.detach(), h_before, None, {}, RNNDerivative(weight_hh, *slopes(h, a)))
 
 
 @dataclass(frozen=True)
@@ -116,30 +126,22 @@ class RNNDerivative(Derivative):
 
 
 def lstm(projected: Tensor, weight_hh: Tensor, h_before: Tensor, c0: Tensor) -> Passage:
-    r"""Compute all steps at once from the known h_{t−1}; only c runs through time, elementwise.
-
-    .. math:: c_t = f \odot c_{t-1} + i \odot g, \qquad h_t = o \odot \tanh(c_t)
+    """Compute all steps at once from the known h_{t−1}; only c runs through time, number by number.
 
     projected: (T, B, 4M) in the gate order i, f, g, o; h_before: (T, B, M); c0: (B, M).
     """
-    a_i, a_f, a_g, a_o = (projected + h_before @ weight_hh.t()).chunk(4, -1)
-    i, f, g, o = torch.sigmoid(a_i), torch.sigmoid(a_f), torch.tanh(a_g), torch.sigmoid(a_o)
-    cells, c_t = [], c0
-    for f_t, gain_t in zip(f, i * g, strict=True):
-        c_t = torch.addcmul(gain_t, f_t, c_t)
-        cells.append(c_t)
-    c = torch.stack(cells)
-    c_before, tanh_c = torch.cat([c0.unsqueeze(0), c[:-1]]), torch.tanh(c)
-    derivative = LSTMDerivative(
-        weight_hh,
-        c_by_i=g * i * (1 - i),
-        c_by_f=c_before * f * (1 - f),
-        c_by_g=i * (1 - g * g),
-        c_by_c=f,
-        h_by_o=tanh_c * o * (1 - o),
-        h_by_c=o * (1 - tanh_c * tanh_c),
-    )
-    return Passage(o * tanh_c, h_before, c, {"input": i, "forget": f, "candidate": g, "output": o}, derivative)
+    a = (projected + h_before @ weight_hh.t()).chunk(4, -1)
+    gates = {name: activation(function, part) for (name, function), part in zip(LSTM_GATES.items(), a, strict=True)}
+    before = [c0]
+    for steps in zip(*a, strict=True):
+        before.append(lstm_cell(steps, before[-1])[1])
+    with torch.enable_grad():
+        inputs, c_before = [leaf(part) for part in a], leaf(torch.stack(before[:-1]))
+        h, c = lstm_cell(inputs, c_before)
+        c_by_i, c_by_f, c_by_g, c_by_c = slopes(c, *inputs[:3], c_before)
+        h_by_o, h_by_c = slopes(h, inputs[3], c)
+    derivative = LSTMDerivative(weight_hh, c_by_i, c_by_f, c_by_g, c_by_c, h_by_o, h_by_c)
+    return Passage(h.detach(), h_before, c.detach(), gates, derivative)
 
 
 @dataclass(frozen=True)
@@ -184,69 +186,67 @@ class LSTMDerivative(Derivative):
         return 2 * self.weight_hh.shape[1]
 
 
-def gru_reset_after(projected: Tensor, weight_hh: Tensor, bias_hn: Tensor, h_before: Tensor) -> Passage:
-    r"""Compute all steps :math:`h_t = (1 - z) \odot n + z \odot h_{t-1}` with :math:`n = \tanh(p_n + r \odot q)`.
+def gru_after(projected: Tensor, weight_hh: Tensor, bias_hn: Tensor, h_before: Tensor) -> Passage:
+    """Compute all steps of a GRU whose reset comes after the product.
 
     projected: (T, B, 3M) in the order r, z, n; bias_hn: (M,) in q = W_hn h_{t−1} + b_hn; h_before: (T, B, M).
     """
-    p_rz, p_n = projected.split([2 * len(bias_hn), len(bias_hn)], -1)
-    q_rz, q_n = (h_before @ weight_hh.t()).split([2 * len(bias_hn), len(bias_hn)], -1)
-    r, z = torch.sigmoid(p_rz + q_rz).chunk(2, -1)
-    q = q_n + bias_hn
-    n = torch.tanh(p_n + r * q)
-    derivative = ResetAfterDerivative(
-        weight_hh,
-        n_by_r=q * r * (1 - r),
-        n_by_q=r,
-        h_by_n=(1 - z) * (1 - n * n),
-        h_by_z=(h_before - n) * z * (1 - z),
-        h_by_h=z,
-    )
-    return Passage((1 - z) * n + z * h_before, h_before, None, {"reset": r, "update": z, "candidate": n}, derivative)
+    size = len(bias_hn)
+    p_rz, p_n = projected.split([2 * size, size], -1)
+    q_rz, q_n = (h_before @ weight_hh.t()).split([2 * size, size], -1)
+    with torch.enable_grad():
+        a_rz, a_n, q, before = leaf(p_rz + q_rz), leaf(p_n), leaf(q_n + bias_hn), leaf(h_before)
+        h = gru_reset_after(a_rz, a_n, q, before)
+        h_by_rz, h_by_n, h_by_q, h_by_h = slopes(h, a_rz, a_n, q, before)
+    r, z = activation("sigmoid", a_rz.detach()).chunk(2, -1)
+    gates = {"reset": r, "update": z, "candidate": activation("tanh", a_n.detach() + r * q.detach())}
+    h_by_r, h_by_z = h_by_rz.chunk(2, -1)
+    derivative = ResetAfterDerivative(weight_hh, h_by_r, h_by_z, h_by_n, h_by_q, h_by_h)
+    return Passage(h.detach(), h_before, None, gates, derivative)
 
 
-def gru_reset_before(projected: Tensor, weight_hh: Tensor, h_before: Tensor) -> Passage:
-    r"""Compute all steps with :math:`n = \tanh(p_n + W_{hn} (r \odot h_{t-1}))`; projected includes all biases."""
+def gru_before(projected: Tensor, weight_hh: Tensor, h_before: Tensor) -> Passage:
+    """Compute all steps of a GRU whose reset comes before the product; projected includes all biases."""
     size = h_before.shape[-1]
     p_rz, p_n = projected.split([2 * size, size], -1)
-    r, z = torch.sigmoid(p_rz + h_before @ weight_hh[: 2 * size].t()).chunk(2, -1)
-    n = torch.tanh(p_n + (r * h_before) @ weight_hh[2 * size :].t())
-    derivative = ResetBeforeDerivative(
-        weight_hh,
-        reset=r,
-        reset_by_r=h_before * r * (1 - r),
-        h_by_n=(1 - z) * (1 - n * n),
-        h_by_z=(h_before - n) * z * (1 - z),
-        h_by_h=z,
-    )
-    return Passage((1 - z) * n + z * h_before, h_before, None, {"reset": r, "update": z, "candidate": n}, derivative)
+    a_r, a_z = (p_rz + h_before @ weight_hh[: 2 * size].t()).chunk(2, -1)
+    with torch.enable_grad():
+        at_r, before = leaf(a_r), leaf(h_before)
+        r = activation("sigmoid", at_r)
+        reset_by_r, reset_by_h = slopes(r * before, at_r, before)
+        at_z, at_n = leaf(a_z), leaf(p_n + (r * before).detach() @ weight_hh[2 * size :].t())
+        z = activation("sigmoid", at_z)
+        h = gru_mean(z, at_n, before)
+        h_by_n, h_by_z, h_by_h = slopes(h, at_n, at_z, before)
+    gates = {"reset": r.detach(), "update": z.detach(), "candidate": activation("tanh", at_n.detach())}
+    derivative = ResetBeforeDerivative(weight_hh, reset_by_h, reset_by_r, h_by_n, h_by_z, h_by_h)
+    return Passage(h.detach(), h_before, None, gates, derivative)
 
 
 @dataclass(frozen=True)
 class ResetAfterDerivative(Derivative):
-    """Partial derivatives by pre-activations; n_by_r and n_by_q are derivatives of a_n, before its tanh."""
+    """Partial derivatives of h_t by the pre-activations of r and z, by p_n, by q and by h_{t−1} directly."""
 
-    n_by_r: Tensor
-    n_by_q: Tensor
-    h_by_n: Tensor
+    h_by_r: Tensor
     h_by_z: Tensor
+    h_by_n: Tensor
+    h_by_q: Tensor
     h_by_h: Tensor
 
     def pull(self, ds: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        dn = ds * self.h_by_n
-        d_rz = torch.cat([dn * self.n_by_r, ds * self.h_by_z], -1)
-        d_recurrent = torch.cat([d_rz, dn * self.n_by_q], -1)
-        return d_recurrent @ self.weight_hh + ds * self.h_by_h, torch.cat([d_rz, dn], -1), d_recurrent
+        d_rz = torch.cat([ds * self.h_by_r, ds * self.h_by_z], -1)
+        d_recurrent = torch.cat([d_rz, ds * self.h_by_q], -1)
+        return d_recurrent @ self.weight_hh + ds * self.h_by_h, torch.cat([d_rz, ds * self.h_by_n], -1), d_recurrent
 
     def push(self, ds: Tensor, dp: Tensor | None = None) -> Tensor:
         qr, qz, qn = (ds @ self.weight_hh.t()).chunk(3, -1)
         pr, pz, pn = (0, 0, 0) if dp is None else dp.chunk(3, -1)
-        dn = pn + self.n_by_q * qn + self.n_by_r * (qr + pr)
-        return self.h_by_n * dn + self.h_by_z * (qz + pz) + self.h_by_h * ds
+        through_gates = self.h_by_r * (qr + pr) + self.h_by_z * (qz + pz)
+        return through_gates + self.h_by_n * pn + self.h_by_q * qn + self.h_by_h * ds
 
     def bound(self) -> Tensor:
         # Per unit, ∂h/∂(r, z, q) is a row, whose norm is Euclidean.
-        row = ((self.h_by_n * self.n_by_r) ** 2 + self.h_by_z**2 + (self.h_by_n * self.n_by_q) ** 2).sqrt()
+        row = (self.h_by_r**2 + self.h_by_z**2 + self.h_by_q**2).sqrt()
         return row.amax(-1) * matrix_norm(self.weight_hh, 2) + self.h_by_h.amax(-1)
 
 

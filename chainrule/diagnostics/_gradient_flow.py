@@ -203,7 +203,7 @@ def gradient_flow(
         weight_gradients=weights,
         gates=[
             dict(zip(gates, rows([gate.masked_fill(past.unsqueeze(-1), 0) for gate in gates.values()]), strict=True))
-            for gates in map(_traces, passages)
+            for gates in (passage.values for passage in passages)
         ],
         nonfinite=nonfinite,
         replay_error=error,
@@ -243,11 +243,6 @@ def _spread(array: Tensor, rows: Tensor, batch_size: int) -> Tensor:
     spread = array.new_full((batch_size, *array.shape[1:]), float("nan"))
     spread[rows] = array
     return spread
-
-
-def _traces(passage: Passage) -> dict[str, Tensor]:
-    cell = {} if passage.c is None else {"cell": passage.c}
-    return passage.gates | {"hidden": passage.h} | cell
 
 
 ROWS, STARTS = 8, 4

@@ -1,4 +1,4 @@
-"""Units: hidden ones that saturate, are dead or indicate a property, and the active ones of a latent code."""
+"""Units: hidden ones that saturate or are dead, and the active ones of a latent code."""
 
 from dataclasses import dataclass
 
@@ -29,40 +29,6 @@ def histogram(values: Tensor) -> Tensor:
     """Return the shares of a gate's values in twenty equal bins of [0, 1]."""
     counts = torch.histc(wide(values.cpu()), BINS, 0, 1)
     return counts / counts.sum()
-
-
-@dataclass(frozen=True)
-class SeparatingUnit:
-    """A unit that separates elements with a property from others."""
-
-    unit: int  # index of the unit
-    # area under the ROC curve, the probability that an element with the property has the larger value; 0.5 is chance,
-    # near 0 the unit separates with the opposite sign
-    area: float
-
-
-def separating_units(values: Tensor, has_property: Tensor, count: int = 5) -> list[SeparatingUnit]:
-    r"""Find the `count` best units (P, M) that separate elements with a property (P,) (Mann and Whitney 1947).
-
-    .. math:: \mathrm{area} = P(v_{\text{with}} > v_{\text{without}})
-        + \tfrac{1}{2} P(v_{\text{with}} = v_{\text{without}})
-    """
-    with_it, without = int(has_property.sum()), int((~has_property).sum())
-    if not with_it or not without:
-        return []
-    ranks = _ranks(wide(values))
-    areas = (ranks[has_property].sum(0) - with_it * (with_it + 1) / 2) / (with_it * without)
-    best = (areas - 0.5).abs().argsort(descending=True, stable=True)[:count]
-    return [SeparatingUnit(int(unit), float(areas[unit])) for unit in best]
-
-
-def _ranks(values: Tensor) -> Tensor:
-    """Rank the values of each column from 1, (P, M); ties share their mean rank."""
-    ordered = values.t().sort(-1).values.contiguous()
-    columns = values.t().contiguous()
-    below = torch.searchsorted(ordered, columns, right=False)
-    up_to = torch.searchsorted(ordered, columns, right=True)
-    return ((below + up_to + 1) / 2).t()
 
 
 ROWS = 1024  # rows per batch

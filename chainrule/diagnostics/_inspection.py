@@ -20,11 +20,9 @@ from chainrule.diagnostics._gradient_flow import GradientFlow, gradient_flow
 from chainrule.diagnostics._hidden_units import (
     FLAT,
     SIGMOIDS,
-    SeparatingUnit,
     dead_units,
     histogram,
     saturation,
-    separating_units,
 )
 from chainrule.diagnostics._subject import single_layers
 from chainrule.diagnostics._verdict import Evidence, Verdict, verdict
@@ -107,7 +105,6 @@ class LayerInspection(Evidence):
             of `reach`, `growth` and the verdict.
         spectral_radius, memory_length, memory_length_perturbed: see `GradientFlow`.
         gate_histograms: shares in 20 bins over [0, 1].
-        units: units that separate the chosen property best; empty without a property.
         verdict: a sentence and its rule.
     """
 
@@ -129,7 +126,6 @@ class LayerInspection(Evidence):
     memory_length: float
     memory_length_perturbed: float
     gate_histograms: dict[str, Tensor]
-    units: list[SeparatingUnit]
     verdict: Verdict
 
 
@@ -142,14 +138,12 @@ class Inspection:
         flow: gradient flow of a loss at each row's last step.
         every_step: gradients of a loss averaged over all steps.
         surprise: −log2 p(x_t | x_{<t}), (B, T), bits; zero in padding; `None` for a bare layer.
-        has_property: (B, T) booleans, the argument.
     """
 
     layers: list[LayerInspection]
     flow: GradientFlow
     every_step: Backpropagation
     surprise: Tensor | None
-    has_property: Tensor | None
 
 
 def inspect_recurrence(
@@ -157,18 +151,15 @@ def inspect_recurrence(
     x: Tensor,
     lengths: Tensor | None = None,
     *,
-    has_property: Tensor | None = None,
     seed: int = 0,
 ) -> Inspection:
     """Inspect a recurrence on real data: gradients through time, Jacobians, gates, memory, and a verdict per layer.
 
     Args:
         module, x, lengths, seed: arguments of `gradient_flow`.
-        has_property: (B, T) booleans; if set, the result lists units whose state after x_t separates elements with the
-            property from others.
 
     Raises:
-        ValueError: see `gradient_flow`, or `has_property` is not booleans of the shape of x.
+        ValueError: see `gradient_flow`.
 
     >>> from chainrule import RecurrentLM
     >>> model = RecurrentLM(vocab_size=5, hidden_size=8)
@@ -182,21 +173,14 @@ def inspect_recurrence(
     every_step = backpropagate(module, x, "mean", lengths)
     recurrent = module.recurrent if isinstance(module, RecurrentLM) else module
     assert isinstance(recurrent, nn.RNNBase)
-    shape = flow.delta[0].shape[:2]
-    if has_property is not None and (has_property.shape != shape or has_property.dtype != torch.bool):
-        raise ValueError(
-            f"has_property: expected a boolean for each element, {tuple(shape)}, "
-            f"got {has_property.dtype} of {tuple(has_property.shape)}"
-        )
     # A model's h_t has read x_{t−1} and predicts x_t; a bare layer's has read x_t.
     lag = int(isinstance(module, RecurrentLM))
     bad = dict(flow.nonfinite)
     single = single_losses(module, x, flow.lengths, [row for row in range(len(flow.lengths)) if row not in bad])
     layers = [
-        _layer(layer, index, flow, every_step, single, has_property, lag)
-        for index, layer in enumerate(single_layers(recurrent))
+        _layer(layer, index, flow, every_step, single, lag) for index, layer in enumerate(single_layers(recurrent))
     ]
-    return Inspection(layers, flow, every_step, _surprise(module, x, flow), has_property)
+    return Inspection(layers, flow, every_step, _surprise(module, x, flow))
 
 
 def _layer(
@@ -205,7 +189,6 @@ def _layer(
     flow: GradientFlow,
     every_step: Backpropagation,
     single: SingleLosses,
-    has_property: Tensor | None,
     lag: int,
 ) -> LayerInspection:
     finite = [row for row in range(len(flow.lengths)) if row not in dict(flow.nonfinite)]
@@ -261,21 +244,8 @@ def _layer(
         memory_length=flow.memory_length[index],
         memory_length_perturbed=flow.memory_length_perturbed[index],
         gate_histograms={name: histogram(gate) for name, gate in gates.items()},
-        units=[] if has_property is None else _units(flow, index, has_property.cpu() & real, real, finite, lag),
         verdict=verdict(evidence),
     )
-
-
-def _units(
-    flow: GradientFlow, index: int, has_property: Tensor, real: Tensor, finite: list[int], lag: int
-) -> list[SeparatingUnit]:
-    """Find the units that separate elements by the state after them, c if the cell has one, else h."""
-    traces = flow.gates[index]
-    state = traces.get("cell", traces["hidden"]).cpu()[finite]
-    time = state.shape[1] - lag
-    after = state[:, lag:]
-    read = real[finite][:, lag:]  # positions whose following state is not padding
-    return separating_units(after[read], has_property[finite][:, :time][read])
 
 
 def _description(layer: Recurrent) -> str:

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from math import log, prod
+from math import log
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -13,31 +14,17 @@ from chainrule.layers._linear_attention import FastWeights
 from chainrule.layers._minimal_recurrence import MinimalRecurrence
 from chainrule.models import TransformerLM
 from chainrule.modes import wide
-from chainrule.state import leaves
 
 SHARE = 0.4  # minimum mean share of a head's weight that defines its kind
 BROAD = 0.9  # minimum entropy of a broad head, relative to uniform attention
 FARTHEST = 64  # maximum distance of a positional head
-
-RULES = {
-    "induction": f"at least {SHARE:g} of its weight, beyond an even share, is on elements that came after an earlier "
-    "occurrence of the present symbol: what followed it then",
-    "same token": f"at least {SHARE:g} of its weight, beyond an even share, is on earlier occurrences of the present "
-    "symbol",
-    "start": f"at least {SHARE:g} of its weight is on the start symbol, often as an attention sink",
-    "present token": f"at least {SHARE:g} of its weight is on the present symbol itself",
-    "previous token": f"at least {SHARE:g} of its weight is on the symbol before the present one",
-    "position": f"at least {SHARE:g} of its weight is on the symbol at one distance, 2 to {FARTHEST} back",
-    "broad": f"its entropy is at least {BROAD:g} of the entropy of even attention, and no rule above applies",
-    "mixed": "no rule above applies",
-}
 
 
 @dataclass(frozen=True)
 class HeadFigures:
     """Statistics of an attention head, means over all queries."""
 
-    kind: str  # a name in `RULES`; if several rules apply, the one with the largest score
+    kind: str  # a key of `RULES`; if several rules apply, the one with the largest score
     # the number that the rule tests: a share of the weight; for "broad" the share of the even entropy; for "mixed"
     # the largest share
     score: float
@@ -49,73 +36,87 @@ class HeadFigures:
     even: float  # entropy of even weights, bits
     distance: float  # distance back, averaged by weight
 
+    RULES: ClassVar[dict[str, str]] = {
+        "induction": f"at least {SHARE:g} of its weight, beyond an even share, is on elements that came after an "
+        "earlier occurrence of the present symbol: what followed it then",
+        "same token": f"at least {SHARE:g} of its weight, beyond an even share, is on earlier occurrences of the "
+        "present symbol",
+        "start": f"at least {SHARE:g} of its weight is on the start symbol, often as an attention sink",
+        "present token": f"at least {SHARE:g} of its weight is on the present symbol itself",
+        "previous token": f"at least {SHARE:g} of its weight is on the symbol before the present one",
+        "position": f"at least {SHARE:g} of its weight is on the symbol at one distance, 2 to {FARTHEST} back",
+        "broad": f"its entropy is at least {BROAD:g} of the entropy of even attention, and no rule above applies",
+        "mixed": "no rule above applies",
+    }
+    """Rule of each kind, in words."""
 
-def head_figures(weights: Tensor, symbols: Tensor, window: int | None = None) -> list[HeadFigures]:
-    """Classify each head by its causal attention over symbols.
+    @classmethod
+    def of(cls, weights: Tensor, symbols: Tensor, window: int | None = None) -> list["HeadFigures"]:
+        """Classify each head by its causal attention over symbols.
 
-    The start symbol is not a query, because it can read only itself.
+        The start symbol is not a query, because it can read only itself.
 
-    Args:
-        weights: (B, H, T, T) weight of query t on symbol s ≤ t; NaN or zeros for queries in padding.
-        symbols: (B, T) symbols, the start symbol first; -1 in padding.
-        window: number of symbols that a query may read; None for all.
+        Args:
+            weights: (B, H, T, T) weight of query t on symbol s ≤ t; NaN or zeros for queries in padding.
+            symbols: (B, T) symbols, the start symbol first; -1 in padding.
+            window: number of symbols that a query may read; None for all.
 
-    Source: Olsson et al. 2022, "In-context learning and induction heads", for induction and previous-token heads.
+        Source: Olsson et al. 2022, "In-context learning and induction heads", for induction and previous-token heads.
 
-    >>> symbols = torch.tensor([[9, 1, 2, 3, 1]])
-    >>> before = torch.diag(torch.ones(4), -1)  # query t reads t - 1
-    >>> before[0, 0] = 1
-    >>> [head.kind for head in head_figures(before[None, None], symbols)]
-    ['previous token']
-    """
-    if weights.dim() != 4 or weights.shape[2:] != (symbols.shape[1],) * 2 or len(weights) != len(symbols):
-        raise ValueError(
-            f"weights: expected (B, H, T, T) for symbols {tuple(symbols.shape)}, got {tuple(weights.shape)}"
+        >>> symbols = torch.tensor([[9, 1, 2, 3, 1]])
+        >>> before = torch.diag(torch.ones(4), -1)  # query t reads t - 1
+        >>> before[0, 0] = 1
+        >>> [head.kind for head in HeadFigures.of(before[None, None], symbols)]
+        ['previous token']
+        """
+        if weights.dim() != 4 or weights.shape[2:] != (symbols.shape[1],) * 2 or len(weights) != len(symbols):
+            raise ValueError(
+                f"weights: expected (B, H, T, T) for symbols {tuple(symbols.shape)}, got {tuple(weights.shape)}"
+            )
+        real = symbols >= 0
+        real[:, 0] = False
+        if not real.any():
+            raise ValueError("symbols: expected a query after the start symbol, got none")
+        masks = key_masks(symbols, window)
+        weights = wide(weights).masked_fill(~real[:, None, :, None], 0)
+        visible = wide(masks["visible"].sum(2)).clamp(min=1)  # (B, T) keys that each query may read
+        queries = real.sum()
+
+        def share(mask: Tensor) -> tuple[Tensor, float]:
+            """Return the mean weight on some keys, (H,), and their even share, over the queries that have such keys."""
+            able = real & mask.any(2)
+            count = able.sum().clamp(min=1)
+            on = (weights * mask.unsqueeze(1)).sum(3).masked_fill(~able.unsqueeze(1), 0).sum((0, 2)) / count
+            even = ((mask.sum(2) / visible).masked_fill(~able, 0).sum() / count).item()
+            return on, even
+
+        levels = {name: share(masks[name]) for name in ("induction", "same token", "start", "present token")}
+        reach = min(FARTHEST, symbols.shape[1] - 1 if window is None else min(window, symbols.shape[1]) - 1)
+        offsets = torch.stack(
+            [
+                weights.diagonal(-offset, 2, 3).sum((0, 2)) / real[:, offset:].sum().clamp(min=1)
+                for offset in range(1, reach + 1)
+            ]
+            or [weights.new_zeros(weights.shape[1])]
         )
-    real = symbols >= 0
-    real[:, 0] = False
-    if not real.any():
-        raise ValueError("symbols: expected a query after the start symbol, got none")
-    masks = key_masks(symbols, window)
-    weights = wide(weights).masked_fill(~real[:, None, :, None], 0)
-    visible = wide(masks["visible"].sum(2)).clamp(min=1)  # (B, T) keys that each query may read
-    queries = real.sum()
-
-    def share(mask: Tensor) -> tuple[Tensor, float]:
-        """Return the mean weight on some keys, (H,), and their even share, over the queries that have such keys."""
-        able = real & mask.any(2)
-        count = able.sum().clamp(min=1)
-        on = (weights * mask.unsqueeze(1)).sum(3).masked_fill(~able.unsqueeze(1), 0).sum((0, 2)) / count
-        even = ((mask.sum(2) / visible).masked_fill(~able, 0).sum() / count).item()
-        return on, even
-
-    levels = {name: share(masks[name]) for name in ("induction", "same token", "start", "present token")}
-    reach = min(FARTHEST, symbols.shape[1] - 1 if window is None else min(window, symbols.shape[1]) - 1)
-    offsets = torch.stack(
-        [
-            weights.diagonal(-offset, 2, 3).sum((0, 2)) / real[:, offset:].sum().clamp(min=1)
-            for offset in range(1, reach + 1)
+        entropy = -torch.special.xlogy(weights, weights).sum(3).sum((0, 2)) / queries / log(2)
+        even = (visible.log2() * real).sum() / queries
+        away = torch.arange(symbols.shape[1], device="cpu")
+        distance = (weights * (away.unsqueeze(1) - away)).sum(3).sum((0, 2)) / queries
+        return [
+            _figures(
+                {name: (on[head].item(), level) for name, (on, level) in levels.items()},
+                offsets[:, head].tolist(),
+                entropy[head].item(),
+                even.item(),
+                distance[head].item(),
+            )
+            for head in range(weights.shape[1])
         ]
-        or [weights.new_zeros(weights.shape[1])]
-    )
-    entropy = -torch.special.xlogy(weights, weights).sum(3).sum((0, 2)) / queries / log(2)
-    even = (visible.log2() * real).sum() / queries
-    away = torch.arange(symbols.shape[1], device="cpu")
-    distance = (weights * (away.unsqueeze(1) - away)).sum(3).sum((0, 2)) / queries
-    return [
-        _figures(
-            {name: (on[head].item(), level) for name, (on, level) in levels.items()},
-            offsets[:, head].tolist(),
-            entropy[head].item(),
-            even.item(),
-            distance[head].item(),
-        )
-        for head in range(weights.shape[1])
-    ]
 
 
 def key_masks(symbols: Tensor, window: int | None = None) -> dict[str, Tensor]:
-    """Return the keys of each rule, and all "visible" keys, as (B, T, T) booleans; see `head_figures`."""
+    """Return the keys of each rule, and all "visible" keys, as (B, T, T) booleans; see `HeadFigures.of`."""
     time = symbols.shape[1]
     visible = torch.ones(time, time, dtype=torch.bool, device="cpu").tril()
     if window is not None:
@@ -148,7 +149,7 @@ def _figures(
     shares["previous token"] = offsets[0]
     farther = max(range(1, len(offsets)), key=offsets.__getitem__, default=0)
     shares["position"] = offsets[farther] if farther else 0.0
-    fulfilled = [name for name in RULES if shares.get(name, 0.0) >= SHARE]
+    fulfilled = [name for name in HeadFigures.RULES if shares.get(name, 0.0) >= SHARE]
     spread = entropy / even if even else 0.0
     if fulfilled:
         kind = max(fulfilled, key=shares.__getitem__)
@@ -162,7 +163,7 @@ def _figures(
 
 @dataclass(frozen=True)
 class MixerView:
-    """A block's mixer on some rows."""
+    """A block's mixer on some rows; the heads of softmax attention, or how much of its memory another mixer keeps."""
 
     name: str  # class of the mixer
     heads: list[HeadFigures] = field(default_factory=list)  # heads of softmax attention; empty for other mixers
@@ -186,7 +187,7 @@ def mixer_views(model: TransformerLM, x: Tensor, lengths: Tensor | None = None) 
         match mixer := block.mixer:
             case CausalAttention():
                 weights = mixer.attended(features)
-                heads = head_figures(weights, symbols, mixer.window)
+                heads = HeadFigures.of(weights, symbols, mixer.window)
                 views.append(MixerView(type(mixer).__name__, heads, weights[0].clone()))
             case FastWeights():
                 views.append(MixerView(type(mixer).__name__, retention=_means(mixer.decays(features), real)))
@@ -196,37 +197,6 @@ def mixer_views(model: TransformerLM, x: Tensor, lengths: Tensor | None = None) 
             case _:
                 views.append(MixerView(type(mixer).__name__))
     return views, (-log_probs / torch.tensor(2.0, device="cpu").log()).masked_fill(~real, 0)
-
-
-@dataclass(frozen=True)
-class CacheSize:
-    """Memory of a row's state, bytes."""
-
-    element: int  # bytes per cached element; 0 if the state does not grow
-    formula: str  # formula of `element` with its numbers
-    elements: int  # maximum number of cached elements; 0 if the state does not grow
-    constant: int  # bytes of the parts that do not grow
-
-    @property
-    def most(self) -> int:
-        """Maximum size for rows of any length."""
-        return self.element * self.elements + self.constant
-
-
-def cache_size(model: TransformerLM) -> CacheSize:
-    """Compute the memory of a row's state."""
-    mixers = [block.mixer for block in model.stack.layers]
-    attention = [mixer for mixer in mixers if isinstance(mixer, CausalAttention)]
-    others = [mixer for mixer in mixers if not isinstance(mixer, CausalAttention)]
-    constant = sum(
-        prod(leaf.shape) * leaf.element_size() for mixer in others for leaf in leaves(mixer.initial_state(1))
-    )
-    if not attention:
-        return CacheSize(0, "", 0, constant)
-    first, number = attention[0], attention[0].in_proj_weight.element_size()
-    formula = f"2 · L · G · d · {number} = 2 · {len(attention)} · {first.num_kv_heads} · {first.head_size} · {number}"
-    element = 2 * len(attention) * first.num_kv_heads * first.head_size * number
-    return CacheSize(element, formula, first.window - 1, constant)
 
 
 @contextmanager

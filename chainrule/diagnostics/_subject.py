@@ -257,9 +257,31 @@ def passage_of(layer: Recurrent, x: Tensor, h_before: Tensor, state: tuple[Tenso
         case LSTM():
             return derivatives.lstm(projected, weights[0], h_before, state[1])
         case GRU(reset_after=True):
-            return derivatives.gru_reset_after(projected, weights[0], layer.bias_hn(weights), h_before)
+            return derivatives.gru_after(projected, weights[0], layer.bias_hn(weights), h_before)
         case GRU():
-            return derivatives.gru_reset_before(projected, weights[0], h_before)
+            return derivatives.gru_before(projected, weights[0], h_before)
         case RNN():
             return derivatives.rnn(projected, weights[0], h_before, layer.nonlinearity)
     raise ValueError(f"module: expected an RNN, LSTM or GRU, got {type(layer).__name__}")
+
+
+@torch.no_grad()
+def gate_values(module: nn.Module, x: Tensor, lengths: Tensor | None = None) -> list[dict[str, Tensor]]:
+    """Compute the gates and states of each recurrent layer at every element that it reads.
+
+    Args:
+        module: recurrent layer of `chainrule.layers` or `torch.nn`, or a `RecurrentLM`.
+        x: (B, T, N) features of a layer, or (B, T) symbols of a model, which reads each one element later.
+        lengths: (B,) lengths of the rows.
+
+    Returns:
+        For each layer, bottom first, (B, T, M) by name: "hidden", "cell" if there is one, and the gates: "input",
+        "forget", "candidate" and "output" of an LSTM, "reset", "update" and "candidate" of a GRU.
+
+    >>> from chainrule.layers import LSTM
+    >>> [layer] = gate_values(LSTM(3, 4), torch.zeros(2, 5, 3))
+    >>> sorted(layer), layer["forget"].shape
+    (['candidate', 'cell', 'forget', 'hidden', 'input', 'output'], torch.Size([2, 5, 4]))
+    """
+    passages, _, _ = replay(subject_of(module, x, lengths))
+    return [{name: value.transpose(0, 1) for name, value in passage.values.items()} for passage in passages]

@@ -11,6 +11,7 @@ from torch.nn.functional import logsigmoid
 
 from chainrule.heads._head import Choose, TensorHead, at_least_float32, broadcast_shapes, check_drawable, representable
 from chainrule.kernels._transforms import custom_gradients_work, records_or_transforms, values_are_known
+from chainrule.option_error import OptionError
 
 WIDE = 2**20  # size of a table of scores above which it no longer fits into a CPU's cache
 
@@ -127,11 +128,11 @@ class Categorical(TensorHead, distributions.Categorical):
     ) -> tuple[float, int | None, float | None]:
         """Return sampling filters with the temperature as a float; reject one outside its range."""
         if not 0 <= temperature <= sys.float_info.max:
-            raise ValueError(f"temperature: expected a number >= 0 (0 is greedy), got {temperature}")
+            raise OptionError("temperature", f"expected a number >= 0 (0 is greedy), got {temperature}")
         if top_k is not None and top_k < 1:
-            raise ValueError(f"top_k: expected an integer >= 1, got {top_k}")
+            raise OptionError("top_k", f"expected an integer >= 1, got {top_k}")
         if top_p is not None and not 0 < top_p <= 1:
-            raise ValueError(f"top_p: expected a number in (0, 1], got {top_p}")
+            raise OptionError("top_p", f"expected a number in (0, 1], got {top_p}")
         return float(temperature), top_k, top_p
 
     def filtered(self, temperature: float = 1.0, top_k: int | None = None, top_p: float | None = None) -> "Categorical":

@@ -53,8 +53,8 @@ class LinearChainCRF(nn.Module):
 
     Args:
         num_tags: number of tags K.
-        constraints: allowed first tags, last tags and transitions (see `bio_constraints`); others have probability 0.
-            None allows all. The constraints are not saved with the weights.
+        constraints: allowed first tags, last tags and transitions, see `TagConstraints.bio`; others have probability
+            0. None allows all. The constraints are not saved with the weights.
 
     Raises:
         ValueError: the constraints are for another number of tags. Every method raises it if shapes disagree, a length

@@ -19,6 +19,7 @@ from chainrule.modes import wide, widest
 Kind = Literal["categorical", "integer", "real"]
 KINDS = ("categorical", "integer", "real")
 FARTHEST = 1e9  # in scales of a column: values beyond it are clamped to it
+_REACH = 2.0  # asinh z between whose two signs the ramps lie: 3.6 scales of the column
 
 
 @dataclass(frozen=True)
@@ -81,9 +82,17 @@ class Column:
         """Number of symbols S: categories, or atoms, missing and any other number."""
         return len(self.atoms) + self.missing + 1 if self.numeric else self.categories
 
-    def features(self) -> int:
-        """Return the size of a value as a network's input: one number per symbol, and the number itself."""
-        return self.symbols + self.numeric
+    def features(self, knots: int = 0) -> int:
+        """Return the size of a value as a network's input: one number per symbol, the number itself, and its ramps.
+
+        More atoms than `knots` are left out: the ramps tell them apart as far as neighbours differ, without a weight
+        for each.
+        """
+        return self.symbols - self.unread(knots) + (1 + knots) * self.numeric
+
+    def unread(self, knots: int) -> int:
+        """Return the number of atoms that are not among the features."""
+        return len(self.atoms) if 0 < knots < len(self.atoms) else 0
 
     def outputs(self, components: int) -> int:
         """Return the size of a network's output for a value: logits of the symbols, and mixture parameters."""
@@ -93,14 +102,17 @@ class Column:
 class ColumnGroup:
     """Columns of one kind with equal numbers of symbols and atoms; `single` omits the axis of the columns.
 
+    With `knots`, a network also reads K ramps of each number, so that its first layer may be any function that is
+    linear between K + 1 points of asinh z, evenly spaced from −2 to 2 (Gorishniy, Rubachev and Babenko 2022).
+
     >>> ColumnGroup([Column("real", atoms=(0.0,), scale=2.0)], single=True).read(torch.tensor([0.0, 7.0]))
     tensor([[1.0000, 0.0000, 0.0000],
             [0.0000, 1.0000, 1.9657]], dtype=torch.float64)
     """
 
-    def __init__(self, columns: Sequence[Column], *, single: bool = False):
+    def __init__(self, columns: Sequence[Column], *, single: bool = False, knots: int = 0):
         first = columns[0]
-        self.columns = list(columns)
+        self.columns, self.knots, self.unread = list(columns), knots, first.unread(knots)
         self.kind, self.symbols, self.missing = first.kind, first.symbols, first.missing
         # Plain numbers, not buffers: `model.half()` must not round them, and the meta device would drop their values.
         names = ("atoms", "centre", "scale", "low", "finest")
@@ -128,15 +140,31 @@ class ColumnGroup:
 
     def read(self, value: Tensor) -> Tensor:
         """Encode values (...) as a network's input (..., F), float64: one-hot symbol, then asinh of the standardised
-        number, which keeps outliers small.
+        number, which keeps outliers small, and ramps of that.
         """
         value = wide(value)
-        symbol = (self.symbol(value).unsqueeze(-1) == torch.arange(self.symbols, device=value.device)).to(value)
+        symbols = torch.arange(self.unread, self.symbols, device=value.device)
+        symbol = (self.symbol(value).unsqueeze(-1) == symbols).to(value)
         if self.kind == "categorical":
             return symbol
-        standard = (value - self.constant("centre", value.device)) / self.constant("scale", value.device)
-        number = standard.nan_to_num(0.0).clamp(-FARTHEST, FARTHEST).asinh()
-        return torch.cat([symbol, number.unsqueeze(-1)], -1)
+        return torch.cat([symbol, self.read_number(value)], -1)
+
+    def read_number(self, value: Tensor) -> Tensor:
+        """Encode the numbers of numeric columns (...) as (..., 1 + knots), float64; a missing one as the centre."""
+        number = self.standard(value).unsqueeze(-1)
+        if not self.knots:
+            return number
+        ramps = torch.arange(self.knots, dtype=number.dtype, device=number.device)
+        return torch.cat([number, (self.position(number) - ramps).clamp(0, 1)], -1)
+
+    def standard(self, value: Tensor) -> Tensor:
+        """Return asinh z of numbers, 0 where they are missing."""
+        z = (value - self.constant("centre", value.device)) / self.constant("scale", value.device)
+        return z.nan_to_num(0.0).clamp(-FARTHEST, FARTHEST).asinh()
+
+    def position(self, standard: Tensor) -> Tensor:
+        """Return how many ramps lie below standardised numbers, from 0 to K; a fraction within a ramp."""
+        return ((standard / _REACH + 1) * (self.knots / 2)).clamp(0, self.knots)
 
 
 class TableColumn(TensorHead):
@@ -294,6 +322,25 @@ class TableColumn(TensorHead):
 
     def __repr__(self) -> str:
         return f"TableColumn({self.group.kind}, batch_shape={tuple(self._batch_shape)}, S={self.group.symbols})"
+
+
+def mean_outputs(columns: Sequence[TableColumn]) -> Tensor:
+    r"""Return the outputs (..., n) of which the mean of K distributions of the same columns consists, float64.
+
+    .. math:: \bar\pi_v = \frac{1}{K} \sum_k \pi_{v,k}, \qquad
+        \bar\pi_{\text{other}} \, \bar m(v) = \frac{1}{K} \sum_k \pi_{\text{other},k} \, m_k(v)
+
+    The mixture of the mean has the components of all.
+    """
+    symbols = columns[0].group.symbols
+    logs = [column.logits.log_softmax(-1) for column in columns]
+    mean = torch.stack(logs).logsumexp(0) - math.log(len(columns))
+    if columns[0].group.kind == "categorical":
+        return mean
+    parts = zip(*(wide(column.outputs[..., symbols:]).chunk(3, -1) for column in columns), strict=True)
+    logits, means, log_scales = parts
+    weighted = [own[..., -1:] + part.log_softmax(-1) for own, part in zip(logs, logits, strict=True)]
+    return torch.cat([mean, *weighted, *means, *log_scales], -1)
 
 
 class TableRow(Head):

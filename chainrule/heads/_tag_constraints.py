@@ -23,40 +23,40 @@ class TagConstraints(NamedTuple):
     starts: Tensor
     ends: Tensor
 
+    @classmethod
+    def bio(cls, tags: Sequence[str]) -> "TagConstraints":
+        """Allow tag sequences in which I-X follows B-X or I-X only (Ramshaw and Marcus 1995).
 
-def bio_constraints(tags: Sequence[str]) -> TagConstraints:
-    """Allow tag sequences in which I-X follows B-X or I-X only (Ramshaw and Marcus 1995).
+        Args:
+            tags: names of the tags in the order of their indices: O, and B-X and I-X for any types X.
 
-    Args:
-        tags: names of the tags in the order of their indices: O, and B-X and I-X for any types X.
+        Raises:
+            ValueError: a tag is invalid or repeated, or there is an I-X without a B-X.
 
-    Raises:
-        ValueError: a tag is invalid or repeated, or there is an I-X without a B-X.
+        >>> TagConstraints.bio(["O", "B-PER", "I-PER"]).transitions.int()
+        tensor([[1, 1, 0],
+                [1, 1, 1],
+                [1, 1, 1]], dtype=torch.int32)
+        """
+        return _constraints(tags, {"B": "B", "I": "B"}, "", "for B, I, E, S use TagConstraints.bioes")
 
-    >>> bio_constraints(["O", "B-PER", "I-PER"]).transitions.int()
-    tensor([[1, 1, 0],
-            [1, 1, 1],
-            [1, 1, 1]], dtype=torch.int32)
-    """
-    return _constraints(tags, {"B": "B", "I": "B"}, "", "for B, I, E, S use bioes_constraints")
+    @classmethod
+    def bioes(cls, tags: Sequence[str]) -> "TagConstraints":
+        """Allow tag sequences in which every span is S-X, or B-X, then any number of I-X, then E-X.
 
+        Args:
+            tags: names of the tags in the order of their indices: O, and B-X, I-X, E-X and S-X for any types X.
 
-def bioes_constraints(tags: Sequence[str]) -> TagConstraints:
-    """Allow tag sequences in which every span is S-X, or B-X, then any number of I-X, then E-X.
+        Raises:
+            ValueError: a tag is invalid or repeated, or belongs to a span that cannot begin or end.
 
-    Args:
-        tags: names of the tags in the order of their indices: O, and B-X, I-X, E-X and S-X for any types X.
-
-    Raises:
-        ValueError: a tag is invalid or repeated, or belongs to a span that cannot begin or end.
-
-    >>> bioes_constraints(["O", "B-PER", "E-PER", "S-PER"]).transitions.int()
-    tensor([[1, 1, 0, 1],
-            [0, 0, 1, 0],
-            [1, 1, 0, 1],
-            [1, 1, 0, 1]], dtype=torch.int32)
-    """
-    return _constraints(tags, {"B": "E", "I": "B", "E": "B", "S": "S"}, "BI", "rename them")
+        >>> TagConstraints.bioes(["O", "B-PER", "E-PER", "S-PER"]).transitions.int()
+        tensor([[1, 1, 0, 1],
+                [0, 0, 1, 0],
+                [1, 1, 0, 1],
+                [1, 1, 0, 1]], dtype=torch.int32)
+        """
+        return _constraints(tags, {"B": "E", "I": "B", "E": "B", "S": "S"}, "BI", "rename them")
 
 
 def _constraints(tags: Sequence[str], needs: Mapping[str, str], opens: str, remedy: str) -> TagConstraints:
@@ -71,7 +71,7 @@ def _constraints(tags: Sequence[str], needs: Mapping[str, str], opens: str, reme
         if letter in needs and (needs[letter], kind) not in marks:
             raise ValueError(
                 f"tags: {tag!r} could never be used, as there is no '{needs[letter]}-{kind}': add it, or use the "
-                "function of the other scheme"
+                "constraints of the other scheme"
             )
     # Always on the CPU: with the meta device as default the tensors would have no values.
     starts = torch.tensor([letter not in "IE" for letter, _ in marks], device="cpu")

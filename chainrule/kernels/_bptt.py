@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from chainrule.kernels._products import onednn_is_faster, onednn_linear, packs, product
+from chainrule.kernels._products import onednn_linear, packs
 
 
 def previous(first: Tensor, flat: Tensor, sizes: list[int]) -> list[Tensor]:
@@ -41,9 +41,9 @@ def weight_gradient(d: Tensor, first: Tensor, flat: Tensor, sizes: list[int]) ->
     """
     rows = sizes[0]
     if rows != sizes[-1]:
-        return product(d.t(), torch.cat(previous(first, flat, sizes)).t())
+        return torch.mm(d.t(), torch.cat(previous(first, flat, sizes)))
     start = torch.mm(d[:rows].t(), first[:rows].to(flat.dtype))  # all but the first step without a copy of the states
-    return product(d[rows:].t(), flat[:-rows].t(), start)
+    return torch.addmm(start, d[rows:].t(), flat[:-rows])
 
 
 def last(first: Tensor, flat: Tensor, sizes: list[int]) -> Tensor:
@@ -86,9 +86,41 @@ def tanh(a: Tensor, out: Tensor) -> Tensor:
     return torch.tanh(a, out=out)
 
 
+_sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input  # d * y * (1 - y)
+_tanh_backward = torch.ops.aten.tanh_backward.grad_input  # d * (1 - y * y)
+
+
+def lstm_forward(
+    sigmoids: Sequence[Tensor], gates: Sequence[Tensor], c_prev: Tensor, c: Tensor, tanh_c: Tensor, h: Tensor
+) -> None:
+    """Turn the pre-activations of an LSTM's gates i, f, g, o into activations, in place, and write c, tanh c and h.
+
+    `sigmoids` are the parts of the same memory that get a sigmoid.
+    """
+    i, f, g, o = gates
+    for part in sigmoids:
+        part.sigmoid_()
+    tanh(g, out=g)
+    torch.mul(f, c_prev, out=c).addcmul_(i, g)
+    torch.mul(o, tanh(c, out=tanh_c), out=h)
+
+
+def lstm_backward(
+    gates: Sequence[Tensor], c_prev: Tensor, tanh_c: Tensor, dh: Tensor, dc: Tensor, scratch: Tensor,
+    d_gates: Sequence[Tensor],
+) -> None:  # fmt: skip
+    """Write the gradients at the pre-activations of i, f, g, o from those at h and c; dc becomes that at `c_prev`."""
+    (i, f, g, o), (d_i, d_f, d_g, d_o), s = gates, d_gates, scratch
+    dc.add_(_tanh_backward(torch.mul(dh, o, out=s), tanh_c, grad_input=s))
+    d_o.copy_(_sigmoid_backward(torch.mul(dh, tanh_c, out=s), o, grad_input=s))
+    d_i.copy_(_sigmoid_backward(torch.mul(dc, g, out=s), i, grad_input=s))
+    d_f.copy_(_sigmoid_backward(torch.mul(dc, c_prev, out=s), f, grad_input=s))
+    d_g.copy_(_tanh_backward(torch.mul(dc, i, out=s), g, grad_input=s))
+    dc.mul_(f)
+
+
 LEAST_STEPS = 8  # fewer products do not pay for laying the weight out
 LEAST_FLOAT32 = 2**19  # numbers in a float32 weight: below, a plain product that adds in the same call is faster
-LEAST_STEP_MULTIPLICATIONS = 2**21  # in float32, where oneDNN multiplies clearly faster: fewer are as above
 
 
 class Product:
@@ -110,7 +142,7 @@ class Product:
         self._weight = weight
         self._mixed = weight.dtype != wide
         self._packed = None
-        if rows > 1 and steps >= LEAST_STEPS and _can_pack(weight, rows):
+        if rows > 1 and steps >= LEAST_STEPS and _can_pack(weight):
             self._packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), rows)
 
     def add(self, addend: Tensor, x: Tensor, out: Tensor) -> Tensor:
@@ -131,15 +163,14 @@ class Product:
         return onednn_linear(x, self._packed)
 
 
-def _can_pack(weight: Tensor, rows: int) -> bool:
+def _can_pack(weight: Tensor) -> bool:
     if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available() or not torch.backends.mkldnn.enabled:
         return False
     if weight.dtype == torch.bfloat16:
         return packs(torch.bfloat16)
     if weight.dtype != torch.float32 or not packs(torch.float32):
         return False
-    numbers = weight.numel()
-    return numbers >= LEAST_FLOAT32 or (rows * numbers >= LEAST_STEP_MULTIPLICATIONS and onednn_is_faster())
+    return weight.numel() >= LEAST_FLOAT32
 
 
 _SLOPES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {  # d * f'(a) from the output y = f(a)

@@ -1,7 +1,7 @@
 """Rows of images drawn in compiled loops, by a list of small products over a flat memory; see `_raster_program`."""
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -168,58 +168,46 @@ def _draw_pixel(
     return True
 
 
+class Images(NamedTuple):
+    """Images that are drawn row by row: the operations of their model, and the memory that these read and write."""
+
+    row_operations: Any  # (n, F) before the first pixel of a row, each at all columns
+    operations: Any  # (n, F) at each pixel
+    ends: Any  # how many of them come before the draw of each colour, or (1,) of them all
+    shifts: Any  # (n, 4) features whose rows move up after a row: resolution, address, size of a row, rows
+    weights: Any  # flat
+    sums: Any  # scratch
+    memory: Any  # (B, S) features, biases
+    pixels: int  # address of column 0 of the present row
+    step: int  # numbers of a pixel: C, and a one inside the image if there is room
+    levels: int  # V
+    colours: int  # C
+    scores: int  # address of the scores (V,) of the first colour, the others' behind them; or of the parameters
+    components: int  # K of a mixture; 0 for tables
+    limit: float  # largest log-scale
+    noise: Any  # (W·C, B, V or K), exponential
+    logistic: Any  # (W·C, B), noise of that density, for mixtures
+
+
 @kept
 @compiled_sums
-def draw_row(
-    row: int,
-    row_operations: Any,
-    operations: Any,
-    ends: Any,
-    shifts: Any,
-    weights: Any,
-    sums: Any,
-    memory: Any,
-    pixels: int,
-    step: int,
-    levels: int,
-    scores: int,
-    components: int,
-    limit: float,
-    noise: Any,
-    logistic: Any,
-    known: int,
-    colours: int,
-    drawn: Any,
-) -> bool:
-    """Draw a row of images; return whether every distribution was valid.
+def draw_row(row: int, known: int, images: Images, drawn: Any) -> bool:
+    """Draw row `row` of some images to drawn (B, W·C), whose first `known` elements are set.
 
-    Args:
-        row: the number of the row.
-        row_operations: (n, F) operations before the first pixel, each at all columns.
-        operations: (n, F) operations at each pixel.
-        ends: how many of them come before the draw of each colour, or (1,) of them all.
-        shifts: (n, 4) features whose rows move up after this row: resolution, address, size of a row, rows.
-        weights: flat.
-        sums: scratch.
-        memory: (B, S) features, biases.
-        pixels: address of column 0 of the present row.
-        step: numbers of a pixel: C, and a one inside the image if there is room.
-        levels: V.
-        scores: address of the scores (V,) of the first colour, with those of the others behind them; or parameters.
-        components: K of a mixture; 0 for tables.
-        limit: largest log-scale.
-        noise: (W·C, B, V or K), exponential.
-        logistic: (W·C, B), noise of that density, for mixtures.
-        known: how many elements of the row are known.
-        colours: C.
-        drawn: (B, W·C), the elements; the known ones are set.
+    Returns whether every distribution was valid.
     """
+    row_operations, operations, ends, weights, sums = (
+        images.row_operations, images.operations, images.ends, images.weights, images.sums,
+    )  # fmt: skip
+    memory, noise, logistic = images.memory, images.noise, images.logistic
+    levels, colours, scores, components = images.levels, images.colours, images.scores, images.components
+    pixels, step = images.pixels, images.step
     width = drawn.shape[1] // colours
     scale = memory.dtype.type(2 / (levels - 1))
-    images, size = memory.shape
+    rows, size = memory.shape
     flat = memory.reshape(-1)
-    for first in range(0, images, 4):
-        last = min(first + 4, images)
+    for first in range(0, rows, 4):
+        last = min(first + 4, rows)
         for image in range(first, last):
             for index in range(len(row_operations)):
                 op = row_operations[index]
@@ -247,7 +235,7 @@ def draw_row(
                     if components:
                         valid = _draw_pixel(
                             own[scores : scores + (1 + 2 * colours + colours * (colours - 1) // 2) * components],
-                            levels, components, limit, noise[element : element + count, image],
+                            levels, components, images.limit, noise[element : element + count, image],
                             logistic[element : element + count, image], known - element, pixel,
                         )  # fmt: skip
                     else:
@@ -263,8 +251,8 @@ def draw_row(
                     if step > colours:
                         own[at + colours] = own.dtype.type(1)
         for image in range(first, last):
-            for level, start, length, rows in shifts:
+            for level, start, length, held in images.shifts:
                 if row & ((1 << level) - 1) == 0:
                     own = memory[image]
-                    copy(own[start + length : start + rows * length], own[start : start + (rows - 1) * length])
+                    copy(own[start + length : start + held * length], own[start : start + (held - 1) * length])
     return True

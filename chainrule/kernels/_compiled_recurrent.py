@@ -16,7 +16,6 @@ from torch import Tensor
 from chainrule.kernels._bptt import last, weight_gradient
 from chainrule.kernels._compiled_models import BEFORE, GRU, KINDS, LSTM, RELU, SIGMOID, TANH, copy, reset, unit
 from chainrule.kernels._machine_code import compiled, compiled_sums, kept
-from chainrule.kernels._products import product
 from chainrule.kernels._recurrent import Steps
 
 _TILE = 6  # rows: with two vectors each, twelve of the sixteen registers of AVX2
@@ -312,7 +311,7 @@ def steps(name: str) -> Steps:
         if not gru:
             return d, weight_gradient(d, h0, h, sizes), *(dh, dc)[: len(ends)]
         d_gates, d_n = d.split([2 * h.shape[1], h.shape[1]], 1)
-        d_candidate = weight_gradient(d_e, h0, h, sizes) if kind == GRU else product(d_n.t(), e.t())
+        d_candidate = weight_gradient(d_e, h0, h, sizes) if kind == GRU else torch.mm(d_n.t(), e)
         d_weight = torch.cat([weight_gradient(d_gates, h0, h, sizes), d_candidate])
         return d, d_weight, *([d_e.sum(0)] if kind == GRU else []), dh
 

@@ -1,4 +1,4 @@
-"""The lattice LSTM with a hand-written gradient, and one position of it with few calls."""
+"""The lattice LSTM with a hand-written gradient."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -7,11 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from chainrule.kernels._bptt import gradients_again, placeholder, tanh, wide_dtype
+from chainrule.kernels._bptt import gradients_again, lstm_backward, lstm_forward, placeholder, wide_dtype
 from chainrule.kernels._transforms import custom_gradients_work, records_or_transforms
 
-_sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input  # d * y * (1 - y)
-_tanh_backward = torch.ops.aten.tanh_backward.grad_input  # d * (1 - y * y)
 Window = tuple[int, int]
 Plain = Callable[..., tuple[Tensor, Tensor]]
 
@@ -46,7 +44,8 @@ class _LatticeLSTM(torch.autograd.Function):
         wide, size = wide_dtype(projected), weights.shape[2]
         gates = torch.empty(projected.shape, dtype=wide, device=projected.device).copy_(projected)
         h = gates.new_zeros(*gates.shape[:4], size)
-        c, tanh_c = torch.empty_like(h), torch.empty_like(h)
+        c, tanh_c = torch.zeros_like(h), torch.empty_like(h)  # c stays 0 where no position takes part
+        c_prev = torch.zeros_like(c[:, 0]) if c0 is None else c0.to(wide)
         products = weights.to(wide).unbind(1)
         before = (0, 0)
         for t, (first, end) in enumerate(windows):
@@ -54,17 +53,10 @@ class _LatticeLSTM(torch.autograd.Function):
             for weight, offset in zip(products, offsets, strict=True):
                 for read, written in _overlap((first, end), before, offset):
                     _add_product(_rows(gates[:, t, written]), _rows(h[:, t - 1, read]), weight)
-            a[..., : 3 * size].sigmoid_()
             i, f, o, g = a.chunk(4, -1)
-            tanh(g, out=g)
-            c_t, tanh_t = c[:, t, first:end], tanh_c[:, t, first:end]
-            torch.mul(i, g, out=c_t)
-            if t == 0 and c0 is not None:
-                c_t.addcmul_(f, c0[:, first:end].to(wide))
-            for positions, _ in _overlap((first, end), before, 0):
-                c[:, t, positions].addcmul_(gates[:, t, positions, :, size : 2 * size], c[:, t - 1, positions])
-            torch.mul(o, tanh(c_t, out=tanh_t), out=h[:, t, first:end])
-            before = (first, end)
+            c_t, tanh_t, h_t = (part[:, t, first:end] for part in (c, tanh_c, h))
+            lstm_forward((a[..., : 3 * size],), (i, f, g, o), c_prev[:, first:end], c_t, tanh_t, h_t)
+            before, c_prev = (first, end), c[:, t]
         c_last = torch.zeros_like(c[:, 0])
         c_last[:, slice(*before)] = c[:, -1, slice(*before)]
         ctx.save_for_backward(anchor, weights, c0, gates, h, c, tanh_c)
@@ -74,7 +66,7 @@ class _LatticeLSTM(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, local: Tensor, dc_last: Tensor) -> Any:
         anchor, weights, c0, gates, h, c, tanh_c = ctx.saved_tensors
-        size, windows = h.shape[-1], ctx.windows
+        windows = ctx.windows
         if records_or_transforms(local, dc_last):
             plain = partial(ctx.plain, offsets=ctx.offsets, windows=windows, activations=gates)
             gradients = gradients_again(plain, (anchor, weights, c0), (local, dc_last))
@@ -84,30 +76,24 @@ class _LatticeLSTM(torch.autograd.Function):
         products = weights.to(gates.dtype).transpose(2, 3).unbind(1)
         dh = torch.empty_like(h).copy_(local)
         dc, scratch = torch.zeros_like(dh[:, 0]), torch.empty_like(dh[:, 0])
+        c_first = torch.zeros_like(dc) if c0 is None else c0.to(dc.dtype)
         dc[:, slice(*windows[-1])] = dc_last[:, slice(*windows[-1])].to(dc.dtype)
         for t in reversed(range(len(windows))):
             first, end = windows[t]
             before = windows[t - 1] if t else (0, 0)
             i, f, o, g = gates[:, t, first:end].chunk(4, -1)
             d_i, d_f, d_o, d_g = d_gates[:, t, first:end].chunk(4, -1)
-            dh_t, dc_t, s = dh[:, t, first:end], dc[:, first:end], scratch[:, first:end]
-            tanh_t = tanh_c[:, t, first:end]
-            dc_t.add_(_tanh_backward(torch.mul(dh_t, o, out=s), tanh_t, grad_input=s))
-            d_o.copy_(_sigmoid_backward(torch.mul(dh_t, tanh_t, out=s), o, grad_input=s))
-            d_i.copy_(_sigmoid_backward(torch.mul(dc_t, g, out=s), i, grad_input=s))
-            d_g.copy_(_tanh_backward(torch.mul(dc_t, i, out=s), g, grad_input=s))
-            if t == 0 and c0 is not None:
-                d_f.copy_(_sigmoid_backward(torch.mul(dc_t, c0[:, first:end].to(s.dtype), out=s), f, grad_input=s))
-            for positions, _ in _overlap((first, end), before, 0):
-                part, opening = scratch[:, positions], gates[:, t, positions, :, size : 2 * size]
-                torch.mul(dc[:, positions], c[:, t - 1, positions], out=part)
-                d_gates[:, t, positions, :, size : 2 * size] = _sigmoid_backward(part, opening, grad_input=part)
+            own = slice(first, end)
+            c_prev = c[:, t - 1] if t else c_first
+            lstm_backward(
+                (i, f, g, o), c_prev[:, own], tanh_c[:, t, own], dh[:, t, own], dc[:, own], scratch[:, own],
+                (d_i, d_f, d_g, d_o),
+            )  # fmt: skip
             for weight, d_weight, offset in zip(products, d_products, ctx.offsets, strict=True):
                 for read, written in _overlap((first, end), before, offset):
                     d = _rows(d_gates[:, t, written])
                     _add_product(_rows(dh[:, t - 1, read]), d, weight)
                     _add_product(d_weight, _rows(h[:, t - 1, read]).transpose(1, 2), d)
-            dc_t.mul_(f)
         d_weights = torch.stack(d_products, 1).to(weights.dtype)
         d_c0 = None
         if c0 is not None:  # read inside the first window alone; elsewhere dc is of positions that began later
@@ -131,11 +117,3 @@ def _add_product(total: Tensor, x: Tensor, y: Tensor) -> None:
 def _rows(x: Tensor) -> Tensor:
     """(G, n, B, F) -> (G, n·B, F), a view."""
     return x.view(len(x), -1, x.shape[-1])
-
-
-def lattice_cell(a: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
-    """h and c of one position from all its gates read, a (B, 4M) in the order i, f, o, g, and the cell before."""
-    size = a.shape[1] // 4
-    i, f, o = a[:, : 3 * size].sigmoid().chunk(3, 1)
-    c = torch.addcmul(f * c, i, a[:, 3 * size :].tanh())
-    return o * c.tanh(), c

@@ -6,7 +6,6 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from chainrule.kernels._lattice_lstm import lattice_cell
 from chainrule.kernels._raster_convolutions import PIXELS, RasterBody, RasterConvolutions, RasterMemory
 from chainrule.state import State
 
@@ -16,6 +15,7 @@ RowLSTM: TypeAlias = Any
 GatedStacks: TypeAlias = Any
 MaskedResidualBlock: TypeAlias = Any
 PixelLogits: TypeAlias = Any
+Cell: TypeAlias = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 class RasterLogits:
@@ -144,7 +144,8 @@ class RasterRowLSTM(RasterBody):
 
     whole_rows = frozenset({"output", "cells"})
 
-    def __init__(self, layers: Sequence[RowLSTM]):
+    def __init__(self, layers: Sequence[RowLSTM], cell: Cell):
+        self._cell = cell
         self.input = RasterConvolutions([layer.input for layer in layers])
         self.output = RasterConvolutions([layer.output for layer in layers])
         order = self.input.order
@@ -180,7 +181,7 @@ class RasterRowLSTM(RasterBody):
         own, own_out = self.input.own[group], self.output.own[group]
         for layer in range(self.input.layers):
             read.append(x)
-            h, c = lattice_cell(torch.addmm(gates[layer], x, own[layer]), over[layer])
+            h, c = self._cell(torch.addmm(gates[layer], x, own[layer]), over[layer])
             hidden.append(h)
             cells.append(c)
             base = x + out[layer] if group else x  # without a bias, nothing is known before the first colour
@@ -202,8 +203,8 @@ class RasterDiagonalLSTM(RasterBody):
 
     whole_rows = frozenset({"input", "left"})
 
-    def __init__(self, layers: Sequence[DiagonalLSTM], lattice_lstm: Callable[..., tuple[Tensor, Tensor]]):
-        self._lattice_lstm = lattice_lstm
+    def __init__(self, layers: Sequence[DiagonalLSTM], cell: Cell, lattice_lstm: Callable[..., tuple[Tensor, Tensor]]):
+        self._cell, self._lattice_lstm = cell, lattice_lstm
         self.input = RasterConvolutions([layer.input_left for layer in layers])
         self.output = RasterConvolutions([layer.output for layer in layers])
         self._layers = list(layers)
@@ -256,7 +257,7 @@ class RasterDiagonalLSTM(RasterBody):
         own, own_out = self.input.own[group], self.output.own[group]
         for layer in range(self.input.layers):
             read.append(x)
-            h, c = lattice_cell(torch.addmm(gates[layer], x, own[layer]), cells_before[layer])
+            h, c = self._cell(torch.addmm(gates[layer], x, own[layer]), cells_before[layer])
             left.append(h)
             cells.append(c)
             gathered.append(h + right[layer])

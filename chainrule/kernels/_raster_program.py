@@ -197,7 +197,7 @@ class Program:
         It is to be called for one row after the other, and returns None for scores that are no distribution. The noise
         of all elements of a row is drawn at its beginning.
         """
-        from chainrule.kernels._compiled_raster import draw_row
+        from chainrule.kernels._compiled_raster import Images, draw_row
 
         memory = self.like.new_zeros(n, self.size)
         for place, bias in self.biases:
@@ -213,7 +213,11 @@ class Program:
         noise = self.like.new_empty(size, n, self.components or self.levels)
         logistic = self.like.new_empty(size if self.components else 0, n)
         limits = torch.finfo(logistic.dtype)
-        settings = (self.pixels.present, self.pixels.step, self.levels, self.scores.start, self.components)
+        images = Images(
+            row_operations, operations, ends, shifts, weights, sums.numpy(), memory.numpy(), self.pixels.present,
+            self.pixels.step, self.levels, self.colours, self.scores.start, self.components, self._most,
+            noise.numpy(), logistic.numpy(),
+        )  # fmt: skip
 
         def draw(row: int) -> Tensor | None:
             begin = row * size
@@ -226,11 +230,7 @@ class Program:
                 if self.components:
                     logistic[element].uniform_(generator=generator)
             logistic[first:].clamp_min_(limits.eps / 4).logit_()
-            drawn = draw_row(
-                row, row_operations, operations, ends, shifts, weights, sums.numpy(), memory.numpy(), *settings,
-                self._most, noise.numpy(), logistic.numpy(), first,
-                self.colours, elements.numpy(),
-            )  # fmt: skip
+            drawn = draw_row(row, first, images, elements.numpy())
             return elements[:, first:] if drawn else None
 
         return draw

@@ -19,6 +19,8 @@ from chainrule.kernels._bptt import (
     forwards,
     gradients_again,
     last,
+    lstm_backward,
+    lstm_forward,
     placeholder,
     previous,
     tanh,
@@ -26,7 +28,6 @@ from chainrule.kernels._bptt import (
     wide_dtype,
 )
 from chainrule.kernels._compiled import compiled_loops
-from chainrule.kernels._products import product
 from chainrule.kernels._transforms import custom_gradients_work, records_or_transforms
 
 if TYPE_CHECKING:
@@ -188,17 +189,12 @@ def _lstm_forward(sizes: list[int], projected: Tensor, weight_hh: Tensor, h0: Te
     tanh_c = torch.empty_like(c)
     recurrent = Product(weight_hh.to(low), h0.shape[0], len(sizes), wide)
     h_prev, c_prev = h0.to(low), c0.to(wide)
-    i, f, g, o = gates.split(size, 1)
     for p_t, a_t, if_t, i_t, f_t, g_t, o_t, h_t, c_t, tanh_t in forwards(
-        sizes, projected, gates, gates[:, : 2 * size], i, f, g, o, h, c, tanh_c
+        sizes, projected, gates, gates[:, : 2 * size], *gates.split(size, 1), h, c, tanh_c
     ):
         running = len(p_t)
         recurrent.add(p_t, h_prev[:running], out=a_t)
-        if_t.sigmoid_()
-        tanh(g_t, out=g_t)
-        o_t.sigmoid_()
-        torch.mul(f_t, c_prev[:running], out=c_t).addcmul_(i_t, g_t)
-        torch.mul(o_t, tanh(c_t, out=tanh_t), out=h_t)
+        lstm_forward((if_t, o_t), (i_t, f_t, g_t, o_t), c_prev[:running], c_t, tanh_t, h_t)
         h_prev, c_prev = h_t, c_t
     return (h, last(h0, h, sizes).to(h0.dtype), last(c0, c, sizes).to(c0.dtype)), (gates, h, c, tanh_c)
 
@@ -217,15 +213,10 @@ def _lstm_backward(
         sizes, *gates.split(size, 1), c_prev, tanh_c, d_gates, *d_gates.split(size, 1), local
     ):
         running = len(local_t)
-        dh_t, dc_t, s = dh[:running], dc[:running], scratch[:running]
+        dh_t, dc_t = dh[:running], dc[:running]
         dh_t.add_(local_t)  # δ_t, complete
-        dc_t.add_(_tanh_backward(torch.mul(dh_t, o, out=s), tanh_t, grad_input=s))
-        d_o.copy_(_sigmoid_backward(torch.mul(dh_t, tanh_t, out=s), o, grad_input=s))
-        d_i.copy_(_sigmoid_backward(torch.mul(dc_t, g, out=s), i, grad_input=s))
-        d_f.copy_(_sigmoid_backward(torch.mul(dc_t, c_before, out=s), f, grad_input=s))
-        d_g.copy_(_tanh_backward(torch.mul(dc_t, i, out=s), g, grad_input=s))
+        lstm_backward((i, f, g, o), c_before, tanh_t, dh_t, dc_t, scratch[:running], (d_i, d_f, d_g, d_o))
         recurrent.into(d, out=dh_t)
-        dc_t.mul_(f)
     return d_gates, weight_gradient(d_gates, h0, h, sizes), dh, dc
 
 
@@ -335,7 +326,7 @@ def _before_backward(
         d_r.copy_(_sigmoid_backward(s.mul_(h_prev), r, grad_input=s))
         gate.add(k, d_rz, out=dh_t)
     d_gates = weight_gradient(d[:, : 2 * size], h0, h_low, sizes)
-    return d, torch.cat([d_gates, product(d[:, 2 * size :].t(), reset.t())]), dh
+    return d, torch.cat([d_gates, torch.mm(d[:, 2 * size :].t(), reset)]), dh
 
 
 _STEPS = {

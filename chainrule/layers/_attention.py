@@ -10,7 +10,6 @@ from chainrule._ranges import check_sizes
 from chainrule.kernels._transforms import values_are_known
 from chainrule.layers._multi_head_attention import MultiHeadAttention, attention_weights, scaled_dot_product
 from chainrule.layers._packing import real_steps
-from chainrule.layers._pointwise import linear
 from chainrule.state import Shared, State, leaves
 
 
@@ -74,7 +73,7 @@ class Attention(nn.Module, ABC):
             real = torch.ones(memory.shape[:2], dtype=torch.bool, device=memory.device)
         else:
             memory = memory.masked_fill(~real.unsqueeze(2), 0)
-        values = memory if self.weight_value is None else linear(memory, self.weight_value)
+        values = memory if self.weight_value is None else nn.functional.linear(memory, self.weight_value)
         return {"keys": self._keys(memory), "values": values, "real": real}
 
     def forward(self, query: Tensor, remembered: State) -> tuple[Tensor, Tensor]:
@@ -125,7 +124,7 @@ class AdditiveAttention(Attention):
         self.reset_parameters()
 
     def _keys(self, memory: Tensor) -> Tensor:
-        return linear(memory, self.weight_memory, self.bias)
+        return nn.functional.linear(memory, self.weight_memory, self.bias)
 
     def _scores(self, queries: Tensor, keys: Tensor) -> Tensor:
         projected = nn.functional.linear(queries, self.weight_query)
@@ -163,7 +162,7 @@ class MultiplicativeAttention(Attention):
         self.reset_parameters()
 
     def _keys(self, memory: Tensor) -> Tensor:
-        return memory if self.weight_memory is None else linear(memory, self.weight_memory)
+        return memory if self.weight_memory is None else nn.functional.linear(memory, self.weight_memory)
 
     def _scores(self, queries: Tensor, keys: Tensor) -> Tensor:
         return torch.bmm(queries, keys.transpose(1, 2))
@@ -204,7 +203,7 @@ class CrossAttention(MultiHeadAttention):
         memory, real = self._checked(memory, lengths)
         begin = self.model_size
         bias = None if self.in_proj_bias is None else self.in_proj_bias[begin:]
-        heads = self._split(linear(memory, self.in_proj_weight[begin:], bias))
+        heads = self._split(nn.functional.linear(memory, self.in_proj_weight[begin:], bias))
         keys, values = heads.chunk(2, 1)
         if real is None:
             real = torch.ones(memory.shape[:2], dtype=torch.bool, device=memory.device)
@@ -238,7 +237,7 @@ class CrossAttention(MultiHeadAttention):
     def _queries(self, x: Tensor) -> Tensor:
         size = self.model_size
         bias = None if self.in_proj_bias is None else self.in_proj_bias[:size]
-        return self._split(linear(x, self.in_proj_weight[:size], bias))
+        return self._split(nn.functional.linear(x, self.in_proj_weight[:size], bias))
 
     @staticmethod
     def _mask(real: Tensor) -> Tensor:

@@ -9,7 +9,6 @@ from torch.nn.utils.rnn import PackedSequence
 
 from chainrule.kernels._bptt import known_activation, last, wide_dtype
 from chainrule.kernels._transforms import values_are_known
-from chainrule.layers._pointwise import linear
 from chainrule.state import State
 
 Recurrent: TypeAlias = Any  # its module imports this one
@@ -47,11 +46,14 @@ def rnn_cell(
     return (activation(nonlinearity, pre_activation(projected, h, weight_hh), value),)
 
 
+LSTM_GATES = {"input": "sigmoid", "forget": "sigmoid", "candidate": "tanh", "output": "sigmoid"}  # in this order
+
+
 def lstm_cell(a: Sequence[Tensor], c: Tensor, activations: Known = None) -> tuple[Tensor, Tensor]:
     """h and c from the pre-activations of the gates i, f, g, o and the cell before."""
-    y_i, y_f, y_g, y_o = activations or (None,) * 4
-    i, f, o = activation("sigmoid", a[0], y_i), activation("sigmoid", a[1], y_f), activation("sigmoid", a[3], y_o)
-    c = f * c + i * activation("tanh", a[2], y_g)
+    values = activations or (None,) * 4
+    i, f, g, o = (activation(*gate) for gate in zip(LSTM_GATES.values(), a, values, strict=True))
+    c = f * c + i * g
     return o * torch.tanh(c), c
 
 
@@ -68,13 +70,23 @@ def gru_cell(
     p_rz, p_n = projected[:, :gates], projected[:, gates:]
     if bias_hn is not None:
         product = _times(weight_hh, h, projected.dtype)
-        r, z = activation("sigmoid", p_rz + product[:, :gates], known_rz).chunk(2, 1)
-        a = p_n + r * (product[:, gates:] + bias_hn)
-    else:
-        r, z = activation("sigmoid", pre_activation(p_rz, h, weight_hh[:gates]), known_rz).chunk(2, 1)
-        a = pre_activation(p_n, r * h, weight_hh[gates:])
-    n = activation("tanh", a, known_n)
-    return ((1 - z) * n + z * h,)
+        q = product[:, gates:] + bias_hn
+        return (gru_reset_after(p_rz + product[:, :gates], p_n, q, h, known_rz, known_n),)
+    r, z = activation("sigmoid", pre_activation(p_rz, h, weight_hh[:gates]), known_rz).chunk(2, 1)
+    return (gru_mean(z, pre_activation(p_n, r * h, weight_hh[gates:]), h, known_n),)
+
+
+def gru_reset_after(
+    a_rz: Tensor, p_n: Tensor, q: Tensor, h: Tensor, known_rz: Tensor | None = None, known_n: Tensor | None = None
+) -> Tensor:
+    """h_t from the pre-activations of r and z, p_n = W_in x_t + b_in and q = W_hn h_{t-1} + b_hn."""
+    r, z = activation("sigmoid", a_rz, known_rz).chunk(2, -1)
+    return gru_mean(z, p_n + r * q, h, known_n)
+
+
+def gru_mean(z: Tensor, a_n: Tensor, h: Tensor, known_n: Tensor | None = None) -> Tensor:
+    """h_t = (1 − z) n + z h_{t-1}, from z and the pre-activation of n."""
+    return (1 - z) * activation("tanh", a_n, known_n) + z * h
 
 
 def over_steps(
@@ -209,7 +221,7 @@ def project(x: Tensor, weight_ih: Tensor, bias: Tensor | None) -> Tensor:
     look-up of its columns, and is done as one.
     """
     if x.is_floating_point():
-        return linear(x, weight_ih, bias)
+        return nn.functional.linear(x, weight_ih, bias)
     # Fewer elements than symbols, as in a step: read their columns alone. A graph for every batch size has one form.
     if torch.compiler.is_exporting() or len(x) < weight_ih.shape[1]:
         columns = weight_ih.index_select(1, x).t()

@@ -14,7 +14,7 @@ from chainrule.heads._logistic_mixtures import bin_centres, bounded_log_scales
 from chainrule.kernels._cached_steps import PreparedDilatedStack
 from chainrule.kernels._transforms import may_prepare
 from chainrule.layers._packing import last_before_ends, zero_past_ends
-from chainrule.layers._pointwise import Linear, gate, linear
+from chainrule.layers._pointwise import gate
 from chainrule.layers._sequence_layer import LayerStep, SequenceLayer, check_features, checked_tensor, stepping
 from chainrule.state import State
 
@@ -96,7 +96,7 @@ class CausalConv1d(SequenceLayer):
         """(B, (k-1)d + T, N), the past and the present side by side, to (B, T, M)."""
         time, past = rows.shape[1] - self.past, self.past
         taps = [rows[:, start : start + time] for start in range(0, past + 1, self.dilation)]
-        return linear(torch.cat(taps, 2), matrix, self.bias)
+        return nn.functional.linear(torch.cat(taps, 2), matrix, self.bias)
 
     def _step(self, x_t: Tensor, state: Tensor, matrix: Tensor) -> tuple[Tensor, State]:
         rows = torch.cat([state, x_t.unsqueeze(1)], 1)
@@ -243,8 +243,8 @@ class LevelHead(nn.Module):
     def __init__(self, size: int, hidden_size: int, levels: int, components: int | None = None):
         super().__init__()
         self.levels, self.components = levels, components
-        self.skip, self.hidden = Linear(size, hidden_size), Linear(hidden_size, hidden_size)
-        self.output = Linear(hidden_size, 3 * components if components else levels)
+        self.skip, self.hidden = nn.Linear(size, hidden_size), nn.Linear(hidden_size, hidden_size)
+        self.output = nn.Linear(hidden_size, 3 * components if components else levels)
 
     @property
     def linears(self) -> list[nn.Linear]:

@@ -8,8 +8,6 @@ from typing import Literal, final
 import torch
 from torch import Tensor, nn
 
-from chainrule.layers._pointwise import Linear
-
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's channels, from 0 to 1
 
 
@@ -312,7 +310,7 @@ class ImageCodeDecoder(nn.Module):
         super().__init__()
         self.grid = (outputs, *image_shape[1:])
         if network == "dense":
-            last = Linear(hidden_size, outputs * _numbers(image_shape[1:]))
+            last = nn.Linear(hidden_size, outputs * _numbers(image_shape[1:]))
             self.layers = nn.Sequential(
                 *gated_layers(code_size, hidden_size, num_layers), last, nn.Unflatten(1, self.grid)
             )
@@ -345,7 +343,7 @@ class ImageCodeDecoder(nn.Module):
 def gated_layers(inputs: int, hidden_size: int, num_layers: int) -> list[nn.Module]:
     """Dense layers whose units are gated: (.., inputs) to (.., hidden_size)."""
     sizes = [inputs, *[hidden_size] * num_layers]
-    return [part for before, after in pairwise(sizes) for part in (Linear(before, 2 * after), nn.GLU(-1))]
+    return [part for before, after in pairwise(sizes) for part in (nn.Linear(before, 2 * after), nn.GLU(-1))]
 
 
 def halved(image_shape: Sequence[int], times: int) -> list[tuple[int, int]]:

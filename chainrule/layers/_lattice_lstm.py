@@ -66,6 +66,11 @@ def _plain(
     return torch.stack(steps, 1).to(projected.dtype), c
 
 
+def lattice_cell(a: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+    """h and c of one position, from pre-activations (B, 4M) in the order i, f, o, g and the cell before."""
+    return lstm_cell(gate_order(a), c)
+
+
 def gate_order(a: Tensor) -> tuple[Tensor, ...]:
     """Return the gates i, f, g, o of (..., 4M) in the order i, f, o, g."""
     i, f, o, g = a.chunk(4, -1)

@@ -13,8 +13,8 @@ from chainrule.kernels._bptt import wide_dtype
 from chainrule.kernels._scan import delta_rule, sum_rule
 from chainrule.kernels._transforms import may_prepare
 from chainrule.layers._packing import real_steps
-from chainrule.layers._pointwise import Linear
 from chainrule.layers._sequence_layer import LayerStep, SequenceLayer, check_features, checked_tensor, stepping
+from chainrule.option_error import OptionError, option
 from chainrule.state import State
 
 Decay = Literal["none", "fixed", "gated"]
@@ -42,9 +42,10 @@ class FastWeights(SequenceLayer, ABC):
         super().__init__()
         check_sizes(model_size=model_size, num_heads=num_heads, chunk_size=chunk_size)
         if model_size % num_heads:
-            raise ValueError(
-                f"num_heads: expected a divisor of model_size {model_size}, got {num_heads}: "
-                f"{_nearest_divisor(model_size, num_heads)} is one"
+            raise OptionError(
+                "num_heads",
+                f"expected a divisor of {option('model_size')} {model_size}, got {num_heads}",
+                f"{_nearest_divisor(model_size, num_heads)} is one",
             )
         if decay not in ("none", "fixed", "gated"):
             raise ValueError(f"decay: expected 'none', 'fixed' or 'gated', got {decay!r}")
@@ -53,11 +54,11 @@ class FastWeights(SequenceLayer, ABC):
         self.head_size = model_size // num_heads
         self.decay = decay
         self.chunk_size = chunk_size
-        self.query = Linear(model_size, model_size)
-        self.key = Linear(model_size, model_size)
-        self.value = Linear(model_size, model_size)
-        self.out_proj = Linear(model_size, model_size)
-        self.decay_gate = Linear(model_size, num_heads) if decay == "gated" else None
+        self.query = nn.Linear(model_size, model_size)
+        self.key = nn.Linear(model_size, model_size)
+        self.value = nn.Linear(model_size, model_size)
+        self.out_proj = nn.Linear(model_size, model_size)
+        self.decay_gate = nn.Linear(model_size, num_heads) if decay == "gated" else None
 
     def reset_parameters(self) -> None:
         """Draw new weights with the variance of the input; biases are zero, except the gated decay's."""

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from chainrule._buffers import fixed_buffer
 from chainrule.layers._pointwise import gate
+from chainrule.option_error import OptionError
 from chainrule.state import State
 
 MaskType = Literal["A", "B"]
@@ -38,7 +39,7 @@ def spatial_mask(height: int, width: int, mask_type: MaskType) -> Tensor:
     """
     for name, size in (("height", height), ("width", width)):
         if size < 1 or size % 2 == 0:
-            raise ValueError(f"kernel_size: expected an odd {name}, so that a pixel is in the middle, got {size}")
+            raise OptionError("kernel_size", f"expected an odd {name}, so that a pixel is in the middle, got {size}")
     if mask_type not in ("A", "B"):
         raise ValueError(f"mask_type: expected 'A' (first layer) or 'B' (later layers), got {mask_type!r}")
     centre = (height // 2) * width + width // 2
@@ -57,7 +58,7 @@ def channel_group_of(channels: int, groups: int, parts: int = 1, device: torch.d
     tensor([0, 1, 2, 0, 1, 2])
     """
     if parts < 1 or channels % parts:
-        raise ValueError(f"channels: expected a multiple of {parts}, one run for each part, got {channels}")
+        raise OptionError("channels", f"expected a multiple of {parts}, one run for each part, got {channels}")
     size = channels // parts
     if not 1 <= groups <= size:
         raise ValueError(

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from chainrule._buffers import fixed_buffer
-from chainrule.layers._pointwise import linear
 
 
 def made_degrees(
@@ -41,20 +40,6 @@ def made_degrees(
             spread = spread[torch.randperm(units, generator=generator, device=generator.device).to(order.device)]
         degrees.append(spread)
     return degrees
-
-
-def raster_orders(height: int, width: int) -> Tensor:
-    """Return the eight orders in which an image can be read line by line, (8, height · width).
-
-    By rows and by columns from the first corner, the same two backwards, then from the other two corners: in each a
-    pixel comes soon after its neighbours, and each begins elsewhere.
-
-    >>> raster_orders(2, 3)[:4].tolist()
-    [[0, 1, 2, 3, 4, 5], [0, 3, 1, 4, 2, 5], [5, 4, 3, 2, 1, 0], [5, 2, 4, 1, 3, 0]]
-    """
-    rows = torch.arange(height * width).view(height, width)
-    turns = [rows.flip(sides) for sides in ((), (0, 1), (0,), (1,))]
-    return torch.stack([image.reshape(-1) for turned in turns for image in (turned, turned.t())])
 
 
 def made_masks(degrees: Sequence[Tensor]) -> list[Tensor]:
@@ -104,7 +89,7 @@ class MaskedLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., inputs) -> (..., units)."""
-        return linear(x, self.weight * self.mask, self.bias)
+        return nn.functional.linear(x, self.weight * self.mask, self.bias)
 
     def extra_repr(self) -> str:
         units, inputs = self.mask.shape

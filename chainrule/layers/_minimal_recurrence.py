@@ -12,7 +12,6 @@ from chainrule.kernels._bptt import wide_dtype
 from chainrule.kernels._scan import associative_scan
 from chainrule.kernels._transforms import may_prepare
 from chainrule.layers._packing import real_steps
-from chainrule.layers._pointwise import Linear
 from chainrule.layers._sequence_layer import LayerStep, SequenceLayer, check_features, checked_tensor, stepping
 from chainrule.state import State
 
@@ -65,7 +64,7 @@ class MinimalRecurrence(SequenceLayer, ABC):
         check_sizes(input_size=input_size, hidden_size=hidden_size)
         self.input_size = input_size
         self.hidden_size = hidden_size
-        self.candidate = Linear(input_size, hidden_size)
+        self.candidate = nn.Linear(input_size, hidden_size)
 
     def reset_parameters(self) -> None:
         """Draw new weights with the variance of the input; gate biases keep the memory, others are zero."""
@@ -177,7 +176,7 @@ class MinGRU(MinimalRecurrence):
 
     def __init__(self, input_size: int, hidden_size: int):
         super().__init__(input_size, hidden_size)
-        self.update = Linear(input_size, hidden_size)
+        self.update = nn.Linear(input_size, hidden_size)
         self.reset_parameters()
 
     def _gates(self) -> list[nn.Linear]:
@@ -214,8 +213,8 @@ class MinLSTM(MinimalRecurrence):
 
     def __init__(self, input_size: int, hidden_size: int):
         super().__init__(input_size, hidden_size)
-        self.forget = Linear(input_size, hidden_size)
-        self.input = Linear(input_size, hidden_size)
+        self.forget = nn.Linear(input_size, hidden_size)
+        self.input = nn.Linear(input_size, hidden_size)
         self.reset_parameters()
 
     def _gates(self) -> list[nn.Linear]:

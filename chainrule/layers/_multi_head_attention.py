@@ -11,9 +11,9 @@ from chainrule._ranges import check_sizes
 from chainrule.kernels import enabled
 from chainrule.kernels._transforms import needs_plain_form
 from chainrule.layers._packing import real_steps
-from chainrule.layers._pointwise import Linear, linear
 from chainrule.layers._positions import rotate, rotations
 from chainrule.layers._sequence_layer import check_features
+from chainrule.option_error import OptionError, option
 
 _PLAIN_SCORES = 512**2  # of a head; with more, they no longer stay in a processor's cache
 
@@ -146,24 +146,27 @@ class MultiHeadAttention(nn.Module, ABC):
         num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
         check_sizes(model_size=model_size, num_heads=num_heads, num_kv_heads=num_kv_heads)
         if model_size % num_heads:
-            raise ValueError(
-                f"model_size: expected a multiple of num_heads, got {model_size} with {num_heads} heads: "
-                f"{model_size // num_heads * num_heads or num_heads} would do"
+            raise OptionError(
+                "model_size",
+                f"expected a multiple of {option('num_heads')}, got {model_size} with {num_heads} heads",
+                f"{model_size // num_heads * num_heads or num_heads} would do",
             )
         if num_heads % num_kv_heads:
-            raise ValueError(f"num_kv_heads: expected a divisor of num_heads = {num_heads}, got {num_kv_heads}")
+            raise OptionError(
+                "num_kv_heads", f"expected a divisor of {option('num_heads')} = {num_heads}, got {num_kv_heads}"
+            )
         if position is not None and position not in HEAD_POSITIONS:
-            raise ValueError(f"position: expected one of {', '.join(HEAD_POSITIONS)}, or None, got {position!r}")
+            raise OptionError("position", f"expected one of {', '.join(HEAD_POSITIONS)}, or None, got {position!r}")
         self.model_size, self.num_heads, self.num_kv_heads = model_size, num_heads, num_kv_heads
         self.head_size, self.position = model_size // num_heads, position
         if position == "rotary" and self.head_size % 2:
-            raise ValueError(
-                f"model_size: rotary positions need an even number of features a head, got {model_size} / {num_heads}"
+            raise OptionError(
+                "model_size", f"rotary positions need an even number of features a head, got {model_size} / {num_heads}"
             )
         rows = (num_heads + 2 * num_kv_heads) * self.head_size
         self.in_proj_weight = nn.Parameter(torch.empty(rows, model_size))
         self.in_proj_bias = nn.Parameter(torch.zeros(rows)) if bias else None
-        self.out_proj = Linear(model_size, model_size, bias=bias)
+        self.out_proj = nn.Linear(model_size, model_size, bias=bias)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -185,7 +188,7 @@ class MultiHeadAttention(nn.Module, ABC):
         The first two are turned by their positions, (T,) or (B, T), if they are rotary. Heads are split before their
         axis is moved: the gradients of the parts then join in the order of memory, without a copy.
         """
-        projected = linear(x, self.in_proj_weight, self.in_proj_bias)
+        projected = nn.functional.linear(x, self.in_proj_weight, self.in_proj_bias)
         heads = projected.unflatten(2, (-1, self.head_size))  # (B, T, H + 2G, d)
         sizes = [self.num_heads, self.num_kv_heads, self.num_kv_heads]
         if self.position == "rotary":
@@ -227,10 +230,12 @@ class WindowAttention(nn.Module):
     def __init__(self, model_size: int, num_heads: int, height: int, width: int, window: int, shift: int = 0):
         super().__init__()
         if model_size < 1 or num_heads < 1 or model_size % num_heads:
-            raise ValueError(f"model_size: expected a multiple of num_heads, got {model_size} with {num_heads} heads")
+            raise OptionError(
+                "model_size", f"expected a multiple of {option('num_heads')}, got {model_size} with {num_heads} heads"
+            )
         self.num_heads, self.window, self.shift = num_heads, window, shift
-        self.in_proj = Linear(model_size, 3 * model_size)
-        self.out_proj = Linear(model_size, model_size)
+        self.in_proj = nn.Linear(model_size, 3 * model_size)
+        self.out_proj = nn.Linear(model_size, model_size)
         for projection in (self.in_proj, self.out_proj):
             nn.init.normal_(projection.weight, std=(3 * model_size) ** -0.5)
             nn.init.zeros_(projection.bias)

@@ -3,22 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from chainrule.kernels._products import onednn_multiplies, onednn_product
-
-
-def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x Wᵀ + b, equal to `torch.nn.functional.linear` to rounding."""
-    return (
-        onednn_product(x, weight, bias) if onednn_multiplies(x, weight, bias) else nn.functional.linear(x, weight, bias)
-    )
-
-
-class Linear(nn.Linear):
-    """`torch.nn.Linear` whose product is `linear`."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(..., in_features) -> (..., out_features)."""
-        return linear(x, self.weight, self.bias)
+from chainrule.option_error import OptionError
 
 
 def gate(a: Tensor, dim: int = 1) -> Tensor:
@@ -49,7 +34,7 @@ def norm_layer(norm: str, size: int) -> nn.LayerNorm | nn.RMSNorm:
         \mathrm{RMS}(x) = g \odot \frac{x}{\sqrt{\frac1N \sum_i x_i^2 + \varepsilon}}
     """
     if norm not in NORMS:
-        raise ValueError(f"norm: expected one of {', '.join(NORMS)}, got {norm!r}")
+        raise OptionError("norm", f"expected one of {', '.join(NORMS)}, got {norm!r}")
     return NORMS[norm](size, eps=EPSILON)
 
 

@@ -11,6 +11,7 @@ from chainrule.kernels._transforms import values_are_known
 from chainrule.layers._packing import real_steps
 from chainrule.layers._sequence_layer import SequenceLayer, check_features
 from chainrule.modes import widest
+from chainrule.option_error import OptionError
 from chainrule.state import State
 
 
@@ -68,7 +69,7 @@ class SinusoidalPositions(PositionEmbedding):
     def __init__(self, model_size: int):
         super().__init__()
         if model_size < 2 or model_size % 2:
-            raise ValueError(f"model_size: sinusoidal positions need an even number of features, got {model_size}")
+            raise OptionError("model_size", f"sinusoidal positions need an even number of features, got {model_size}")
         self.model_size = model_size
         self.register_buffer("_frame", torch.empty(0), persistent=False)  # says where the layer is
 

@@ -15,6 +15,7 @@ from chainrule.kernels._vendor_recurrent import ONE_HOT_LIMIT, vendor_output
 from chainrule.layers._cells import StackedCells, project, symbols_of
 from chainrule.layers._packing import Packing, real_steps
 from chainrule.layers._sequence_layer import LOOK_UP_LIMIT, LayerStep, SequenceLayer, stepping
+from chainrule.option_error import OptionError
 from chainrule.state import State
 
 Backend = Literal["auto", "vendor", "bptt"]
@@ -55,7 +56,7 @@ class Recurrent(nn.RNNBase, SequenceLayer):
         if not batch_first:
             raise ValueError("batch_first: expected True, got False: these layers read (B, T, N); transpose the input")
         if backend not in ("auto", "vendor", "bptt"):
-            raise ValueError(f"backend: expected 'auto', 'vendor' or 'bptt', got {backend!r}")
+            raise OptionError("backend", f"expected 'auto', 'vendor' or 'bptt', got {backend!r}")
         with warnings.catch_warnings():  # torch.nn warns of dropout on a single layer, which has no place for it
             warnings.simplefilter("ignore", UserWarning)
             super().__init__(
@@ -197,7 +198,7 @@ class Recurrent(nn.RNNBase, SequenceLayer):
             return False
         if not self.vendor_computes_this():
             if self.backend == "vendor":
-                raise ValueError(f"backend: no vendor kernel computes {self}; use backend='auto'")
+                raise OptionError("backend", f"no vendor kernel computes {self}; use backend='auto'")
             return False
         if self.backend == "vendor" or x.device.type != "cpu":
             return self.backend == "vendor" or (enabled() and not needs_plain_form())

@@ -11,6 +11,7 @@ from chainrule._ranges import check_shares, check_sizes
 from chainrule.kernels._recurrent import gru, lstm, rnn
 from chainrule.layers._cells import FUNCTIONS, Known, gru_cell, lstm_cell, over_steps, pre_activation, rnn_cell
 from chainrule.layers._recurrent import Backend, Recurrent
+from chainrule.option_error import OptionError
 
 
 @final
@@ -52,7 +53,7 @@ class RNN(Recurrent):
         dtype: torch.dtype | None = None,
     ):
         if nonlinearity not in FUNCTIONS:
-            raise ValueError(f"nonlinearity: expected one of {', '.join(FUNCTIONS)}, got {nonlinearity!r}")
+            raise OptionError("nonlinearity", f"expected one of {', '.join(FUNCTIONS)}, got {nonlinearity!r}")
         self.kernel = "RNN_RELU" if nonlinearity == "relu" else "RNN_TANH"  # the parameters are the same for any f
         super().__init__(
             input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
@@ -245,7 +246,7 @@ def recurrent_stack(
                 input_size, hidden_size, num_layers, nonlinearity, dropout=dropout, bidirectional=bidirectional
             )
         case _:
-            raise ValueError(f"cell: expected one of {', '.join(CELLS)}, got {cell!r}")
+            raise OptionError("cell", f"expected one of {', '.join(CELLS)}, got {cell!r}")
     _draw_weights(layers)
     return layers
 

@@ -14,10 +14,11 @@ from chainrule.layers._multi_head_attention import (
     scaled_dot_product,
 )
 from chainrule.layers._packing import zero_past_ends
-from chainrule.layers._pointwise import Linear, dropout
+from chainrule.layers._pointwise import dropout
 from chainrule.layers._positions import SinusoidalPositions, distance_slopes
 from chainrule.layers._recurrent_stack import CELLS, recurrent_stack
 from chainrule.layers._transformer_stack import BlockOptions, ResidualBlock, last_norm, shrink_residuals
+from chainrule.option_error import OptionError
 from chainrule.state import State, map_state
 
 
@@ -40,11 +41,11 @@ class TransformerEncoder(nn.Module):
         super().__init__()
         check_sizes(input_size=input_size, num_layers=num_layers)
         if position is not None and position not in (*HEAD_POSITIONS, "sinusoidal"):
-            raise ValueError(
-                f"position: expected one of {', '.join(HEAD_POSITIONS)}, sinusoidal, or None, got {position!r}"
+            raise OptionError(
+                "position", f"expected one of {', '.join(HEAD_POSITIONS)}, sinusoidal, or None, got {position!r}"
             )
         self.output_size = model_size
-        self.project = nn.Identity() if input_size == model_size else Linear(input_size, model_size)
+        self.project = nn.Identity() if input_size == model_size else nn.Linear(input_size, model_size)
         self.positions = SinusoidalPositions(model_size) if position == "sinusoidal" else None
         own = position if position in HEAD_POSITIONS else None
         blocks = [EncoderBlock(model_size, num_heads, position=own, bias=False, **options) for _ in range(num_layers)]
@@ -188,5 +189,5 @@ def row_encoder(
     if cell == TRANSFORMER:
         return TransformerEncoder(input_size, hidden_size, num_layers, num_heads, dropout=dropout)
     if cell not in CELLS:
-        raise ValueError(f"cell: expected one of {', '.join((*CELLS, TRANSFORMER))}, got {cell!r}")
+        raise OptionError("cell", f"expected one of {', '.join((*CELLS, TRANSFORMER))}, got {cell!r}")
     return Bidirectional(cell, input_size, hidden_size, num_layers, dropout)

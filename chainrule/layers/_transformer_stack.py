@@ -15,9 +15,10 @@ from chainrule.layers._linear_attention import DeltaNet, LinearAttention
 from chainrule.layers._minimal_recurrence import MinGRU, MinLSTM
 from chainrule.layers._multi_head_attention import HEAD_POSITIONS
 from chainrule.layers._packing import zero_past_ends
-from chainrule.layers._pointwise import Linear, dropout, norm_layer
+from chainrule.layers._pointwise import dropout, norm_layer
 from chainrule.layers._positions import LearnedPositions, PositionEmbedding, SinusoidalPositions
 from chainrule.layers._sequence_layer import LayerStep, SequenceLayer, Serial, stepping
+from chainrule.option_error import OptionError, option
 from chainrule.state import State
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -41,13 +42,13 @@ class FeedForward(nn.Module):
     def __init__(self, model_size: int, hidden_size: int | None = None, *, activation: str = "gelu", bias: bool = True):
         super().__init__()
         if activation != GATED and activation not in ACTIVATIONS:
-            raise ValueError(f"activation: expected one of {', '.join((*ACTIVATIONS, GATED))}, got {activation!r}")
+            raise OptionError("activation", f"expected one of {', '.join((*ACTIVATIONS, GATED))}, got {activation!r}")
         if hidden_size is None:
             hidden_size = 4 * model_size if activation != GATED else max(8 * model_size // 3, 1)
         check_sizes(model_size=model_size, hidden_size=hidden_size)
         self.activation = activation
-        self.linear1 = Linear(model_size, hidden_size * (2 if activation == GATED else 1), bias=bias)
-        self.linear2 = Linear(hidden_size, model_size, bias=bias)
+        self.linear1 = nn.Linear(model_size, hidden_size * (2 if activation == GATED else 1), bias=bias)
+        self.linear2 = nn.Linear(hidden_size, model_size, bias=bias)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -207,9 +208,11 @@ class TransformerStack(SequenceLayer):
         super().__init__()
         check_sizes(num_layers=num_layers, context_length=context_length)
         if position is not None and position not in POSITIONS:
-            raise ValueError(f"position: expected one of {', '.join(POSITIONS)}, or None, got {position!r}")
+            raise OptionError("position", f"expected one of {', '.join(POSITIONS)}, or None, got {position!r}")
         if window is not None and not 1 <= window <= context_length:
-            raise ValueError(f"window: expected 1 to context_length = {context_length} elements, or None, got {window}")
+            raise OptionError(
+                "window", f"expected 1 to {option('context_length')} = {context_length} elements, or None, got {window}"
+            )
         self.positions: PositionEmbedding | None = None
         if position == "sinusoidal":
             self.positions = SinusoidalPositions(model_size)
@@ -344,8 +347,10 @@ def mixer_layer(
 ) -> SequenceLayer:
     """Return a mixer of width D, a name in `MIXERS`; all arguments after the heads are of softmax attention."""
     if attention not in MIXERS:
-        raise ValueError(f"attention: expected one of {', '.join(MIXERS)}, got {attention!r}")
+        raise OptionError("attention", f"expected one of {', '.join(MIXERS)}, got {attention!r}")
     if attention != "softmax" and num_kv_heads is not None:
-        raise ValueError(f"num_kv_heads: {attention} has no heads of keys to share, got {num_kv_heads}: leave it None")
+        raise OptionError(
+            "num_kv_heads", f"{attention} has no heads of keys to share, got {num_kv_heads}", "leave it None"
+        )
     keywords = {"window": window, "num_kv_heads": num_kv_heads, "position": position, "bias": bias}
     return MIXERS[attention](model_size, num_heads, **keywords)

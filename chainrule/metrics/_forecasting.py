@@ -114,17 +114,8 @@ def mean_absolute_error(forecast: ArrayLike, observed: ArrayLike) -> float:
     return float(np.abs(_errors(forecast, observed)).mean())
 
 
-def persistence(past: ArrayLike, horizon: int) -> Floats:
-    """Repeat the last value: (..., P) -> (..., horizon).
-
-    >>> persistence([1.0, 2.0, 3.0], 2)
-    array([3., 3.])
-    """
-    return seasonal_naive(past, horizon, 1)
-
-
-def seasonal_naive(past: ArrayLike, horizon: int, season: int) -> Floats:
-    """Repeat the last season: (..., P) -> (..., horizon).
+def seasonal_naive(past: ArrayLike, horizon: int, season: int = 1) -> Floats:
+    """Repeat the last season, by default the last value (persistence): (..., P) -> (..., horizon).
 
     >>> seasonal_naive([9.0, 1.0, 2.0, 3.0], 5, season=3)
     array([1., 2., 3., 1., 2.])

@@ -5,19 +5,16 @@ from typing import TYPE_CHECKING
 from chainrule.lazy import attach
 
 if TYPE_CHECKING:
-    from chainrule.models._attentive_decoder import AttentiveDecoder as AttentiveDecoder
     from chainrule.models._forecaster import Forecaster as Forecaster
     from chainrule.models._forecaster import LinearForecaster as LinearForecaster
     from chainrule.models._image_classifier import ConvNet as ConvNet
     from chainrule.models._image_classifier import ImageClassifier as ImageClassifier
     from chainrule.models._image_model import ImageModel as ImageModel
     from chainrule.models._image_transformer import ImageTransformer as ImageTransformer
-    from chainrule.models._logits_model import LogitsModel as LogitsModel
     from chainrule.models._made import MADE as MADE
     from chainrule.models._model_mean import CalibratedMixture as CalibratedMixture
     from chainrule.models._model_mean import Ensemble as Ensemble
     from chainrule.models._multi_scale_pixel_cnn import MultiScalePixelCNN as MultiScalePixelCNN
-    from chainrule.models._multi_scale_pixel_cnn import coarse_to_fine as coarse_to_fine
     from chainrule.models._ngram_lm import NgramLM as NgramLM
     from chainrule.models._pixel_cnn import GatedPixelCNN as GatedPixelCNN
     from chainrule.models._pixel_cnn import PixelCNN as PixelCNN
@@ -33,6 +30,7 @@ if TYPE_CHECKING:
     from chainrule.models._sequence_classifier import SequenceRegressor as SequenceRegressor
     from chainrule.models._sequence_tagger import SequenceTagger as SequenceTagger
     from chainrule.models._series_window import SeriesScaling as SeriesScaling
+    from chainrule.models._table_ensemble import TableEnsemble as TableEnsemble
     from chainrule.models._table_made import TableMADE as TableMADE
     from chainrule.models._transformer_lm import TransformerLM as TransformerLM
     from chainrule.models._transformer_seq2seq import TransformerSeq2Seq as TransformerSeq2Seq

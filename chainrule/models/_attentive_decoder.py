@@ -14,9 +14,9 @@ from chainrule.kernels._transforms import may_prepare
 from chainrule.layers._attention import AdditiveAttention, Attention, MultiplicativeAttention
 from chainrule.layers._cells import StackedCells, multiplied, symbol_before, symbols_before, symbols_of
 from chainrule.layers._packing import scored_places, zero_past_ends
-from chainrule.layers._pointwise import Linear, linear
 from chainrule.layers._recurrent_stack import recurrent_stack
 from chainrule.layers._sequence_layer import stepping
+from chainrule.option_error import OptionError
 from chainrule.state import Memory, State, count_rows, expand
 
 ATTENTIONS = ("additive", "multiplicative")
@@ -76,7 +76,7 @@ class EncoderDecoder(ChunkModel, ABC):
         return terms.new_zeros(len(x)).index_add(0, rows, terms)
 
     def _scores(self, features: Tensor) -> Tensor:
-        return linear(features, self._output_weight(), self.bias_ho)
+        return nn.functional.linear(features, self._output_weight(), self.bias_ho)
 
     def _output_weight(self) -> Tensor:
         return self.embedding.weight[: self.vocab_size] if self.weight_ho is None else self.weight_ho
@@ -142,7 +142,7 @@ class AttentiveDecoder(EncoderDecoder):
         self.first = nn.Linear(summary_size, num_layers * hidden_size * (2 if self.decoder.has_cell else 1))
         self.attention = _attention(attention, memory_size, hidden_size, embedding_size)
         self.fixed = nn.Linear(summary_size, embedding_size, bias=False) if self.attention is None else None
-        self.combine = Linear(hidden_size, embedding_size)
+        self.combine = nn.Linear(hidden_size, embedding_size)
         self.weight_ho = None if tie_weights else nn.Parameter(torch.empty(vocab_size, embedding_size))
         self.bias_ho = nn.Parameter(torch.zeros(vocab_size))
         self._draw_weights()
@@ -296,4 +296,4 @@ def _attention(kind: str | None, memory_size: int, query_size: int, value_size: 
             return AdditiveAttention(memory_size, query_size, query_size, value_size)
         case "multiplicative":
             return MultiplicativeAttention(memory_size, query_size, value_size)
-    raise ValueError(f"attention: expected one of {', '.join(ATTENTIONS)}, or None for a fixed vector, got {kind!r}")
+    raise OptionError("attention", f"expected one of {', '.join(ATTENTIONS)}, or None for a fixed vector, got {kind!r}")

@@ -14,6 +14,7 @@ from chainrule.heads._real_mixtures import GaussianMixture, LocationScaleMixture
 from chainrule.layers._recurrent_stack import recurrent_stack
 from chainrule.models._series_window import Readings, SeriesScaling, SeriesWindow, WindowState
 from chainrule.modes import wide
+from chainrule.option_error import OptionError
 from chainrule.ranges import Layers, Probability, Range
 from chainrule.state import State
 
@@ -113,7 +114,7 @@ class Forecaster(SeriesModel):
         self.window = SeriesWindow(series, lags, anchor, num_covariates)
         check_sizes(components=components)
         if head not in HEADS:
-            raise ValueError(f"head: expected one of {', '.join(HEADS)}, got {head!r}")
+            raise OptionError("head", f"expected one of {', '.join(HEADS)}, got {head!r}")
         self.head, self.dropout = HEADS[head], dropout
         embedded = min(EMBEDDING, len(series)) if len(series) > 1 else 0
         self.embedding = nn.Embedding(len(series), embedded) if embedded else None
@@ -218,7 +219,7 @@ class LinearForecaster(SeriesModel):
     ):
         super().__init__()
         if head not in HEADS:
-            raise ValueError(f"head: expected one of {', '.join(HEADS)}, got {head!r}")
+            raise OptionError("head", f"expected one of {', '.join(HEADS)}, got {head!r}")
         self.head = head
         self.window = SeriesWindow(series, lags, anchor, num_covariates)
         width = len(self.window.lags) + num_covariates + 1

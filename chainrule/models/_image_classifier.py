@@ -11,6 +11,7 @@ from chainrule._ranges import check_shares, check_sizes
 from chainrule.heads import Categorical
 from chainrule.models._conditioned import check_one_label_a_row
 from chainrule.models._image_model import ImageInput
+from chainrule.option_error import OptionError
 from chainrule.ranges import Layers, Probability, Range, Size
 
 
@@ -45,7 +46,7 @@ class ImageClassifier(LikelihoodModel):
         check_sizes(num_classes=num_classes)
         check_shares(label_smoothing=label_smoothing)
         if not 0 <= mixup < float("inf"):
-            raise ValueError(f"mixup: expected a finite number >= 0, got {mixup}")
+            raise OptionError("mixup", f"expected a finite number >= 0, got {mixup}")
         self.num_classes, self.levels = num_classes, levels
         self.label_smoothing, self.mixup = label_smoothing, mixup
 
@@ -158,8 +159,10 @@ class ConvNet(ImageClassifier):
         check_sizes(channels=channels, stages=stages, blocks=blocks)
         check_shares(dropout=dropout)
         if min(image_shape[1:]) < 1 << (stages - 1):
-            raise ValueError(
-                f"stages: {stages} halve an image of {image_shape[1]}×{image_shape[2]} pixels to nothing: take fewer"
+            raise OptionError(
+                "stages",
+                f"{stages} halve an image of {image_shape[1]}×{image_shape[2]} pixels to nothing",
+                "take fewer",
             )
         self.first = nn.Conv2d(image_shape[0], channels, 3, padding=1, bias=False)
         layers: list[nn.Module] = []

@@ -8,6 +8,7 @@ from torch import Tensor
 from chainrule._base import AutoregressiveModel
 from chainrule._ranges import check_shares, check_sizes
 from chainrule.kernels._transforms import values_are_known
+from chainrule.option_error import OptionError
 
 
 class ImageInput:
@@ -17,7 +18,7 @@ class ImageInput:
         if len(image_shape) != 3 or min(image_shape) < 1:
             raise ValueError(f"image_shape: expected (C, H, W), each at least 1, got {tuple(image_shape)}")
         if levels < 2:
-            raise ValueError(f"levels: expected at least 2 values of a channel, got {levels}")
+            raise OptionError("levels", f"expected at least 2 values of a channel, got {levels}")
         channels, height, width = image_shape
         self.image_shape, self.levels = (channels, height, width), levels
 
@@ -99,13 +100,17 @@ class ImageModel(AutoregressiveModel):
     ) -> None:
         """Reject invalid sizes; of channels that a layer halves, an odd number."""
         if halved and channels % 2:
-            raise ValueError(f"channels: expected an even number, half of it for the inside of a layer, got {channels}")
+            raise OptionError(
+                "channels", f"expected an even number, half of it for the inside of a layer, got {channels}"
+            )
         check_sizes(layers=layers)
         if channels < 2 * self.image_shape[0]:
-            raise ValueError(f"channels: expected at least {2 * self.image_shape[0]}, 2 for a colour, got {channels}")
+            raise OptionError(
+                "channels", f"expected at least {2 * self.image_shape[0]}, 2 for a colour, got {channels}"
+            )
         for name, size in kernel_sizes.items():
             if size < 3 or size % 2 == 0:
-                raise ValueError(f"{name}: expected an odd number of pixels, at least 3, got {size}")
+                raise OptionError(name, f"expected an odd number of pixels, at least 3, got {size}")
         check_shares(dropout=dropout)
 
     def _scaled(self, x: Tensor, like: Tensor) -> Tensor:

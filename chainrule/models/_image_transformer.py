@@ -12,7 +12,7 @@ from chainrule.heads import Categorical
 from chainrule.kernels._compiled import compiled_loops
 from chainrule.kernels._transforms import may_prepare
 from chainrule.layers._cells import check_vocabulary
-from chainrule.layers._pointwise import Linear, dropout
+from chainrule.layers._pointwise import dropout
 from chainrule.layers._sequence_layer import LayerStep, SequenceLayer, Serial, stepping
 from chainrule.layers._transformer_stack import TransformerStack
 from chainrule.models._conditioned import checked_labels
@@ -186,7 +186,7 @@ class ImageTransformer(ImageModel):
         )  # fmt: skip
         inputs = NeighbourEmbedding(self.image_shape, levels, model_size, radius, num_classes, dropout)
         self.network = Serial(inputs, stack)
-        self.output = Linear(model_size, levels)
+        self.output = nn.Linear(model_size, levels)
         if not self.output.weight.is_meta:
             inputs.reset_parameters()
             nn.init.normal_(self.output.weight, std=(3 * model_size) ** -0.5)

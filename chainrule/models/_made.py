@@ -19,6 +19,7 @@ from chainrule.layers._cells import project
 from chainrule.layers._packing import real_steps
 from chainrule.models._column_model import AgnosticColumnModel, checked_order
 from chainrule.models._conditioned import checked_condition
+from chainrule.option_error import OptionError
 from chainrule.state import State
 
 
@@ -64,7 +65,7 @@ class MADE(AgnosticColumnModel):
         super().__init__()
         check_sizes(num_features=num_features, hidden_sizes=min(hidden_sizes, default=None), context_size=context_size)
         if direct and not hidden_sizes:
-            raise ValueError("direct: without a hidden layer all connections are direct, leave it False; got True")
+            raise OptionError("direct", "without a hidden layer all connections are direct, leave it False; got True")
         check_shares(dropout=dropout)
         self.num_features = self.sequence_length = num_features
         self.hidden_sizes, self.context_size, self.dropout = tuple(hidden_sizes), context_size, dropout
@@ -79,6 +80,20 @@ class MADE(AgnosticColumnModel):
         )
         for weight in self.context_weights.values():
             nn.init.normal_(weight, std=weight.shape[1] ** -0.5)
+
+    @staticmethod
+    def raster_orders(height: int, width: int) -> Tensor:
+        """Return the eight orders in which an image can be read line by line, (8, height · width).
+
+        By rows and by columns from the first corner, the same two backwards, then from the other two corners: in each a
+        pixel comes soon after its neighbours, and each begins elsewhere.
+
+        >>> MADE.raster_orders(2, 3)[:4].tolist()
+        [[0, 1, 2, 3, 4, 5], [0, 3, 1, 4, 2, 5], [5, 4, 3, 2, 1, 0], [5, 2, 4, 1, 3, 0]]
+        """
+        rows = torch.arange(height * width).view(height, width)
+        turns = [rows.flip(sides) for sides in ((), (0, 1), (0,), (1,))]
+        return torch.stack([image.reshape(-1) for turned in turns for image in (turned, turned.t())])
 
     def forward(self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None) -> Bernoulli:
         x = self.wide(x, "x").to(self.output.weight.dtype)

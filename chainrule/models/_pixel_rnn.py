@@ -6,7 +6,7 @@ from torch import nn
 
 from chainrule.kernels._raster_bodies import RasterDiagonalLSTM, RasterRowLSTM
 from chainrule.kernels._raster_convolutions import RasterBody, RasterConvolutions
-from chainrule.layers._lattice_lstm import DiagonalLSTM, RowLSTM, lattice_lstm
+from chainrule.layers._lattice_lstm import DiagonalLSTM, RowLSTM, lattice_cell, lattice_lstm
 from chainrule.layers._masked_conv2d import MaskedConv2d, PixelLogits
 from chainrule.models._raster_model import MaskedImageModel
 from chainrule.ranges import Layers, Probability, Range, Size
@@ -89,8 +89,8 @@ class PixelRNN(MaskedImageModel):
     def body(self) -> tuple[RasterConvolutions, RasterBody]:
         layers = self.recurrences
         body: RasterBody = (
-            RasterRowLSTM(cast(list[RowLSTM], layers))
+            RasterRowLSTM(cast(list[RowLSTM], layers), lattice_cell)
             if self.kind == "row"
-            else RasterDiagonalLSTM(cast(list[DiagonalLSTM], layers), lattice_lstm)
+            else RasterDiagonalLSTM(cast(list[DiagonalLSTM], layers), lattice_cell, lattice_lstm)
         )
         return RasterConvolutions([self.first]), body

@@ -11,13 +11,14 @@ from chainrule._base import ChunkModel, Context
 from chainrule._checks import for_rows
 from chainrule._executor import Executor
 from chainrule._ranges import check_shares, check_sizes
-from chainrule.layers import AdaptiveSoftmax, default_cutoffs
+from chainrule.layers import AdaptiveSoftmax
 from chainrule.layers._packing import zero_past_ends
 from chainrule.layers._pointwise import dropout
 from chainrule.layers._recurrent import Recurrent
 from chainrule.layers._recurrent_stack import recurrent_stack
 from chainrule.models._executors import RecurrentExecutor
 from chainrule.models._symbol_model import SymbolModel
+from chainrule.option_error import OptionError, option
 from chainrule.ranges import Layers, Probability, Range, Size
 from chainrule.state import State
 
@@ -54,7 +55,7 @@ class RecurrentLM(SymbolModel):
         adaptive_softmax: predict in clusters of ever rarer symbols (Grave et al. 2017), exact, and faster for a wide
             vocabulary; symbols must be numbered by falling frequency, as `chainrule.data.WordVocabulary` does. With
             `tie_weights` its weights are the embedding too.
-        cutoffs: where the clusters of `adaptive_softmax` begin; chosen by `chainrule.layers.default_cutoffs` if `None`.
+        cutoffs: where the clusters of `adaptive_softmax` begin; `AdaptiveSoftmax.default_cutoffs` if `None`.
 
     >>> model = RecurrentLM(vocab_size=5, hidden_size=8)
     >>> x = torch.tensor([[0, 1, 2], [3, 4, 0]])
@@ -89,12 +90,17 @@ class RecurrentLM(SymbolModel):
         check_shares(dropout=dropout, embedding_dropout=embedding_dropout, ngram_dropout=ngram_dropout)
         size = embedding_size or (hidden_size if tie_weights else None)
         if tie_weights and size != hidden_size:
-            raise ValueError(f"tie_weights: needs embedding_size = hidden_size, got {size} and {hidden_size}")
+            raise OptionError(
+                "tie_weights",
+                f"needs {option('embedding_size')} = {option('hidden_size')}, got {size} and {hidden_size}",
+            )
         if ngram_order > 1 and size is None:
-            raise ValueError(f"ngram_order: {ngram_order} needs an embedding, got embedding_size=None: give a size")
+            raise OptionError(
+                "ngram_order", f"{ngram_order} needs an embedding, got {option('embedding_size')}=None", "give a size"
+            )
         self.embedding_dropout, self.dropout = 0.0 if size is None else embedding_dropout, dropout
         if adaptive_softmax and cutoffs is None:
-            cutoffs = default_cutoffs(vocab_size)
+            cutoffs = AdaptiveSoftmax.default_cutoffs(vocab_size)
         self.adaptive = self.embedding = None
         if cutoffs is not None:
             self.adaptive = AdaptiveSoftmax(hidden_size, vocab_size, cutoffs, input_only=int(tie_weights))

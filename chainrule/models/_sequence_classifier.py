@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from chainrule._base import Context, LikelihoodModel
 from chainrule._ranges import check_shares, check_sizes
-from chainrule.heads import Categorical, CategoricalMean
+from chainrule.heads import Categorical
+from chainrule.heads._computed_categorical import CategoricalMean
 from chainrule.heads._real_mixtures import GaussianMixture
 from chainrule.layers._cells import check_vocabulary
 from chainrule.layers._ngrams import NgramScores
@@ -18,6 +19,7 @@ from chainrule.layers._recurrent import Recurrent
 from chainrule.layers._recurrent_stack import recurrent_stack
 from chainrule.layers._row_encoders import TRANSFORMER, Bidirectional, TransformerEncoder, row_encoder
 from chainrule.models._conditioned import check_one_label_a_row, checked_inputs
+from chainrule.option_error import OptionError
 from chainrule.ranges import Layers, Probability, Range, Size
 
 NOTHING = -1  # no symbol: what fills up a bag
@@ -102,9 +104,9 @@ class SequenceClassifier(LikelihoodModel):
         check_sizes(embedding_size=embedding_size, hidden_size=hidden_size, num_layers=num_layers)
         check_shares(dropout=dropout, symbol_dropout=symbol_dropout)
         if ngram_order and vocab_size is None:
-            raise ValueError(f"ngram_order: expected 0 of frames, which have no n-grams, got {ngram_order}")
+            raise OptionError("ngram_order", f"expected 0 of frames, which have no n-grams, got {ngram_order}")
         if cell == TRANSFORMER and not bidirectional:
-            raise ValueError("bidirectional: a Transformer reads whole rows, got False: use a recurrent cell")
+            raise OptionError("bidirectional", "a Transformer reads whole rows, got False", "use a recurrent cell")
         self.poolings = _poolings(pooling)
         self.num_classes, self.vocab_size, self.feature_size = num_classes, vocab_size, feature_size
         self.dropout, self.symbol_dropout = dropout, symbol_dropout
@@ -245,7 +247,7 @@ class SequenceClassifier(LikelihoodModel):
             ValueError: the model pools without attention.
         """
         if self.attention is None:
-            raise ValueError(f"pooling: expected a model with attention, got one with {'+'.join(self.poolings)}")
+            raise OptionError("pooling", f"expected a model with attention, got one with {'+'.join(self.poolings)}")
         outputs, _, lengths = self._encoded(context)
         return self.attention.weights(outputs, lengths)
 
@@ -305,7 +307,7 @@ def _poolings(pooling: str) -> tuple[str, ...]:
     """Return the parts of a pooling such as "attention+mean"."""
     parts = tuple(pooling.split("+"))
     if len(set(parts)) < len(parts) or not set(parts) <= set(POOLINGS):
-        raise ValueError(f"pooling: expected one or more of {', '.join(POOLINGS)}, joined by '+', got {pooling!r}")
+        raise OptionError("pooling", f"expected one or more of {', '.join(POOLINGS)}, joined by '+', got {pooling!r}")
     return parts
 
 

@@ -8,13 +8,15 @@ from torch import Tensor, nn
 from chainrule._base import Context, LikelihoodModel
 from chainrule._checks import for_rows
 from chainrule._ranges import check_sizes
-from chainrule.heads import IndependentTags, LinearChainCRF, TagConstraints, TagSequences
+from chainrule.heads import LinearChainCRF, TagConstraints
+from chainrule.heads._linear_chain_crf import IndependentTags, TagSequences
 from chainrule.layers import CharacterEncoder
 from chainrule.layers._cells import check_vocabulary, symbols_of
 from chainrule.layers._pointwise import dropout
 from chainrule.layers._row_encoders import row_encoder
 from chainrule.layers._word_forms import CHARACTER_ENCODERS, AffixEmbedding, TemplateScores, WordForm
 from chainrule.modes import in_evaluation
+from chainrule.option_error import OptionError
 from chainrule.ranges import Layers, Probability, Range, Size
 
 TAG_HEADS = ("crf", "softmax")
@@ -38,7 +40,7 @@ class SequenceTagger(LikelihoodModel):
         vocab_size: V; words (or bases, or notes) are integers in [0, V).
         num_characters: characters are integers in [1, num_characters], and 0 pads a word; None reads words alone.
         head: "crf" chooses the tags of a sentence together, "softmax" each by itself.
-        constraints: for "crf": which tags may follow each other, see `chainrule.heads.bio_constraints`.
+        constraints: for "crf": which tags may follow each other, see `chainrule.heads.TagConstraints.bio`.
         cell: recurrence that reads the sentence; "transformer" attends to all of it.
         embedding_size: features of a word, the width of E.
         character_encoder: encoder of the characters of each word: "affixes" reads its first and last four, "lstm" and
@@ -89,16 +91,16 @@ class SequenceTagger(LikelihoodModel):
         super().__init__()
         check_sizes(vocab_size=vocab_size, embedding_size=embedding_size)
         if head not in TAG_HEADS:
-            raise ValueError(f"head: expected one of {', '.join(TAG_HEADS)}, got {head!r}")
+            raise OptionError("head", f"expected one of {', '.join(TAG_HEADS)}, got {head!r}")
         if head == "softmax" and constraints is not None:
             raise ValueError("constraints: a softmax chooses each tag by itself and can keep none: use head='crf'")
         if character_encoder not in _FORMS:
-            raise ValueError(f"character_encoder: expected one of {', '.join(_FORMS)}, got {character_encoder!r}")
+            raise OptionError("character_encoder", f"expected one of {', '.join(_FORMS)}, got {character_encoder!r}")
         if character_encoder == "none":
             num_characters = None
         if num_characters is not None and character_encoder == "lstm" and character_size % 2:
-            raise ValueError(
-                f"character_size: expected an even number for the character encoder lstm, got {character_size}"
+            raise OptionError(
+                "character_size", f"expected an even number for the character encoder lstm, got {character_size}"
             )
         self.dropout = dropout
         self.embedding = nn.Embedding(vocab_size, embedding_size)

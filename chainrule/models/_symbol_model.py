@@ -13,7 +13,7 @@ from chainrule.heads import Categorical
 from chainrule.layers._cells import symbol_before, symbols_before
 from chainrule.layers._ngrams import NgramEmbedding
 from chainrule.layers._packing import zero_past_ends
-from chainrule.layers._pointwise import dropout, linear
+from chainrule.layers._pointwise import dropout
 from chainrule.layers._sequence_layer import SequenceLayer, stepping
 from chainrule.models._executors import SymbolExecutor
 from chainrule.modes import device_of
@@ -134,7 +134,9 @@ class SymbolModel(AutoregressiveModel):
 
     def conditional(self, h: Tensor, before: Tensor | None = None) -> Distribution:
         """p(x_t | x_{<t}) from h_t, (.., M), and the symbols before, (..), where the head reads them."""
-        return Categorical(linear(dropout(h, self.dropout, self.training), self.output_weight(), self.bias_ho))
+        return Categorical(
+            nn.functional.linear(dropout(h, self.dropout, self.training), self.output_weight(), self.bias_ho)
+        )
 
     def output_weight(self) -> Tensor:
         """W_ho."""

@@ -1,9 +1,11 @@
 """Log-probabilities of the rows of a table as one of their cells changes."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
-from chainrule.heads._table_column import FARTHEST, TableColumn
+from chainrule.heads._table_column import TableColumn, TableRow
 from chainrule.kernels._transforms import may_prepare
 from chainrule.layers._masked_linear import MaskedLinear
 from chainrule.models._column_model import ColumnModel
@@ -11,6 +13,12 @@ from chainrule.models._table_layout import TableLayout
 from chainrule.modes import wide
 
 _TOGETHER = 4096  # candidates whose later factors are computed at once
+
+
+class TableNetwork(ColumnModel):
+    """A network of the columns of a table."""
+
+    layout: TableLayout
 
 
 class TableCandidates:
@@ -23,35 +31,79 @@ class TableCandidates:
     computed once for a row, all others for each candidate.
 
     Args:
-        model: a `TableMADE` in evaluation mode.
-        layout: of its columns.
+        models: networks in evaluation mode, of one order, whose conditionals are averaged.
+        layout: of the outputs of the mean.
         x: (B, D) rows; the value at the column is not read.
         column: j, in the layout of the table.
         counted: (B, D) booleans: the factors that count. The factors of columns that come after all known ones sum to
             1, and are left out.
+        bias: (N,) added to the outputs of the mean.
     """
 
     own: TableColumn  # p(x_j | x_<j) of each row
     log_before: Tensor  # (B,) nats
 
-    def __init__(self, model: ColumnModel, layout: TableLayout, x: Tensor, column: int, counted: Tensor):
-        place = model.order.index(column)
-        self._model, self._column, self._varied = model, column, layout.columns[column]
+    def __init__(
+        self,
+        models: Sequence[TableNetwork],
+        layout: TableLayout,
+        x: Tensor,
+        column: int,
+        counted: Tensor,
+        bias: Tensor | None = None,
+    ):
+        order = models[0].order
+        place = order.index(column)
+        later = sorted(other for other in order[place + 1 :] if bool(counted[:, other].any()))
+        self._networks = [_Network(model, x, column, later) for model in models]
+        row = layout.mean_row([network.row for network in self._networks], bias)
+        logs = torch.where(counted, row.log_prob(x), 0.0)
+        self.own = layout.mean_column(column, [network.own for network in self._networks], bias)
+        self.log_before = logs[:, list(order[:place])].sum(1)
+        self._x, self._counted, self._later = x[:, later], counted[:, later], layout.part(later) if later else None
+        self._bias = bias
+        if bias is not None and self._later is not None:
+            self._bias = bias[self._later.places_in(layout, later).to(bias.device)]
+
+    def log_later(self, rows: Tensor, symbols: Tensor, numbers: Tensor) -> Tensor:
+        """Return the nats of the later factors, (M,), for candidates in rows (M,).
+
+        Args:
+            rows: (M,) the row of each candidate.
+            symbols: (M,) its symbol in the column.
+            numbers: (M,) its number, which a category lacks, and a missing value too: any finite number will do.
+        """
+        if self._later is None:
+            return wide(torch.zeros_like(rows, dtype=torch.float32))
+        parts = zip(rows.split(_TOGETHER), symbols.split(_TOGETHER), numbers.split(_TOGETHER), strict=True)
+        return torch.cat([self._log_later(self._later, *part) for part in parts])
+
+    def _log_later(self, layout: TableLayout, rows: Tensor, symbols: Tensor, numbers: Tensor) -> Tensor:
+        row = layout.mean_row([network.later(rows, symbols, numbers) for network in self._networks], self._bias)
+        return torch.where(self._counted[rows], row.log_prob(self._x[rows]), 0.0).sum(1)
+
+    def own_log_prob(self, rows: Tensor, values: Tensor) -> Tensor:
+        """Return log p(x_j | x_<j), nats (M,), of values in rows (M,)."""
+        return self.own.with_parameters(self.own.outputs[rows]).log_prob(values)
+
+
+class _Network:
+    """One network: the distributions of B rows, and those of later columns for each candidate of column j."""
+
+    def __init__(self, model: TableNetwork, x: Tensor, column: int, later: Sequence[int]):
+        layout = model.layout
         features = layout.read(x).to(model.output.weight.dtype)
-        self._cells = layout.features[column]
+        self._model, self._group, self._cells = model, layout.singles[column], layout.features[column]
         features[:, self._cells] = 0  # an earlier factor does not read it, a later one gets a candidate's
         outputs, activations = self._pass(features)
-        logs = torch.where(counted, layout.row(outputs).log_prob(x), 0.0)
-        self.own = layout.column(column, outputs[:, layout.outputs[column]])
-        self.log_before = logs[:, list(model.order[:place])].sum(1)
-        self._later = sorted(other for other in model.order[place + 1 :] if bool(counted[:, other].any()))
-        self._x, self._counted, self._features = x[:, self._later], counted[:, self._later], features
-        if self._later:
-            self._rows = layout.part(self._later)
-            self._outputs = self._rows.places_in(layout, self._later).to(x.device)
+        self.row, self.own = layout.row(outputs), layout.column(column, outputs[:, layout.outputs[column]])
+        self._features = features
+        if later:
+            self._rows = layout.part(later)
+            self._outputs = self._rows.places_in(layout, later).to(x.device)
             self._plain = not may_prepare(model)
             if not self._plain:
-                self._keep(features, activations, place + 1)
+                self._keep(features, activations, model.order.index(column) + 1)
 
     def _pass(self, features: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Return the outputs (B, N) of a whole row, and its units in each layer."""
@@ -89,39 +141,31 @@ class TableCandidates:
         self._last = fixed, weight[:, reads].t().contiguous()
         self._direct = None if direct is None else direct[:, self._cells].t().contiguous()
 
-    def log_later(self, rows: Tensor, symbols: Tensor, numbers: Tensor) -> Tensor:
-        """Return the nats of the later factors, (M,), for candidates in rows (M,).
-
-        Args:
-            rows: (M,) the row of each candidate.
-            symbols: (M,) its symbol in the column.
-            numbers: (M,) its number, which a category lacks, and a missing value too: any finite number will do.
-        """
-        if not self._later:
-            return wide(torch.zeros_like(rows, dtype=torch.float32))
-        parts = zip(rows.split(_TOGETHER), symbols.split(_TOGETHER), numbers.split(_TOGETHER), strict=True)
-        return torch.cat([self._log_later(*part) for part in parts])
-
-    def _log_later(self, rows: Tensor, symbols: Tensor, numbers: Tensor) -> Tensor:
+    def later(self, rows: Tensor, symbols: Tensor, numbers: Tensor) -> TableRow:
+        """Return the distributions of the later columns for candidates (M,)."""
         outputs = self._whole(rows, symbols, numbers) if self._plain else self._changed(rows, symbols, numbers)
-        logs = self._rows.row(outputs).log_prob(self._x[rows])
-        return torch.where(self._counted[rows], logs, 0.0).sum(1)
+        return self._rows.row(outputs)
 
     def _whole(self, rows: Tensor, symbols: Tensor, numbers: Tensor) -> Tensor:
         """Return the outputs of the later columns by a whole pass, for modules that must be called."""
         features = self._features[rows]
-        features[torch.arange(len(rows), device=rows.device), self._cells.start + symbols] = 1
-        if self._varied.numeric:
-            features[:, self._cells.stop - 1] = self._standard(symbols, numbers)
+        flags = torch.arange(self._group.unread, self._group.symbols, device=rows.device)
+        read = [(symbols.unsqueeze(1) == flags).to(features.dtype)]
+        if (numeric := self._read(symbols, numbers)) is not None:
+            read.append(numeric)
+        features[:, self._cells] = torch.cat(read, 1)
         return self._pass(features)[0][:, self._outputs]
 
     def _changed(self, rows: Tensor, symbols: Tensor, numbers: Tensor) -> Tensor:
-        standard = self._standard(symbols, numbers) if self._varied.numeric else None
+        numeric, places = self._read(symbols, numbers), (symbols - self._group.unread).clamp(min=0)
+        is_read = (symbols >= self._group.unread).to(self._features.dtype).unsqueeze(1)
 
         def read(weights: Tensor) -> Tensor:
-            """Multiply the features of the candidates with weights (F, M): one symbol is 1, and the number."""
-            chosen = weights.index_select(0, symbols)
-            return chosen if standard is None else torch.addcmul(chosen, standard.unsqueeze(1), weights[-1])
+            """Multiply the features of the candidates with weights (F, M): one symbol is 1, and the number's."""
+            chosen = weights.index_select(0, places)
+            if numeric is None:
+                return chosen
+            return torch.addmm(chosen.mul_(is_read), numeric, weights[self._group.symbols - self._group.unread :])
 
         h: Tensor | None = None
         for fixed, weight in self._steps:
@@ -134,14 +178,11 @@ class TableCandidates:
             outputs = torch.addmm(outputs, h, weight)
         return outputs if self._direct is None else outputs + read(self._direct)
 
-    def _standard(self, symbols: Tensor, numbers: Tensor) -> Tensor:
-        """Return the number of each candidate as the network reads it; 0 where it is missing."""
-        column = self._varied
-        standard = ((numbers - column.centre) / column.scale).clamp(-FARTHEST, FARTHEST).asinh()
-        if column.missing:
-            standard = standard.masked_fill(symbols == column.symbols - 2, 0.0)
-        return standard.to(self._features.dtype)
-
-    def own_log_prob(self, rows: Tensor, values: Tensor) -> Tensor:
-        """Return log p(x_j | x_<j), nats (M,), of values in rows (M,)."""
-        return self.own.with_parameters(self.own.outputs[rows]).log_prob(values)
+    def _read(self, symbols: Tensor, numbers: Tensor) -> Tensor | None:
+        """Return what the network reads of each candidate beside its symbol, (M, 1 + knots); None of a category."""
+        group = self._group
+        if group.kind == "categorical":
+            return None
+        if group.missing:
+            numbers = numbers.masked_fill(symbols == group.symbols - 2, torch.nan)
+        return group.read_number(numbers).to(self._features.dtype)

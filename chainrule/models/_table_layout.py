@@ -6,27 +6,38 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from chainrule.heads._table_column import Column, ColumnGroup, TableColumn, TableRow
+from chainrule.heads._table_column import Column, ColumnGroup, TableColumn, TableRow, mean_outputs
 from chainrule.modes import wide
 
 
 class TableLayout:
-    """Columns of a kind lie together, so that a wide table takes few operations."""
+    """Columns of a kind lie together, so that a wide table takes few operations.
 
-    def __init__(self, columns: Sequence[Column], components: int):
-        self.columns, self.components = list(columns), components
+    Args:
+        columns: of the table.
+        components: mixture components of a numeric column.
+        knots: ramps of a number that a network reads; see `ColumnGroup`.
+    """
+
+    def __init__(self, columns: Sequence[Column], components: int, knots: int = 0):
+        self.columns, self.components, self.knots = list(columns), components, knots
         groups: dict[tuple[str, int, bool], list[int]] = {}
         for index, column in enumerate(columns):
             groups.setdefault((column.kind, column.symbols, column.missing), []).append(index)
         self.places = list(groups.values())
-        self.groups = [ColumnGroup([columns[index] for index in places]) for places in self.places]
-        self.singles = [ColumnGroup([column], single=True) for column in columns]
+        self.groups = [ColumnGroup([columns[index] for index in places], knots=knots) for places in self.places]
+        self.singles = [ColumnGroup([column], single=True, knots=knots) for column in columns]
         grouped = [index for places in self.places for index in places]
-        features = [columns[index].features() for index in grouped]
+        features = [columns[index].features(knots) for index in grouped]
         outputs = [columns[index].outputs(components) for index in grouped]
         self.features, self.outputs = _slices(grouped, features), _slices(grouped, outputs)
         self._feature_columns = [index for index, size in zip(grouped, features, strict=True) for _ in range(size)]
         self._output_columns = [index for index, size in zip(grouped, outputs, strict=True) for _ in range(size)]
+
+    @property
+    def size(self) -> int:
+        """N, the number of outputs."""
+        return len(self._output_columns)
 
     @property
     def feature_columns(self) -> Tensor:
@@ -63,9 +74,29 @@ class TableLayout:
         """(B, n) outputs for a column as the distribution of its values."""
         return TableColumn(self.singles[index], outputs)
 
+    def mean_row(self, rows: Sequence[TableRow], bias: Tensor | None = None) -> TableRow:
+        """Return the mean of the distributions of a row under K models with this layout for its components.
+
+        Args:
+            rows: of each model.
+            bias: (N,) added to the outputs of the mean; see `exclude`.
+        """
+        if len(rows) == 1 and bias is None:
+            return rows[0]
+        outputs = [mean_outputs(columns).flatten(1) for columns in zip(*(row.parts for row in rows), strict=True)]
+        whole = torch.cat(outputs, 1)
+        return self.row(whole if bias is None else whole + bias)
+
+    def mean_column(self, index: int, columns: Sequence[TableColumn], bias: Tensor | None = None) -> TableColumn:
+        """Return the mean of the distributions of one column; see `mean_row`."""
+        if len(columns) == 1 and bias is None:
+            return columns[0]
+        outputs = mean_outputs(columns)
+        return self.column(index, outputs if bias is None else outputs + bias[self.outputs[index]])
+
     def part(self, which: Sequence[int]) -> "TableLayout":
         """Return the layout of some of the columns alone."""
-        return TableLayout([self.columns[index] for index in which], self.components)
+        return TableLayout([self.columns[index] for index in which], self.components, self.knots)
 
     def places_in(self, whole: "TableLayout", which: Sequence[int]) -> Tensor:
         """(n,) where the outputs of this layout are among the outputs of another one, of which it is a `part`."""
@@ -78,7 +109,7 @@ class TableLayout:
     def coded_with(self, decimals: Sequence[int | None]) -> "TableLayout":
         """Return a copy that can code columns of real numbers with `decimals` digits after the point."""
         columns = [replace(column, decimals=digits) for column, digits in zip(self.columns, decimals, strict=True)]
-        return TableLayout(columns, self.components)
+        return TableLayout(columns, self.components, self.knots)
 
     def initialise(self, bias: Tensor) -> None:
         """Initialise a bias (N,): symbols by the prior of their column, components spread evenly over its numbers.

@@ -7,16 +7,18 @@ from typing import Annotated, final
 import torch
 from torch import Tensor, nn
 
-from chainrule._checks import refuse_context
+from chainrule._base import Context
+from chainrule._checks import length_mask, refuse_context
 from chainrule._executor import Executor
 from chainrule._ranges import check_shares, check_sizes
 from chainrule.heads._table_column import Column, TableColumn, TableRow
 from chainrule.kernels._transforms import may_prepare
 from chainrule.layers._masked_linear import MaskedLinear, made_degrees
-from chainrule.models._column_model import ColumnModel, checked_order
-from chainrule.models._table_candidates import TableCandidates
+from chainrule.models._column_model import checked_order
+from chainrule.models._table_candidates import TableCandidates, TableNetwork
 from chainrule.models._table_layout import TableLayout
 from chainrule.modes import wide
+from chainrule.option_error import OptionError
 from chainrule.ranges import Probability, Range, Size
 from chainrule.state import State
 
@@ -84,15 +86,16 @@ class TableSteps:
 
 
 @final
-class TableMADE(ColumnModel):
+class TableMADE(TableNetwork):
     r"""A dense network whose masks make its outputs the conditionals of D columns of any kind.
 
     .. math:: h^{(l)} = \mathrm{relu}((W^{(l)} \odot M^{(l)}) h^{(l-1)} + b^{(l)}), \qquad h^{(0)} = f(x), \qquad
         p(x_d \mid x_{<d}) = \mathrm{column}_d\left((V \odot M^V) h^{(L)} + (A \odot M^A) f(x) + c\right)
 
     It is MADE (Germain et al. 2015) with masks between columns instead of binary units: a column is read as several
-    features f (a 1 for its category, or for a frequent value, and its standardised number), and written as the
-    parameters of its distribution, a `TableColumn`; all features and all parameters of a column have its degree.
+    features f (a 1 for its category, or for a frequent value, its standardised number, and ramps of that, which make
+    the first layer piecewise linear in it: Gorishniy et al. 2022), and written as the parameters of its distribution,
+    a `TableColumn`; all features and all parameters of a column have its degree.
     Without hidden layers it is a chain of regressions, logistic ones for categories.
 
     x is (B, D) in any type, float64 to keep large integers: codes of categories, numbers, NaN where a number is
@@ -104,9 +107,11 @@ class TableMADE(ColumnModel):
         num_layers: hidden layers; 0 makes all connections direct.
         order: a permutation of the columns, in the order they are visited; None visits them in the table's order.
         components: mixture components of a numeric column.
+        knots: pieces of the piecewise linear functions that the first layer may be of a number; 0 for linear ones.
         direct: connect each column to later outputs directly, past the hidden layers (A).
         dropout: share of hidden units dropped in training, in `forward` only. If not given, the task takes 0.5 for few
             rows.
+        weights: (D,) weight of each column's log-likelihood in `training_objective`; None weights all by 1.
 
     >>> columns = [Column("categorical", categories=3), Column("real", centre=170.0, scale=10.0, missing=True)]
     >>> model = TableMADE(columns, hidden_size=8, num_layers=1, order=[1, 0])
@@ -123,20 +128,24 @@ class TableMADE(ColumnModel):
         order: Sequence[int] | Tensor | None = None,
         *,
         components: Annotated[int, Range(1, 1 << 10)] = 8,
+        knots: Annotated[int, Range(0, 1 << 10)] = 16,
         direct: bool = True,
         dropout: Probability = 0.1,
+        weights: Sequence[float] | None = None,
     ):
         super().__init__()
         if not columns:
             raise ValueError("columns: expected at least one, got none")
+        if weights is not None and (len(weights) != len(columns) or min(weights) < 0):
+            raise ValueError(f"weights: expected {len(columns)} numbers >= 0, one for each column, got {weights!r:.80}")
         if num_layers < 0:
-            raise ValueError(f"num_layers: expected an integer >= 0, got {num_layers}")
+            raise OptionError("num_layers", f"expected an integer >= 0, got {num_layers}")
         check_sizes(hidden_size=hidden_size, components=components)
         check_shares(dropout=dropout)
         self.columns, self.hidden_sizes, self.dropout = tuple(columns), (hidden_size,) * num_layers, dropout
-        self.sequence_length = len(columns)
+        self.sequence_length, self._weights = len(columns), None if weights is None else tuple(weights)
         self.order = tuple(checked_order(order, len(columns)).tolist())
-        self.layout = TableLayout(columns, components)
+        self.layout = TableLayout(columns, components, knots)
         masks = self._masks()
         *hidden, output = masks[: num_layers + 1]
         self.hidden = nn.ModuleList(MaskedLinear(mask) for mask in hidden)
@@ -148,6 +157,15 @@ class TableMADE(ColumnModel):
         """Return all conditionals; only later columns read columns after `lengths`."""
         refuse_context(context)
         return self.layout.row(self._outputs(x))
+
+    def training_objective(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
+        r"""Return :math:`\sum_d w_d \log p(x_d \mid x_{<d})` of each row, (B,), nats; w are the `weights`."""
+        if self._weights is None:
+            return super().training_objective(x, context, lengths)
+        logs = self(x, context, lengths).log_prob(x)
+        if lengths is not None:
+            logs = torch.where(self.from_sequence(length_mask(lengths, x.shape[1])), logs, 0.0)
+        return (logs * logs.new_tensor(self._weights)).sum(1)
 
     def _outputs(self, x: Tensor) -> Tensor:
         """Return the parameters of all conditionals, (B, N)."""
@@ -179,7 +197,7 @@ class TableMADE(ColumnModel):
 
     def candidates(self, x: Tensor, column: int, counted: Tensor) -> TableCandidates:
         """Return what changes of rows (B, D) as the cell of a column does; see `TableCandidates`."""
-        return TableCandidates(self, self.layout, x, column, counted)
+        return TableCandidates([self], self.layout, x, column, counted)
 
     def exclude(self, symbols: Sequence[int | None]) -> None:
         """Give one symbol of each column probability 0 from now on, whatever is known; see `TableLayout.exclude`."""

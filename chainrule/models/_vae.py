@@ -11,8 +11,8 @@ from chainrule._ranges import check_shares, check_sizes
 from chainrule.heads._diagonal_normal import DiagonalNormal
 from chainrule.heads._joint import IndependentPixels, PixelKind
 from chainrule.layers._image_encoder import ImageCodeDecoder, ImageCodeEncoder, ImageNetwork
-from chainrule.layers._pointwise import Linear
 from chainrule.models._image_model import ImageInput
+from chainrule.option_error import OptionError
 from chainrule.ranges import Probability, Range, Size
 
 
@@ -85,7 +85,7 @@ def pixel_kind(head: PixelKind | None, levels: int) -> PixelKind:
     if head is None:
         return "bernoulli" if levels == 2 else "mixture"
     if head == "bernoulli" and levels != 2:
-        raise ValueError(f"head: bernoulli needs levels=2, got {levels}: take categorical or mixture")
+        raise OptionError("head", f"bernoulli needs levels=2, got {levels}", "take categorical or mixture")
     return head
 
 
@@ -136,14 +136,14 @@ class Autoencoder(CodeModel):
         check_sizes(latent_size=latent_size, hidden_size=hidden_size, num_layers=num_layers)
         check_shares(noise=noise)
         if sparsity < 0:
-            raise ValueError(f"sparsity: expected a number >= 0, got {sparsity}")
+            raise OptionError("sparsity", f"expected a number >= 0, got {sparsity}")
         self.images = ImageInput(image_shape, levels)
         self.image_shape = self.images.image_shape
         self.latent_size, self.noise, self.sparsity = latent_size, noise, sparsity
         if network == "linear":
             pixels = torch.Size(image_shape).numel()
-            self.encoder: nn.Module = nn.Sequential(nn.Flatten(), Linear(pixels, latent_size))
-            self.decoder: nn.Module = nn.Sequential(Linear(latent_size, pixels), nn.Unflatten(1, image_shape))
+            self.encoder: nn.Module = nn.Sequential(nn.Flatten(), nn.Linear(pixels, latent_size))
+            self.decoder: nn.Module = nn.Sequential(nn.Linear(latent_size, pixels), nn.Unflatten(1, image_shape))
         else:
             reader = ImageCodeEncoder(image_shape, network, hidden_size, num_layers, channels)
             self.encoder = nn.Sequential(reader, nn.Linear(hidden_size, latent_size))

@@ -8,11 +8,11 @@ from torch import Tensor, nn
 
 from chainrule._ranges import check_sizes
 from chainrule.layers._multi_head_attention import WindowAttention
-from chainrule.layers._pointwise import Linear
 from chainrule.layers._positions import grid_sinusoids
 from chainrule.layers._row_encoders import EncoderBlock
 from chainrule.layers._transformer_stack import ResidualBlock, shrink_residuals
 from chainrule.models._image_classifier import ImageClassifier
+from chainrule.option_error import OptionError, option
 from chainrule.ranges import Layers, Probability, Range, Size
 
 MOST_SINGLE_PIXELS = 1024  # of an image whose patches are pixels, where nobody asked for it
@@ -112,7 +112,7 @@ class VisionTransformer(TokenTransformer):
         check_patches(image_shape, patch_size)
         self.patches = nn.Conv2d(image_shape[0], model_size, patch_size, patch_size)
         if pooling not in ("token", "mean"):
-            raise ValueError(f"pooling: expected token or mean, got {pooling!r}")
+            raise OptionError("pooling", f"expected token or mean, got {pooling!r}")
         self.class_token = nn.Parameter(torch.zeros(model_size)) if pooling == "token" else None
         start = START * grid_sinusoids(*self.grid(), model_size).float()
         if self.class_token is not None:
@@ -166,9 +166,10 @@ def check_patches(image_shape: tuple[int, int, int], patch_size: int) -> None:
     _, height, width = image_shape
     if patch_size < 1 or height % patch_size or width % patch_size:
         fitting = [size for size in range(2, min(height, width) + 1) if height % size == 0 == width % size]
-        raise ValueError(
-            f"patch_size: expected a divisor of {height} and {width}, the height and width of the images, got "
-            f"{patch_size}: {', '.join(map(str, fitting[:6])) or '1'} would do"
+        raise OptionError(
+            "patch_size",
+            f"expected a divisor of {height} and {width}, the height and width of the images, got {patch_size}",
+            f"{', '.join(map(str, fitting[:6])) or '1'} would do",
         )
 
 
@@ -233,17 +234,20 @@ class SwinTransformer(ImageClassifier):
         for stage in range(stages):
             if stage:
                 if height % 2 or width % 2:
-                    raise ValueError(
-                        f"stages: {stage + 1} stages need an even number of places to merge, got {height}×{width} "
-                        f"after {stage}: take {stage}"
+                    raise OptionError(
+                        "stages",
+                        f"{stage + 1} stages need an even number of places to merge, got {height}×{width} "
+                        f"after {stage}",
+                        f"take {stage}",
                     )
                 layers.append(PatchMerging(model_size))
                 height, width, model_size, num_heads = height // 2, width // 2, 2 * model_size, 2 * num_heads
             side = largest_divisor(height, width, window)
             if side == 1 < min(height, width, window):
-                raise ValueError(
-                    f"window: no window of 2 to {window} places fits {height}×{width} places, and a place alone sees "
-                    "no other: crop or pad the images, or name another patch_size"
+                raise OptionError(
+                    "window",
+                    f"no window of 2 to {window} places fits {height}×{width} places, and a place alone sees no other",
+                    f"crop or pad the images, or name another {option('patch_size')}",
                 )
             for index in range(blocks):
                 shift = side // 2 if index % 2 and side < max(height, width) else 0
@@ -282,7 +286,7 @@ class PatchMerging(nn.Module):
     def __init__(self, model_size: int):
         super().__init__()
         self.norm = nn.LayerNorm(4 * model_size)
-        self.linear = Linear(4 * model_size, 2 * model_size, bias=False)
+        self.linear = nn.Linear(4 * model_size, 2 * model_size, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         parts = [x[:, row::2, column::2] for column in range(2) for row in range(2)]

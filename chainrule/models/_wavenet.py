@@ -11,6 +11,7 @@ from chainrule.layers._dilated_stack import DilatedStack, LevelEmbedding, LevelH
 from chainrule.models._conditioned import checked_labels
 from chainrule.models._executors import WaveNetExecutor
 from chainrule.models._symbol_model import SymbolModel
+from chainrule.option_error import OptionError
 from chainrule.ranges import Range
 from chainrule.state import State
 
@@ -74,7 +75,7 @@ class WaveNet(SymbolModel):
         check_sizes(components=components, num_classes=num_classes)
         if levels < 2 or kernel_size < 2:
             name, value = ("levels", levels) if levels < 2 else ("kernel_size", kernel_size)
-            raise ValueError(f"{name}: expected at least 2, got {value}")
+            raise OptionError(name, f"expected at least 2, got {value}")
         self.components, self.num_classes, layers = components, num_classes, blocks * layers_per_block
         self.embedding = LevelEmbedding(levels, channels) if components else nn.Embedding(levels + 1, channels)
         self.stack = DilatedStack(channels, [2**layer for layer in range(layers_per_block)] * blocks, kernel_size)

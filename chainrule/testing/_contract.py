@@ -34,7 +34,12 @@ from chainrule.testing._isolation import Widened, isolated
 from chainrule.testing._latent_checks import check_bounds, check_decoder, check_kl_divergence, check_posterior
 from chainrule.testing._probability import check_total_probability
 from chainrule.testing._sequence_subject import SequenceSubject
-from chainrule.testing._stepping import check_chunk_invariance, check_log_prob_equals_forward, check_step_equals_forward
+from chainrule.testing._stepping import (
+    check_chunk_invariance,
+    check_codec,
+    check_log_prob_equals_forward,
+    check_step_equals_forward,
+)
 from chainrule.testing._subject import DoesNotApply
 
 CHECKS: tuple[Check, ...] = (
@@ -110,6 +115,43 @@ def check_model(
     kind = kind_of(model, *KINDS)
     checks = [check for check in CHECKS if kind in check.kinds]
     return Report(all_results(checks, PROBING, model, x, context, lengths, seed, thorough))
+
+
+RULES: dict[str, Check] = {check.__name__.removeprefix("check_"): check for check in (*CHECKS, check_codec)}
+
+
+def check_rule(
+    rule: str,
+    model: TrainableModel,
+    x: Tensor,
+    context: Context = None,
+    lengths: Tensor | None = None,
+    *,
+    seed: int = 0,
+) -> Result:
+    """Test one rule of the contract alone, by its name in the report of `check_model`.
+
+    The rule `codec`, which `check_model` leaves out, tests that `chainrule.coding` restores x exactly, in as many bits
+    as the likelihood promises, and detects damage.
+
+    Args:
+        rule: name of the rule, such as causality, full_context, step_equals_forward, total_probability or codec.
+        model, x, context, lengths, seed: as in `check_model`.
+
+    Returns:
+        The result of the rule.
+
+    Raises:
+        ValueError: the rule does not exist, or the model is of a kind that it is not for.
+
+    >>> import torch
+    >>> from chainrule.models import RecurrentLM
+    >>> check_rule("chunk_invariance", RecurrentLM(vocab_size=5, hidden_size=8), torch.tensor([[0, 1, 2, 3]])).ok
+    True
+    """
+    if rule not in RULES:
+        raise ValueError(f"rule: expected one of {', '.join(RULES)}, got {rule!r}")
+    return RULES[rule](model, x, context, lengths, seed=seed)
 
 
 SHORT = 16  # number of symbols by which `check` determines the shift

@@ -1,7 +1,5 @@
 """Files of a run: `checkpoint.safetensors`, to resume from, and `model.safetensors`, the best weights."""
 
-import hashlib
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -9,15 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from chainrule._base import AutoregressiveModel
-from chainrule.files import check_header, parse_json, replacing
 from chainrule.state import State, count_rows, flatten, unflatten
+from chainrule.tensor_files import read_tensors, write_tensors
 from chainrule.training._duration import Position
-from chainrule.training._optimiser import AdamW, moments, restore_moments
+from chainrule.training._optimiser import moments, restore_moments
 from chainrule.training._options import TrainingOptions
 
 CHECKPOINT = "checkpoint.safetensors"
@@ -27,7 +24,7 @@ WEIGHTS = "model.safetensors"
 def save_checkpoint(
     path: Path,
     model: nn.Module,
-    optimiser: AdamW,
+    optimiser: Optimizer,
     state: State,
     position: Position,
     options: TrainingOptions,
@@ -43,11 +40,11 @@ def save_checkpoint(
         "steps_per_epoch": steps_per_epoch,
         "state": skeleton,
     }
-    write_sealed(path, tensors, record)
+    write_tensors(path, tensors, record)
 
 
 def restore_checkpoint(
-    path: Path, model: nn.Module, optimiser: AdamW, options: TrainingOptions, steps_per_epoch: int
+    path: Path, model: nn.Module, optimiser: Optimizer, options: TrainingOptions, steps_per_epoch: int
 ) -> tuple[State, Position]:
     """Restore `model` and `optimiser`; return the carried state (on the CPU) and the position."""
     tensors, record = _read(path, "checkpoint")
@@ -86,7 +83,7 @@ def save_weights(path: str | Path, model: nn.Module, about: dict[str, Any]) -> N
     """Write the weights and a JSON record about them, atomically."""
     parameters = sum(weight.numel() for weight in model.parameters())
     record = {"kind": "weights", "about": about, "parameters": parameters}
-    write_sealed(Path(path), dict(model.state_dict()), record)
+    write_tensors(Path(path), dict(model.state_dict()), record)
 
 
 def load_weights(path: str | Path, model: nn.Module) -> dict[str, Any]:
@@ -106,7 +103,7 @@ def load_weights(path: str | Path, model: nn.Module) -> dict[str, Any]:
 
 
 def _read(path: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    tensors, record = read_sealed(path)
+    tensors, record = read_tensors(path)
     if record.get("kind") != kind:
         raise ValueError(f"{path}: expected a file of kind {kind}, got {record.get('kind')!r:.80}")
     return tensors, record
@@ -166,80 +163,3 @@ def _prefixed(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 def _with_prefix(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name[len(prefix) + 1 :]: tensor for name, tensor in tensors.items() if name.startswith(f"{prefix}.")}
-
-
-FORMAT = 1
-
-
-def write_sealed(path: Path, tensors: dict[str, Tensor], record: dict[str, Any]) -> None:
-    """Write atomically; tied weights share one tensor in the file."""
-    record, stored = dict(record), {}
-    first: dict[tuple[int, torch.Size, tuple[int, ...], torch.dtype], str] = {}
-    aliases: dict[str, str] = {}
-    for name, tensor in tensors.items():
-        same = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype)
-        if tensor.numel() and same in first:
-            aliases[name] = first[same]
-        else:
-            first[same] = name
-            stored[name] = _own_memory(tensor)
-    record |= {"format": FORMAT, "aliases": aliases}
-    text = json.dumps(record, sort_keys=True, allow_nan=False)
-    with replacing(path) as partial:
-        # A single metadata entry, because several have no fixed order.
-        save_file(stored, partial, {"chainrule": f"{_digest(stored, text)} {text}"})
-
-
-def read_sealed(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read a file of `write_sealed` on the CPU; nothing in it is executed."""
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: expected a file of weights, got none: train first, or check the path")
-    check_header(path)
-    damaged = f"{path}: expected the file as chainrule wrote it, got one that is truncated or was changed"
-    remedy = "restore it from a copy, or train again"
-    try:
-        with safe_open(path, framework="pt", device="cpu") as file:
-            metadata, names = file.metadata() or {}, file.keys()
-            # Clone, because tensors inside the file's bytes are not aligned as torch's allocator aligns them. Some
-            # kernels then sum in another order, and a resumed run would differ in the last bits.
-            tensors = {name: file.get_tensor(name).clone() for name in names}
-    except (SafetensorError, OSError, ValueError) as error:
-        raise ValueError(f"{damaged} ({error}): {remedy}") from error
-    if "chainrule" not in metadata:
-        raise ValueError(f"{path}: expected a file that chainrule wrote, got safetensors from elsewhere")
-    digest, _, text = metadata["chainrule"].partition(" ")
-    if _digest(tensors, text) != digest:
-        raise ValueError(f"{damaged} (its digest differs): {remedy}")
-    record = _parse_record(path, text)
-    aliases = record.pop("aliases", None)
-    if not isinstance(aliases, dict) or not all(isinstance(name, str) and name in tensors for name in aliases.values()):
-        raise ValueError(f"{damaged} (its names of shared tensors): {remedy}")
-    return tensors | {alias: tensors[name] for alias, name in aliases.items()}, record
-
-
-def _parse_record(path: Path, text: str) -> dict[str, Any]:
-    try:
-        record = parse_json(text.encode())
-    except ValueError:
-        record = None
-    if not isinstance(record, dict) or type(record.get("format")) is not int:
-        raise ValueError(f"{path}: expected a record as chainrule wrote it, got another: restore the file from a copy")
-    if record["format"] > FORMAT:
-        raise ValueError(f"{path}: expected format {FORMAT} or older, got {record['format']}: upgrade chainrule")
-    return record
-
-
-def _own_memory(tensor: Tensor) -> Tensor:
-    """Copy to contiguous CPU memory of the tensor's size, because safetensors rejects overlapping memory."""
-    tensor = tensor.detach().to("cpu").contiguous()
-    return tensor.clone() if tensor.untyped_storage().nbytes() != tensor.nbytes else tensor
-
-
-def _digest(tensors: dict[str, Tensor], record: str) -> str:
-    """Compute SHA-256 over the record and, ordered by name, each tensor's name, dtype, shape and bytes."""
-    digest = hashlib.sha256(record.encode())
-    for name in sorted(tensors):
-        tensor = tensors[name]
-        digest.update(f"\n{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()

@@ -12,18 +12,15 @@ always computes the same way, however busy the machine is. benchmarks/LOG.md has
 "At once" means in one time step of a recurrent layer, and in one layer of other models.
 """
 
-import math
-import os
-import platform
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 import torch
 from torch import nn
 
+from chainrule.devices import instruction_set, multiplies_bfloat16, multiply_dtype, usable_threads
 from chainrule.layers._masked_linear import MaskedLinear
 from chainrule.layers._recurrent import Backend, Recurrent
 from chainrule.state import leaves
@@ -51,21 +48,48 @@ class Computation:
         """Number format of matrix products."""
         return torch.bfloat16 if self.precision == "bfloat16" else torch.float32
 
+    @classmethod
+    def choose(
+        cls,
+        model: nn.Module,
+        batch: Batch,
+        device: torch.device,
+        *,
+        threads: int | None = None,
+        precision: Literal["auto", "float32", "bfloat16"] = "auto",
+        backend: Backend = "auto",
+    ) -> tuple["Computation", str]:
+        """Choose how to compute training steps on a device, and explain the choice in a line.
 
-@contextmanager
-def computing(model: nn.Module, computation: Computation) -> Iterator[None]:
-    """Set the threads, and the backend of the recurrent layers of `model`, in the block."""
-    threads, layers = torch.get_num_threads(), recurrent_layers(model)
-    backends = [layer.backend for layer in layers]
-    try:
-        _set_threads(computation.threads)
-        for layer in layers:
-            layer.backend = computation.backend
-        yield
-    finally:
-        _set_threads(threads)
-        for layer, backend in zip(layers, backends, strict=True):
-            layer.backend = backend
+        Args:
+            model: model to train.
+            batch: one of its batches.
+            device: device of the training.
+            threads, precision, backend: explicit settings, which override the rules.
+        """
+        if device.type != "cpu":  # a GPU uses bfloat16 if it supports it, and its layers choose their kernels
+            native: Precision = "bfloat16" if multiply_dtype(precision, device) == torch.bfloat16 else "float32"
+            way = cls(threads or usable_threads(), native, backend)
+            fallback = ", which computes only in float32" if native != precision == "bfloat16" else ""
+            return way, f"{way}: {device}{fallback}"
+        work, most = Work.of(model, batch), usable_threads()
+        way = choose(multiplies_bfloat16(), most, work, threads=threads, precision=precision, backend=backend)
+        return way, f"{way}: {instruction_set()} processor with {most} thread{'s' * (most > 1)}, {work}"
+
+    @contextmanager
+    def applied_to(self, model: nn.Module) -> Iterator[None]:
+        """Set the threads, and the backend of the recurrent layers of `model`, in the block."""
+        threads, layers = torch.get_num_threads(), recurrent_layers(model)
+        backends = [layer.backend for layer in layers]
+        try:
+            _set_threads(self.threads)
+            for layer in layers:
+                layer.backend = self.backend
+            yield
+        finally:
+            _set_threads(threads)
+            for layer, backend in zip(layers, backends, strict=True):
+                layer.backend = backend
 
 
 def recurrent_layers(model: nn.Module) -> list[Recurrent]:
@@ -76,76 +100,6 @@ def recurrent_layers(model: nn.Module) -> list[Recurrent]:
 def _set_threads(threads: int) -> None:
     if threads != torch.get_num_threads():
         torch.set_num_threads(threads)
-
-
-_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # "QUOTA PERIOD" or "max PERIOD": cgroup v2
-_OLDER_QUOTA, _OLDER_PERIOD = (Path(f"/sys/fs/cgroup/cpu/cpu.cfs_{name}_us") for name in ("quota", "period"))
-
-
-def usable_threads() -> int:
-    """Return torch's number of threads, limited by the container's CPU quota unless OMP_NUM_THREADS is set."""
-    threads = torch.get_num_threads()  # respects the CPU affinity, but not the quota
-    quota = cpu_quota()
-    if quota is None or "OMP_NUM_THREADS" in os.environ:
-        return threads
-    return min(threads, max(1, math.ceil(quota)))
-
-
-def most_threads() -> int:
-    """Return the largest useful number of threads: four per core."""
-    return 4 * (os.cpu_count() or 1)
-
-
-def cpu_quota(
-    quota: Path = _QUOTA, older_quota: Path = _OLDER_QUOTA, older_period: Path = _OLDER_PERIOD
-) -> float | None:
-    """Return the CPU quota of the container in cores, from cgroup v2 or v1 files; None without a limit."""
-    try:
-        allowed, period = (
-            quota.read_text().split() if quota.exists() else (older_quota.read_text(), older_period.read_text())
-        )
-        return float(allowed) / float(period) if float(allowed) > 0 and float(period) > 0 else None
-    except (OSError, ValueError):  # "max", no such files, or not Linux
-        return None
-
-
-_NAMES = {"DEFAULT": "no vector instructions", "NO AVX": "no vector instructions", "AVX512": "AVX-512"}
-# Values of oneDNN's variable that stop below bfloat16; others, and unknown ones, allow it.
-_BELOW_BFLOAT16 = ("SSE41", "AVX", "AVX2", "AVX2_VNNI", "AVX2_VNNI_2", "AVX512_CORE", "AVX512_CORE_VNNI")
-
-
-def instruction_set() -> str:
-    """Name the vector instructions that torch uses here, such as "AVX2", within limits of environment variables."""
-    capability = torch.backends.cpu.get_cpu_capability()
-    if capability == "DEFAULT" and platform.machine() in ("arm64", "aarch64"):
-        return "NEON"
-    name = _NAMES.get(capability, capability)
-    if multiplies_bfloat16():
-        return f"{name} AMX" if torch.cpu.get_capabilities().get("amx_bf16") else f"{name} bf16"
-    return name
-
-
-def multiplies_bfloat16() -> bool:
-    """Return true if the processor has instructions for bfloat16; emulation is slower than float32."""
-    limit = os.environ.get("ONEDNN_MAX_CPU_ISA") or os.environ.get("DNNL_MAX_CPU_ISA") or ""
-    if not torch.backends.cpu.get_cpu_capability().startswith("AVX512") or limit.upper() in _BELOW_BFLOAT16:
-        return False
-    if not hasattr(torch.cpu, "get_capabilities"):
-        return False
-    capabilities = torch.cpu.get_capabilities()
-    return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
-
-
-def multiply_dtype(precision: str, device: torch.device) -> torch.dtype:
-    """Choose the number format of matrix products: `auto` is bfloat16 if the device multiplies it natively."""
-    native = device.type == "cpu" and multiplies_bfloat16()
-    if device.type == "cuda":
-        native = torch.cuda.is_bf16_supported(including_emulation=False)
-    if device.type == "mps":
-        return torch.float32
-    if precision == "bfloat16" and device.type == "cuda" and not native:
-        raise ValueError(f"precision: expected a GPU that multiplies bfloat16, got {device}: use precision float32")
-    return torch.bfloat16 if precision == "bfloat16" or (precision == "auto" and native) else torch.float32
 
 
 def autocast(dtype: torch.dtype, device: torch.device) -> AbstractContextManager[object]:
@@ -228,23 +182,3 @@ def choose(
         backend = "vendor"
     threads = threads or max(1, min(most_threads, int(work.multiplies / MULTIPLIES_A_THREAD)))
     return Computation(threads, precision, backend)
-
-
-def choose_computation(
-    model: nn.Module,
-    batch: Batch,
-    device: torch.device,
-    *,
-    threads: int | None = None,
-    precision: Literal["auto", "float32", "bfloat16"] = "auto",
-    backend: Backend = "auto",
-) -> tuple[Computation, str]:
-    """Choose how to compute training steps on a device, and explain the choice in a line."""
-    if device.type != "cpu":  # a GPU uses bfloat16 if it supports it, and its layers choose their kernels
-        native: Precision = "bfloat16" if multiply_dtype(precision, device) == torch.bfloat16 else "float32"
-        way = Computation(threads or usable_threads(), native, backend)
-        fallback = ", which computes only in float32" if native != precision == "bfloat16" else ""
-        return way, f"{way}: {device}{fallback}"
-    work, most = Work.of(model, batch), usable_threads()
-    way = choose(multiplies_bfloat16(), most, work, threads=threads, precision=precision, backend=backend)
-    return way, f"{way}: {instruction_set()} processor with {most} thread{'s' * (most > 1)}, {work}"

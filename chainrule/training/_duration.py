@@ -8,6 +8,7 @@ from statistics import median
 from time import monotonic
 from typing import Any
 
+from chainrule.option_error import OptionError
 from chainrule.training._batch import Batch, ValidationBatches, count_elements
 from chainrule.training._evaluate import Evaluation
 from chainrule.training._measurements import Likelihood, MetricResult
@@ -125,8 +126,8 @@ class Steps:
     def check_reaches(self, position: Position) -> None:
         """Raise ValueError if a resumed run is already beyond its end."""
         if position.step > self.total:
-            raise ValueError(
-                f"steps: expected at least the {position.step} that the run has done, got {self.total}: raise it"
+            raise OptionError(
+                "steps", f"expected at least the {position.step} that the run has done, got {self.total}", "raise it"
             )
 
     def progress(self, position: Position) -> float:
@@ -196,9 +197,10 @@ class Seconds:
     def check_reaches(self, position: Position) -> None:
         used = position.elapsed if position.ended_budget is None else position.ended_budget
         if 1.05 * self.budget < used:
-            raise ValueError(
-                f"budget: expected more than the {used:.0f} seconds that the run has taken, "
-                f"got {self.budget:g}: raise it"
+            raise OptionError(
+                "budget",
+                f"expected more than the {used:.0f} seconds that the run has taken, got {self.budget:g}",
+                "raise it",
             )
 
     def progress(self, position: Position) -> float:
@@ -272,7 +274,8 @@ class Seconds:
 
 
 START_UP_SHARE = 0.2  # maximum share of a budget for start-up
-VALIDATIONS = 10  # default number of validations in a run
+VALIDATIONS = 10  # default number of validations in a run; one a pass, if that is more often, up to
+MOST_VALIDATIONS = 100
 VALIDATION_SHARE = 0.05  # maximum share of the time since the previous validation
 LAST_VALIDATION_SHARE = 0.05  # maximum share of a budget for the last validation
 WIDER = 2  # factor of data from which a validation replaces the best one without comparison
@@ -289,5 +292,5 @@ def make_duration(options: TrainingOptions, steps_per_epoch: int, valid_batches:
     if options.steps is None and options.epochs is None:
         return Seconds(options.budget or DEFAULT_BUDGET, options.validate_every, valid_batches)
     total = options.steps if options.steps is not None else math.ceil((options.epochs or 0.0) * steps_per_epoch)
-    spaced = min(steps_per_epoch, math.ceil(total / VALIDATIONS))
+    spaced = max(min(steps_per_epoch, math.ceil(total / VALIDATIONS)), math.ceil(total / MOST_VALIDATIONS))
     return Steps(total, options.validate_every or spaced, options.most_seconds)

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from chainrule._base import AutoregressiveModel
 from chainrule._checks import check_lengths, fill_padding, length_mask
+from chainrule.option_error import OptionError
 from chainrule.state import State, detach
 
 RATE = 1e-3
@@ -41,6 +42,12 @@ class DynamicEvaluator:
 
     Raises:
         ValueError: an argument is out of range, the model has no weights, or it diverges because the rate is too large.
+
+    >>> from chainrule.models import RecurrentLM
+    >>> model, x = RecurrentLM(vocab_size=3, hidden_size=4), torch.tensor([[0, 1, 2] * 100])
+    >>> nats = DynamicEvaluator(model, rate=0.01).read(x)
+    >>> bool(nats.sum() < -model.log_prob(x))
+    True
     """
 
     def __init__(
@@ -52,11 +59,11 @@ class DynamicEvaluator:
         chunk_length: int = _CHUNK_LENGTH,
     ):
         if not 0 <= rate < float("inf"):
-            raise ValueError(f"rate: expected a number >= 0, got {rate}")
+            raise OptionError("rate", f"expected a number >= 0, got {rate}")
         if not 0 <= decay <= 1:
             raise ValueError(f"decay: expected a number in [0, 1], got {decay}")
         if chunk_length < 1:
-            raise ValueError(f"chunk_length: expected an integer >= 1, got {chunk_length}")
+            raise OptionError("chunk_length", f"expected an integer >= 1, got {chunk_length}")
         self.rate, self.decay, self.chunk_length = rate, decay, chunk_length
         self._model = copy.deepcopy(model).eval()
         self._weights = [weight for weight in self._model.parameters() if weight.requires_grad]
@@ -103,7 +110,7 @@ class DynamicEvaluator:
     def _learn(self, costs: Tensor) -> None:
         """Take a step on the scored chunk."""
         if bool(costs.isnan().any()):
-            raise ValueError(f"rate: expected a smaller number, got {self.rate:g}: the model has diverged")
+            raise OptionError("rate", f"expected a smaller number, got {self.rate:g}", "the model has diverged")
         gradients = torch.autograd.grad(costs.sum() / self.chunk_length, self._weights, materialize_grads=True)
         self._chunks += 1
         rate = self.rate * min(1.0, self._chunks / _WARM_UP)
@@ -114,35 +121,6 @@ class DynamicEvaluator:
                 squares.lerp_(gradient.square(), 1 / self._chunks)
                 weight.lerp_(trained, self.decay)
                 weight.addcdiv_(gradient, squares.sqrt().add_(_EPSILON), value=-rate)
-
-
-def dynamic_evaluation(
-    model: AutoregressiveModel,
-    x: Tensor,
-    *,
-    rate: float = RATE,
-    decay: float = _DECAY,
-    chunk_length: int = _CHUNK_LENGTH,
-) -> Tensor:
-    """Score each element with a copy of the model that learns from each chunk after scoring it.
-
-    Args:
-        model: a trained model; it is not changed.
-        x: (B, T) elements; the model learns from all rows of a chunk together.
-        rate: step size η of each weight, in units of its typical gradient; 0 disables learning.
-        decay: λ, the share of the way back to the trained weights per chunk.
-        chunk_length: number of elements that are scored before the model learns from them.
-
-    Returns:
-        (B, T), nats: :math:`-\\log p(x_t \\mid x_{<t})`.
-
-    >>> from chainrule.models import RecurrentLM
-    >>> model, x = RecurrentLM(vocab_size=3, hidden_size=4), torch.tensor([[0, 1, 2] * 100])
-    >>> nats = dynamic_evaluation(model, x, rate=0.01)
-    >>> bool(nats.sum() < -model.log_prob(x))
-    True
-    """
-    return DynamicEvaluator(model, rate=rate, decay=decay, chunk_length=chunk_length).read(x)
 
 
 def _differentiable(device: torch.device) -> AbstractContextManager[object]:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from chainrule._base import AutoregressiveModel
 from chainrule.modes import widest
+from chainrule.option_error import OptionError
 from chainrule.state import State, select
 from chainrule.training._batch import Batch
 from chainrule.training._duration import Position
@@ -50,7 +51,7 @@ class GradientMonitor:
 
     def __init__(self, norms: GradientProbe, every: int):
         if every < 1:
-            raise ValueError(f"watch_every: expected an integer >= 1, got {every}")
+            raise OptionError("watch_every", f"expected an integer >= 1, got {every}")
         self._norms, self._every = norms, every
 
     def due(self, step: int) -> bool:

@@ -7,8 +7,11 @@ from pathlib import Path
 from time import monotonic
 
 import torch
+from torch.optim import Optimizer
 
 from chainrule._base import TrainableModel
+from chainrule.devices import multiply_dtype
+from chainrule.option_error import MissingError, OptionError, option
 from chainrule.state import State
 from chainrule.training._batch import Batch, TrainingBatches, ValidationBatches, count_elements
 from chainrule.training._callbacks import Callback, Ending
@@ -22,7 +25,7 @@ from chainrule.training._checkpoint import (
     save_checkpoint,
     save_weights,
 )
-from chainrule.training._computation import emulation_note, multiply_dtype
+from chainrule.training._computation import emulation_note
 from chainrule.training._duration import Duration, Position, make_duration, start_up_note
 from chainrule.training._evaluate import Evaluation, Objective, TrainingResult
 from chainrule.training._gradient_monitor import (
@@ -36,7 +39,7 @@ from chainrule.training._gradient_monitor import (
 from chainrule.training._gradients import Gradients
 from chainrule.training._measurements import Likelihood, MetricResult, MetricValue
 from chainrule.training._metrics import Metrics
-from chainrule.training._optimiser import learning_rate, make_optimiser
+from chainrule.training._optimiser import learning_rate, make_optimiser, restart
 from chainrule.training._options import TrainingOptions
 from chainrule.training._parallel import (
     Interrupted,
@@ -44,7 +47,6 @@ from chainrule.training._parallel import (
     Processes,
     deferred_interrupts,
     own_randomness,
-    processes,
     seed_step,
 )
 from chainrule.training._report import Display, Report, StepFigures, make_display
@@ -60,6 +62,7 @@ def train(
     options: TrainingOptions,
     directory: str | Path,
     *,
+    optimiser: Optimizer | None = None,
     resume: bool = False,
     on_validation: OnValidation | None = None,
     metric: ValidationMetric | None = None,
@@ -85,6 +88,8 @@ def train(
         valid_batches: function that returns the validation batches in order.
         options: options of training.
         directory: run directory, created if it is missing.
+        optimiser: result of `make_optimiser` for this model, of the kind that the options name, to use in place of a
+            new one. It starts without moments, with the learning rate and weight decay of the options.
         resume: continue from the checkpoint in the directory, if there is one.
         on_validation: function of the model (in evaluation mode), the step and the available seconds that returns a
             text to show. It is skipped if its last call took longer than the available time.
@@ -110,17 +115,18 @@ def train(
     """
     began, directory = monotonic() if began is None else began, Path(directory)
     if not resume and (directory / CHECKPOINT).exists():
-        raise ValueError(
-            f"directory: expected a directory without a run, got {directory}, which holds one: "
-            "continue it with resume=True (--resume), or choose another"
+        raise OptionError(
+            "directory",
+            f"expected a directory without a run, got {directory}, which holds one",
+            f"continue it with {option('resume', True)}, or choose another",
         )
     if resume and not (directory / CHECKPOINT).exists() and (directory / WEIGHTS).exists():
-        raise FileNotFoundError(
-            f"{directory / CHECKPOINT}: no such file, so the run cannot go on, though {WEIGHTS} holds trained weights: "
-            "restore the checkpoint, or begin again with --overwrite or in another directory"
+        raise MissingError(
+            f"{directory / CHECKPOINT}: no such file, so the run cannot go on, though {WEIGHTS} holds trained weights",
+            f"restore the checkpoint, or begin again with {option('overwrite', True)} or in another directory",
         )
     with (
-        processes(options.device) as process_group,
+        Processes.join(options.device) as process_group,
         own_randomness(process_group.device),
         deferred_interrupts(patient=process_group.world > 1) as interrupts,
     ):
@@ -131,7 +137,7 @@ def train(
         validation = Validation(model, valid_batches, metric, observe, on_validation, duration, interrupts)
         loop = TrainingLoop(
             model, train_batches, options, directory, process_group, interrupts, duration, validation, watch, display,
-            callbacks, samples=samples, began=began, resume=resume,
+            callbacks, optimiser=optimiser, samples=samples, began=began, resume=resume,
         )  # fmt: skip
         if on_start is not None and process_group.first:
             on_start()
@@ -164,13 +170,16 @@ class TrainingLoop:
     def __init__(
         self, model: TrainableModel, train_batches: TrainingBatches, options: TrainingOptions, directory: Path,
         process_group: Processes, interrupts: Interrupts, duration: Duration, validation: Validation,
-        watch: GradientProbe | None, display: Display, callbacks: Sequence[Callback], *, samples: bool, began: float,
-        resume: bool,
+        watch: GradientProbe | None, display: Display, callbacks: Sequence[Callback], *,
+        optimiser: Optimizer | None, samples: bool, began: float, resume: bool,
     ):  # fmt: skip
         self._model, self._train_batches, self._options, self._directory = model, train_batches, options, directory
         self._process_group, self._interrupts = process_group, interrupts
         self._duration, self._validation = duration, validation
-        self._optimiser = make_optimiser(model, options.learning_rate, options.weight_decay, options.optimiser)
+        if optimiser is None:
+            optimiser = make_optimiser(model, options.learning_rate, options.weight_decay, options.optimiser)
+        restart(optimiser, options.learning_rate, options.weight_decay)
+        self._optimiser = optimiser
         self._state: State = None
         self.position = Position()
         self.steps = 0

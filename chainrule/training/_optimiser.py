@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn, optim
 
+from chainrule.devices import multiply_dtype
 from chainrule.layers import MultiHeadAttention, Recurrent
 from chainrule.layers._attention import Attention
 from chainrule.layers._dilated_stack import CausalConv1d, DilatedStack
@@ -16,7 +17,7 @@ from chainrule.layers._masked_conv2d import MaskedConv2d
 from chainrule.layers._masked_linear import MaskedLinear
 from chainrule.layers._multi_head_attention import WindowAttention
 from chainrule.layers._transformer_stack import GATED, FeedForward
-from chainrule.training._computation import multiply_dtype
+from chainrule.option_error import OptionError
 
 
 def learning_rate(progress: float, peak: float, warmup: float, floor: float = 0.01) -> float:
@@ -65,17 +66,25 @@ def make_optimiser(model: nn.Module, learning_rate: float, weight_decay: float, 
         raise ValueError("model: expected parameters that require a gradient, got none: there is nothing to train")
     matrices = hidden_matrices(model) if kind == "muon" else {}
     if kind == "muon" and not matrices:
-        raise ValueError("optimiser: expected adamw for a model without hidden layers, got muon")
+        raise OptionError("optimiser", "expected adamw for a model without hidden layers, got muon")
     rest = [parameter for parameter in trainable if parameter not in matrices]
-    groups = [
-        {"params": [parameter for parameter in rest if parameter.dim() > 1], "weight_decay": weight_decay},
-        {"params": [parameter for parameter in rest if parameter.dim() <= 1], "weight_decay": 0.0},
-    ]
-    groups = [group for group in groups if group["params"]]
+    parts = [[weight for weight in rest if weight.dim() > 1], [weight for weight in rest if weight.dim() <= 1]]
+    groups = [{"params": part} for part in parts if part]
     fused = all(parameter.device.type in ("cpu", "cuda") for parameter in trainable)
     if matrices:
-        return Muon(groups, matrices, weight_decay=weight_decay, lr=learning_rate, betas=BETAS, fused=fused)
-    return AdamW(groups, lr=learning_rate, betas=BETAS, fused=fused)
+        optimiser: AdamW = Muon(groups, matrices, betas=BETAS, fused=fused)
+    else:
+        optimiser = AdamW(groups, betas=BETAS, fused=fused)
+    restart(optimiser, learning_rate, weight_decay)
+    return optimiser
+
+
+def restart(optimiser: optim.Optimizer, learning_rate: float, weight_decay: float) -> None:
+    """Let an optimiser of `make_optimiser` forget its moments, and set its learning rate and weight decay."""
+    optimiser.state.clear()
+    for group in optimiser.param_groups:
+        decays = group["params"][0].dim() > 1
+        group |= {"lr": learning_rate, "weight_decay": weight_decay if decays else 0.0}
 
 
 def clip_gradient(model: nn.Module, norm: float | None) -> Tensor:
@@ -83,7 +92,7 @@ def clip_gradient(model: nn.Module, norm: float | None) -> Tensor:
     return nn.utils.clip_grad_norm_(model.parameters(), float("inf") if norm is None else norm)
 
 
-def moments(optimiser: AdamW, model: nn.Module) -> dict[str, Tensor]:
+def moments(optimiser: optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:
     """Return the optimiser's moments by name: `exp_avg.WEIGHT`, `exp_avg_sq.WEIGHT` and `step.WEIGHT`, or Muon's."""
     return {
         f"{kind}.{name}": value
@@ -92,7 +101,7 @@ def moments(optimiser: AdamW, model: nn.Module) -> dict[str, Tensor]:
     }
 
 
-def restore_moments(optimiser: AdamW, model: nn.Module, tensors: dict[str, Tensor]) -> None:
+def restore_moments(optimiser: optim.Optimizer, model: nn.Module, tensors: dict[str, Tensor]) -> None:
     """Restore the result of `moments`; weights without an entry start without moments."""
     optimiser.state.clear()
     for name, parameter in model.named_parameters():
@@ -141,16 +150,9 @@ class Muon(AdamW):
     updates the weights that are not hidden matrices.
     """
 
-    def __init__(
-        self,
-        groups: Iterable[dict[str, Any]],
-        matrices: dict[Tensor, list[int]],
-        *,
-        weight_decay: float,
-        **options: Any,
-    ):
+    def __init__(self, groups: Iterable[dict[str, Any]], matrices: dict[Tensor, list[int]], **options: Any):
         self.matrices = matrices
-        super().__init__([*groups, {"params": list(matrices), "weight_decay": weight_decay}], **options)
+        super().__init__([*groups, {"params": list(matrices)}], **options)
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
+from chainrule.option_error import OptionError
+
 DEFAULT_BUDGET = 180.0  # seconds, without steps, epochs or budget
 
 
@@ -26,7 +28,7 @@ class TrainingOptions:
         weight_decay: decoupled weight decay of matrices; biases and gains have none.
         warmup: fraction of the run in which the learning rate rises linearly.
         clip_norm: maximum global norm of the gradient; None disables clipping.
-        validate_every: steps between validations; by default about ten per run, on less data if they are slow.
+        validate_every: steps between validations; by default ten to a hundred per run, on less data if they are slow.
         patience: stop after this many consecutive validations without improvement; None never stops early.
         precision: bfloat16 multiplies in half precision (weights stay float32); auto does so if the device supports it.
         seed: seed of all randomness of training (dropout).
@@ -62,25 +64,27 @@ class TrainingOptions:
     def __post_init__(self) -> None:
         durations = [name for name in DURATIONS if getattr(self, name) is not None]
         if len(durations) > 1:
-            raise ValueError(f"steps, epochs, budget: expected at most one, got {' and '.join(durations)}: drop one")
+            raise OptionError(
+                durations[1], f"expected at most one of steps, epochs and budget, got {' and '.join(durations)}"
+            )
         for name in COUNTS:
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value < 1):
-                raise ValueError(f"{name}: expected an integer >= 1, got {value!r}")
+                raise OptionError(name, f"expected an integer >= 1, got {value!r}")
         for name in ("epochs", "budget", "most_seconds", "learning_rate", "clip_norm"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
-                raise ValueError(f"{name}: expected a finite number > 0, got {value}")
+                raise OptionError(name, f"expected a finite number > 0, got {value}")
         if not 0 <= self.weight_decay < math.inf:
-            raise ValueError(f"weight_decay: expected a finite number >= 0, got {self.weight_decay}")
+            raise OptionError("weight_decay", f"expected a finite number >= 0, got {self.weight_decay}")
         if not 0 <= self.warmup < 1:
-            raise ValueError(f"warmup: expected a fraction of the run in [0, 1), got {self.warmup}")
+            raise OptionError("warmup", f"expected a fraction of the run in [0, 1), got {self.warmup}")
         if self.precision not in ("auto", "float32", "bfloat16"):
-            raise ValueError(f"precision: expected auto, float32 or bfloat16, got {self.precision!r}")
+            raise OptionError("precision", f"expected auto, float32 or bfloat16, got {self.precision!r}")
         if self.optimiser not in ("adamw", "muon"):
-            raise ValueError(f"optimiser: expected adamw or muon, got {self.optimiser!r}")
+            raise OptionError("optimiser", f"expected adamw or muon, got {self.optimiser!r}")
         if not isinstance(self.seed, int) or self.seed < 0:
-            raise ValueError(f"seed: expected an integer >= 0, got {self.seed!r}")
+            raise OptionError("seed", f"expected an integer >= 0, got {self.seed!r}")
 
     def check_unchanged(self, earlier: Mapping[str, Any]) -> None:
         """Raise ValueError if options of a resumed run differ from the checkpoint's, except those in `MAY_CHANGE`."""

@@ -2,7 +2,6 @@
 
 import gc
 import hashlib
-import os
 import signal
 import threading
 from collections.abc import Iterator, Sequence
@@ -17,24 +16,47 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from chainrule.devices import choose_device, process_shard
 from chainrule.modes import seed_torch
 from chainrule.state import State, count_rows, expand, leaves, map_state
 
 _DDP_OPTIONS = signature(DistributedDataParallel).parameters
 
 
-def process_shard() -> tuple[int, int]:
-    """Return (rank, world): this process trains on rows rank::world of every batch; (0, 1) outside torchrun."""
-    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-
-
 class Processes:
-    """Group of processes that train one model, each on its rows of every batch."""
+    """Group of processes that train one model, each on its rows of every batch.
+
+    Attributes:
+        rank: number of this process.
+        world: number of processes; this one trains on the rows rank::world of every batch.
+        device: device of this process.
+    """
 
     def __init__(self, rank: int, world: int, device: torch.device):
         self.rank = rank
         self.world = world
         self.device = device
+
+    @classmethod
+    @contextmanager
+    def join(cls, device: str) -> Iterator["Processes"]:
+        """Join the processes that torchrun started, or use this process alone; end a process group that it created."""
+        rank, world = process_shard()
+        chosen = choose_device(device)
+        if world == 1:
+            yield cls(0, 1, chosen)
+            return
+        ours = not dist.is_initialized()
+        if ours:
+            if chosen.type == "cuda":
+                torch.cuda.set_device(chosen)
+            dist.init_process_group("cpu:gloo,cuda:nccl" if chosen.type == "cuda" else "gloo")
+        try:
+            yield cls(rank, world, chosen)
+        finally:
+            if ours:
+                gc.collect()  # a gradient reducer in a reference cycle would outlive the group and abort the exit
+                dist.destroy_process_group()
 
     @property
     def first(self) -> bool:
@@ -110,51 +132,8 @@ def check_shares_of_rows(counts: Sequence[int]) -> None:
     if list(counts) != expected:
         raise ValueError(
             f"train_batches: expected {expected} rows in the processes, rank::world of a batch of {whole}, "
-            f"got {list(counts)}: see process_shard"
+            f"got {list(counts)}: see chainrule.devices.process_shard"
         )
-
-
-@contextmanager
-def processes(device: str) -> Iterator[Processes]:
-    """Join the processes that torchrun started, or use this process alone; end a process group that it created."""
-    rank, world = process_shard()
-    chosen = choose_device(device)
-    if world == 1:
-        yield Processes(0, 1, chosen)
-        return
-    ours = not dist.is_initialized()
-    if ours:
-        if chosen.type == "cuda":
-            torch.cuda.set_device(chosen)
-        dist.init_process_group("cpu:gloo,cuda:nccl" if chosen.type == "cuda" else "gloo")
-    try:
-        yield Processes(rank, world, chosen)
-    finally:
-        if ours:
-            gc.collect()  # a gradient reducer in a reference cycle would outlive the group and abort the exit
-            dist.destroy_process_group()
-
-
-def choose_device(device: str, *, apple: bool = False) -> torch.device:
-    """Resolve auto (cuda, else mps if `apple`), cpu, cuda, cuda:N or mps; under torchrun a GPU for each process."""
-    has_mps = torch.backends.mps.is_available()
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "mps" if apple and has_mps else "cpu"
-    name, _, index = device.partition(":")
-    if name not in ("cpu", "cuda", "mps") or (index and not (name == "cuda" and index.isdigit())):
-        raise ValueError(f"device: expected auto, cpu, cuda, cuda:N or mps, got {device!r}")
-    if name == "mps" and not has_mps:
-        raise ValueError("device: torch finds no Apple GPU on this machine: use device cpu")
-    if name == "mps" and process_shard()[1] > 1:
-        raise ValueError("device: several processes train on cpu or cuda, got mps: use device cpu")
-    if name in ("cpu", "mps"):
-        return torch.device(name)
-    number = int(index or os.environ.get("LOCAL_RANK", "0"))
-    if number >= (gpus := torch.cuda.device_count()):
-        if not gpus:
-            raise ValueError(f"device: no CUDA device is available, got {device}: use device cpu")
-        raise ValueError(f"device: expected one of {gpus} GPUs, got {device} (number {number}): use device cpu")
-    return torch.device("cuda", number)
 
 
 @contextmanager
@@ -186,7 +165,7 @@ class Interrupted(KeyboardInterrupt):
     def __init__(self, directory: Path, step: int):
         self.directory = directory
         self.step = step
-        super().__init__(f"interrupted; step {step} is saved in {directory}: resume=True (--resume) continues from it")
+        super().__init__(f"interrupted; step {step} is saved in {directory}: resume=True continues from it")
 
 
 class Interrupts:

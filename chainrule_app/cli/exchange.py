@@ -4,21 +4,21 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
 from chainrule.files import refuse_device, write_bytes
+from chainrule.option_error import OptionError
 from chainrule.printing import one_line
-from chainrule_app.cli.signature import verb_for
+from chainrule.ranges import Range
+from chainrule_app.cli.signature import RunPath
 from chainrule_app.tasks import open_run
 from chainrule_app.tasks.display import Switch, dump_json, progress_bars, quoted, size_of
-from chainrule_app.tasks.task import Task
 
 
-@verb_for("codec")
 def compress(
-    run: Task[Any], file: Path, /, *, out: Path | None = None, verify: bool = True, json: Switch = False
+    run: RunPath, file: Path, /, *, out: Path | None = None, verify: bool = True, json: Switch = False
 ) -> None:
     """Compress a file without loss, to about −log₂ p bits under a run's model.
 
@@ -66,8 +66,7 @@ def compress(
         print(compressed.note)
 
 
-@verb_for("codec")
-def decompress(run: Task[Any], file: Path, /, *, out: Path | None = None, json: Switch = False) -> None:
+def decompress(run: RunPath, file: Path, /, *, out: Path | None = None, json: Switch = False) -> None:
     """Restore a file that `chainrule compress` wrote: the same bytes, or nothing.
 
     Args:
@@ -109,8 +108,7 @@ def refuse_taken(path: Path) -> None:
         raise FileNotFoundError(f"{path.parent}: no such folder")
 
 
-@verb_for()
-def export(run: Task[Any], /, *, to: Literal["hub", "onnx", "torch-export"], out: Path, json: Switch = False) -> None:
+def export(run: RunPath, /, *, to: Literal["hub", "onnx", "torch-export"], out: Path, json: Switch = False) -> None:
     """Write a trained model as a folder for other software.
 
     hub: config.json, model.safetensors, tokenizer.json and a model card. A Transformer without n-grams is written as
@@ -134,7 +132,6 @@ def export(run: Task[Any], /, *, to: Literal["hub", "onnx", "torch-export"], out
         print(line)
 
 
-@verb_for()
 def import_(
     kind: Literal["nanogpt", "torch-rnn", "huggingface"],
     file: Path,
@@ -169,13 +166,13 @@ def import_(
         json: Print one JSON object.
     """
     from chainrule_app.exchange import import_model
-    from chainrule_app.tasks.text.task import TextTask
+    from chainrule_app.tasks.text.run import TextRun
 
     options = {"embedding": embedding, "activation": activation}
     run = import_model(kind, file, out, vocabulary=vocabulary, start=start, overwrite=overwrite, **options)
     weights = sum(weight.numel() for weight in run.model.parameters())
     name = run.config["model"]["name"]
-    size = len(TextTask.open(out).vocabulary)
+    size = len(TextRun.open(out).vocabulary)
     if json:
         print(dump_json({"run": str(out), "model": name, "parameters": weights, "vocabulary_size": size}))
         return
@@ -186,10 +183,9 @@ def import_(
 _NEEDED = ("fastapi", "uvicorn", "prometheus_client")
 
 
-@verb_for()
 def serve(
     *runs: Path,
-    port: int = 8000,
+    port: Annotated[int, Range(0, 65535)] = 8000,
     host: str = "127.0.0.1",
     token: str | None = None,
     open_page: Annotated[bool, Parameter(name="--open", negative=())] = False,
@@ -209,10 +205,8 @@ def serve(
         raise ValueError("RUN: expected at least one run directory, got none")
     if missing := [name for name in _NEEDED if find_spec(name) is None]:
         raise ValueError(f"serve: needs packages that are not installed: pip install {' '.join(missing)}")
-    if not 0 <= port <= 65535:
-        raise ValueError(f"port: expected 0 to 65535, got {port}")
     if token is not None and not (token.isascii() and token.isprintable() and token.strip() == token != ""):
-        raise ValueError("token: expected printable ASCII characters without surrounding blanks")
+        raise OptionError("token", "expected printable ASCII characters without surrounding blanks")
     paths = {}
     for path in runs:
         open_run(path)  # what is no run is told before torch is imported

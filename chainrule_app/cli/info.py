@@ -7,13 +7,13 @@ from typing import Any
 
 from chainrule.printing import one_line
 from chainrule_app.cli.render import line_width, show, show_report
-from chainrule_app.cli.signature import Seed, verb_for
+from chainrule_app.cli.signature import RunPath
 from chainrule_app.inputs import inputs_of
 from chainrule_app.listing import runs as list_runs
-from chainrule_app.readers.kinds import is_table
 from chainrule_app.result_table import fitted
 from chainrule_app.results import Column, Result
 from chainrule_app.tasks import open_run
+from chainrule_app.tasks.config import Seed
 from chainrule_app.tasks.display import Switch, counted, dump_json, format_duration, resume_command, size_of
 from chainrule_app.tasks.likelihood_record import LikelihoodRecord, why_not_ranked
 from chainrule_app.tasks.output import checked_page
@@ -22,8 +22,7 @@ from chainrule_app.tasks.task import Task
 from chainrule_app.tasks.train_command import likeness, train_command
 
 
-@verb_for()
-def info(run: Task[Any], /, *, json: Switch = False) -> None:
+def info(run: RunPath, /, *, json: Switch = False) -> None:
     """Describe a run: model, size, data, best validation figure, how to continue.
 
     Args:
@@ -126,8 +125,7 @@ def _show(facts: dict[str, Any], data: list[str], best: str, following: str, aga
         print(fitted(line, line_width()))
 
 
-@verb_for()
-def report(run: Task[Any], /, *, out: Path | None = None, json: Switch = False) -> None:
+def report(run: RunPath, /, *, out: Path | None = None, json: Switch = False) -> None:
     """Write a page about the training of a run: learning curves, learning rate, gradients, speed, samples, data.
 
     Args:
@@ -138,8 +136,7 @@ def report(run: Task[Any], /, *, out: Path | None = None, json: Switch = False) 
     show_report(run.report(), page, json=json)
 
 
-@verb_for()
-def check(run: Task[Any], /, *, seed: Seed = 0, json: Switch = False) -> int:
+def check(run: RunPath, /, *, seed: Seed = 0, json: Switch = False) -> int:
     """Check that a trained model keeps the contract: causality, total probability, step = forward and more.
 
     For a classifier or tagger, check total probability, independence of rows from each other and from padding, and
@@ -159,7 +156,6 @@ def check(run: Task[Any], /, *, seed: Seed = 0, json: Switch = False) -> int:
     return 0 if report.ok else 1
 
 
-@verb_for()
 def runs(folder: Path = Path("runs"), /, *, json: Switch = False, csv: Switch = False) -> None:
     """List the runs of a folder: task, model, data, size, minutes, best figure, state.
 
@@ -175,7 +171,6 @@ _DATA = 12  # characters of a digest
 Line = tuple[dict[str, Any], LikelihoodRecord | None]
 
 
-@verb_for()
 def compare(*runs: Path, data: Path | None = None, json: Switch = False, device: str = "auto") -> None:
     """Compare runs: size, time trained, likelihood in the same units, and how it was measured.
 
@@ -183,24 +178,14 @@ def compare(*runs: Path, data: Path | None = None, json: Switch = False, device:
     if unit, condition, tokens, base measure and data agree; otherwise a line names the difference. A bound lies above
     the true figure, so a model with a bound may be better than its rank.
 
-    For two tables, a real and a synthetic one, compare columns, pairs of columns, copies of real rows, and how well a
-    classifier can distinguish the tables.
-
     Args:
-        runs: Run directories, of any tasks; or two tables, the real one first.
+        runs: Run directories, of any tasks.
         data: A file or folder to score with every run; the held-out data of each run if not given.
         json: Print one JSON object per run.
         device: Where to compute: auto, cpu, cuda or mps.
     """
     if not runs:
         raise ValueError("RUN: expected at least one run directory, got none")
-    if all(path.is_file() and is_table(path) for path in runs):
-        if len(runs) != 2 or data is not None:
-            raise ValueError("compare: expected two tables, the real and the synthetic one, and no other option")
-        from chainrule_app.tasks.table.comparison import compare_tables
-
-        show(compare_tables(*map(str, runs)), json=json)
-        return
     lines = [_measured(open_run(run), data, device) for run in runs]
     why = why_not_ranked([entry for _, entry in lines if entry is not None])
     if not why:

@@ -5,12 +5,13 @@ Nothing heavy is imported here or at the top of a verb's file: `chainrule --help
 
 import os
 import sys
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack, closing, redirect_stdout
 from difflib import get_close_matches
-from inspect import Parameter, cleandoc, signature
+from inspect import Parameter, signature
 from itertools import pairwise
 from pathlib import Path
+from shlex import quote
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TextIO, cast, get_args
 
@@ -24,11 +25,11 @@ from cyclopts import (
 )
 
 from chainrule.files import write_text
+from chainrule.option_error import UserError, WriteOption
 from chainrule.printing import printable
 from chainrule_app.cli.selection import described_verbs, is_verb, owners, select, verbs_of
-from chainrule_app.cli.signature import open_run
-from chainrule_app.printing import Substitution
-from chainrule_app.tasks.display import SafeOutput, Verb, counted, flag, quoted, shortened
+from chainrule_app.cli.signature import Verb, check_arguments, open_run
+from chainrule_app.tasks.display import SafeOutput, Substitution, counted, flag, quoted, shortened
 from chainrule_app.tasks.task import Task
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if "torch" not in sys.modules:  # it reads them once
         bound_spinning(os.environ)
         os.environ.setdefault("PYTORCH_ENABLE_MPS_FALLBACK", "1")  # torch names each operator that mps lacks, once
-    verb_flags: set[str] = set()
+    verb_flags: dict[str, str] = {}
     streams = {name: Substitution.of(getattr(sys, name), f"chainrule.{name}") for name in ("stdout", "stderr")}
     try:
         status = _run(sys.argv[1:] if arguments is None else list(arguments), verb_flags, began, streams.values())
@@ -69,8 +70,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _say(_one_line(error, verb_flags), USER_ERROR)
 
 
-def _run(arguments: list[str], verb_flags: set[str], began: float, streams: Iterable[Substitution]) -> int:
-    """Run a command line that started at `began`; adds the flags of its verb to `verb_flags`."""
+def _run(arguments: list[str], verb_flags: dict[str, str], began: float, streams: Iterable[Substitution]) -> int:
+    """Run a command line that started at `began`; adds the flag of each option of its verb to `verb_flags`."""
     explicit_flags: set[str] = set()
     files: set[str] = set()  # flags of sources, which may be patterns
 
@@ -83,7 +84,7 @@ def _run(arguments: list[str], verb_flags: set[str], began: float, streams: Iter
 
     def remember(app: App, commands: tuple[str, ...], arguments: Any) -> None:
         explicit_flags.update(argument.name for argument in arguments if argument.tokens)
-        verb_flags.update(argument.name for argument in arguments)
+        verb_flags.update((argument.field_info.name, argument.name) for argument in arguments)
 
     app = App(
         name="chainrule",
@@ -110,14 +111,14 @@ def _run(arguments: list[str], verb_flags: set[str], began: float, streams: Iter
             own = ", ".join(verbs_of(task))
             raise ValueError(f"{name}: not a verb of the task {task.name}, which has {own}")
         files.update(source.flag for source in task.SOURCES.values() if source.flag)
-        app.command(verb, name=name, help=description(verb), usage=usage(name, verb))
+        app.command(verb.function, name=name, help=verb.help or None, usage=usage(name, verb.function))
     else:
         verbs = dict(described_verbs())
         for index, (other, line) in enumerate(verbs.items()):
             app.command(_listed, name=other, help=line, sort_key=index)
     try:
         command, bound, unbound = app.parse_args(arguments, exit_on_error=False, print_error=False)
-        if command is not verb:  # help and version, which style their own text
+        if verb is None or command is not verb.function:  # help and version, which style their own text
             return command(*bound.args, **bound.kwargs) or 0
         context = {"explicit_flags": frozenset(explicit_flags), "began": began}
         bound.arguments.update({name: context[name] for name in unbound if name in context})
@@ -125,6 +126,7 @@ def _run(arguments: list[str], verb_flags: set[str], began: float, streams: Iter
             stream.json = "--json" in explicit_flags
         with closing(SafeOutput(sys.stdout)) as out, redirect_stdout(cast(TextIO, out)), ExitStack() as stack:
             assert task is not None
+            check_arguments(command, bound.arguments)
             open_run(task, bound.arguments, stack)
             return command(*bound.args, **bound.kwargs) or 0
     except UnknownOptionError as error:
@@ -146,25 +148,21 @@ def _run(arguments: list[str], verb_flags: set[str], began: float, streams: Iter
         ) from None
 
 
-def _with_flags(message: str, verb_flags: set[str]) -> str:
-    """Replace argument names by flags of this verb: before the first colon, names with a `_`, and those that are true.
+def _as_flag(verb_flags: Mapping[str, str]) -> WriteOption:
+    """Return a function that writes options as flags, by the flag of each option of a verb.
 
-    >>> _with_flags("size: expected a multiple of num_heads, got 3", {"--size", "--num-heads"})
-    '--size: expected a multiple of --num-heads, got 3'
-    >>> _with_flags("runs/x: already exists: overwrite=True replaces it", {"--overwrite"})
-    'runs/x: already exists: --overwrite replaces it'
+    >>> write = _as_flag({"values": "--with", "data": "DATA"})
+    >>> write("values", "draw"), write("data", None), write("labels", False), write("overwrite", True)
+    ('--with draw', 'DATA', '--no-labels', '--overwrite')
     """
 
-    def with_flag(word: str) -> str:
-        argument = word.strip("(),;:")
-        name = flag(argument.removesuffix("=True"))
-        return word.replace(argument, name) if name in verb_flags else word
+    def write(name: str, value: Any) -> str:
+        if isinstance(value, bool):
+            return flag(name if value else f"no_{name}")
+        own = verb_flags.get(name) or flag(name)
+        return own if value is None else f"{own} {quote(value)}"
 
-    words = message.split(" ")
-    return " ".join(
-        with_flag(word) if "_" in word or "=True" in word or (index == 0 and word.endswith(":")) else word
-        for index, word in enumerate(words)
-    )
+    return write
 
 
 _LOADING = {
@@ -188,7 +186,9 @@ def _install_completion(app: App) -> int:
     except ShellDetectionError:
         raise ValueError(f"--install-completion: expected {', '.join(_LOADING)} in the variable SHELL") from None
     for name, _ in described_verbs():
-        app.command(select(name, [])[1], name=name)
+        template = select(name, [])[1]
+        assert template is not None
+        app.command(template.function, name=name)
     script = get_default_completion_path(shell, "chainrule")
     write_text(script, app.generate_completion(shell=shell))
     print(f"wrote {script}; {_LOADING[shell].format(script=quoted(script), folder=quoted(script.parent))}")
@@ -215,14 +215,16 @@ def _is_out_of_memory(error: Exception) -> bool:
     return named or (isinstance(error, RuntimeError) and "can't allocate memory" in str(error))
 
 
-_COSTLY = "batch-size hidden-size channels rows steps beam paths particles number"
+_COSTLY = ("batch_size", "hidden_size", "channels", "rows", "steps", "beam", "paths", "particles", "n")
 
 
-def _one_line(error: Exception, verb_flags: set[str]) -> str:
+def _one_line(error: Exception, verb_flags: dict[str, str]) -> str:
+    if isinstance(error, UserError):
+        return _fitted(error.written(_as_flag(verb_flags)))
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     if _is_out_of_memory(error):
-        costly = [f"--{name}" for name in _COSTLY.split() if f"--{name}" in verb_flags]
+        costly = [verb_flags[name] for name in _COSTLY if name in verb_flags]
         return f"out of memory: choose a smaller {' or '.join(costly) or 'model'}"
     if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
         extra = error.unused_tokens[0]
@@ -230,9 +232,11 @@ def _one_line(error: Exception, verb_flags: set[str]) -> str:
     if isinstance(error, MissingArgumentError) and error.argument is not None and error.command_chain:
         verb, name = " ".join(error.command_chain), error.keyword or error.argument.name
         return f"{verb}: expected {name}{' VALUE' * name.startswith('-')}: `chainrule {verb} --help` describes it"
-    line = " ".join(shortened(str(error), 4 * LINE_LIMIT).split()) or type(error).__name__
-    # The library names the argument, the user wrote the flag.
-    return line if isinstance(error, CycloptsError) else _with_flags(line, verb_flags)
+    return _fitted(str(error)) or type(error).__name__
+
+
+def _fitted(text: str) -> str:
+    return " ".join(shortened(text, 4 * LINE_LIMIT).split())
 
 
 def _say(line: str, status: int) -> int:
@@ -319,25 +323,34 @@ def suggestion(word: str, choices: Iterable[str], synonyms: Mapping[str, tuple[s
     return f" Did you mean {', '.join(others)}{' or ' if others else ''}{last}?"
 
 
-def description(verb: Verb) -> str:
-    """Return the text of a verb's docstring before its arguments, one line per paragraph."""
-    words = cleandoc(verb.__doc__ or "").partition("\nArgs:\n")[0]
-    return "\n\n".join(" ".join(paragraph.split()) for paragraph in words.strip().split("\n\n"))
-
-
-def usage(name: str, verb: Verb) -> str:
+def usage(name: str, function: Callable[..., Any]) -> str:
     words = [f"Usage: chainrule {name} [OPTIONS]"]
-    for argument in signature(verb).parameters.values():
+    for argument in signature(function).parameters.values():
         if argument.kind is Parameter.VAR_POSITIONAL:
             words.append(f"{argument.name.upper()}...")
         elif argument.kind is Parameter.POSITIONAL_ONLY:
             label = argument.name.upper()
-            words.append(label if argument.default is Parameter.empty else f"[{label}]")
+            required = any(
+                getattr(extra, "required", False) for extra in getattr(argument.annotation, "__metadata__", ())
+            )
+            words.append(label if required or argument.default is Parameter.empty else f"[{label}]")
     return " ".join(words) + "\n"
 
 
 class FoldedHelp:
-    """Help panels of cyclopts whose texts wrap at spaces only, not at a docstring's own line ends."""
+    """Help of cyclopts whose texts wrap at spaces only, not at a docstring's own line ends."""
+
+    def render_description(self, console: "Console", options: "ConsoleOptions", description: Any) -> None:
+        """Print the description of a verb, one line per paragraph."""
+        from rich.console import Group
+        from rich.text import Text
+
+        parts = description.renderables if isinstance(description, Group) else [description]
+        for part in parts:
+            text = getattr(part, "primary_renderable", part)
+            plain = text.plain if isinstance(text, Text) else str(text)
+            paragraphs = [" ".join(paragraph.split()) for paragraph in plain.strip().split("\n\n")]
+            console.print(Text("\n\n".join(paragraphs) + "\n"))
 
     def __call__(self, console: "Console", options: "ConsoleOptions", panel: "HelpPanel") -> None:
         from cyclopts.help import DefaultFormatter

@@ -6,24 +6,25 @@
 - Images, sounds and music go into files, and a line on standard error names them.
 """
 
-import csv
 import gzip
 import heapq
-import io
 import json
 import math
 import os
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import IO, Any
 
-from chainrule.files import write_bytes
+from chainrule.files import writing
+from chainrule_app.blocks import in_blocks
 from chainrule_app.result_table import table_lines
 from chainrule_app.results import Column, Report, Result
-from chainrule_app.tasks.display import counted, csv_line, dump_json, plain_value, progress_bars
+from chainrule_app.tasks.display import counted, csv_lines, dump_json, plain_value, progress_bars
 from chainrule_app.tasks.output import save_figure, write_images, write_music, write_page, write_sounds
 
 _ROWS = (".csv", ".tsv", ".npy", ".parquet")  # formats that hold rows and nothing else
@@ -112,7 +113,7 @@ def _ranked(result: Result, top: int | None) -> Result:
 def _lines(result: Result, form: str) -> Iterator[str]:
     """Render a result as lines for people."""
     if form in ("csv", "cells"):
-        yield from map(csv_line, _csv(result, header=form == "csv"))
+        yield from csv_lines(_csv(result, header=form == "csv"))
     elif form == "lines":
         index = result.names.index(result.main)
         yield from (str(row[index]) for row in result.stream())
@@ -138,7 +139,10 @@ def _json_lines(result: Result) -> Iterator[str]:
         say([dump_json(facts)])
 
 
-def _csv(result: Result, *, header: bool) -> Iterator[list[str]]:
+_PLAIN = frozenset({int, float, str, type(None)})
+
+
+def _csv(result: Result, *, header: bool) -> Iterator[list[Any]]:
     """Return the visible cells; a vector has one cell per number."""
     visible = [index for index, column in enumerate(result.columns) if column.shown]
     first = next(result.rows(), None)
@@ -149,7 +153,9 @@ def _csv(result: Result, *, header: bool) -> Iterator[list[str]]:
             for name in _csv_names(result.columns[index], () if first is None else getattr(first[index], "shape", ()))
         ]
     for row in result.stream():
-        yield [cell for index in visible for cell in _csv_cells(row[index])]
+        cells = [row[index] for index in visible]
+        plain = _PLAIN.issuperset(map(type, cells))  # which a writer of CSV takes as they are
+        yield cells if plain else [part for cell in cells for part in _csv_cells(cell)]
 
 
 def _csv_names(column: Column, shape: tuple[int, ...]) -> list[str]:
@@ -205,8 +211,8 @@ def _write(result: Result, form: str, out: Path, *, json: bool) -> None:
             rows += 1
             yield row
 
-    content = _file_content(result.with_rows(noted()), form, name, json=json)
-    write_bytes(out, gzip.compress(content) if out.name.lower().endswith(".gz") else content)
+    with writing(out) as file, _packed(file, out) as content:
+        _write_content(result.with_rows(noted()), form, name, content, json=json)
     say([f"{out}: {counted(rows, 'row')}{_seed(result)}"])
     if not json:
         rows_alone = result.form == "table" and name.endswith(_ROWS)
@@ -215,31 +221,53 @@ def _write(result: Result, form: str, out: Path, *, json: bool) -> None:
         say(figure_lines(result) if rows_alone else chain(figures, result.notes()))
 
 
+def _packed(file: IO[bytes], out: Path) -> Any:
+    """Return the file to write into: `file`, or one that compresses into it."""
+    return gzip.GzipFile(fileobj=file, mode="wb") if out.name.lower().endswith(".gz") else nullcontext(file)
+
+
 def _format_of(out: Path) -> str:
     """Return the name whose end tells the format: x.csv of X.csv.gz."""
     return out.name.lower().removesuffix(".gz")
 
 
-def _file_content(result: Result, form: str, name: str, *, json: bool) -> bytes:
-    if name.endswith((".npy", ".parquet")):
-        file = io.BytesIO()
-        if name.endswith(".npy"):
-            import numpy as np
+def _write_content(result: Result, form: str, name: str, file: IO[bytes], *, json: bool) -> None:
+    """Write the rows as they are computed, without keeping them; only an array is written at the end."""
+    if name.endswith(".npy"):
+        import numpy as np
 
-            np.save(file, result.to_numpy())
-        else:
-            result.to_polars().write_parquet(file)
-        return file.getvalue()
+        np.save(file, result.to_numpy())
+        return
+    if name.endswith(".parquet"):
+        _write_parquet(result, file)
+        return
     if json or name.endswith(_RECORDS):
         lines = _json_lines(result)
     elif name.endswith(".tsv") and form != "lines":
-        text = io.StringIO()
-        csv.writer(text, delimiter="\t", lineterminator="\n").writerows(_csv(result, header=form != "cells"))
-        lines = iter([text.getvalue().removesuffix("\n")])
+        lines = csv_lines(_csv(result, header=form != "cells"), delimiter="\t")
     else:
         tabular = name.endswith((".csv", ".tsv")) and form in ("table", "figures", "texts")
         lines = _lines(result, "csv" if tabular else form)
-    return "".join(f"{line}\n" for line in lines).encode("utf-8", "replace")
+    for line in lines:
+        file.write(f"{line}\n".encode("utf-8", "replace"))
+
+
+_ROWS_IN_MEMORY = 1 << 16  # of a Parquet file
+
+
+def _write_parquet(result: Result, file: IO[bytes]) -> None:
+    """Write blocks of rows to temporary files, and these to one file when the types of all rows are known."""
+    import polars
+
+    with TemporaryDirectory(prefix="chainrule-") as folder:
+        parts: list[Path] = []
+        for block in in_blocks(result.stream(), _ROWS_IN_MEMORY):
+            parts.append(Path(folder) / f"{len(parts)}.arrow")
+            result.with_rows(block).to_polars().write_ipc(parts[-1])
+        if parts:
+            polars.concat(map(polars.scan_ipc, parts), how="vertical_relaxed").sink_parquet(file)
+        else:
+            result.to_polars().write_parquet(file)
 
 
 def _seed(result: Result) -> str:

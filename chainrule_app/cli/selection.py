@@ -7,7 +7,7 @@ One parser with the options of that task and model then reads the line, and repo
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from shlex import quote
@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from chainrule_app.cli.exchange import compress, decompress, export, import_, serve
 from chainrule_app.cli.info import check, compare, info, report, runs
+from chainrule_app.cli.signature import Verb, VerbTemplate, verb
 from chainrule_app.cli.train import train_verb
 from chainrule_app.cli.verbs import (
     embed,
@@ -27,34 +28,33 @@ from chainrule_app.cli.verbs import (
     sample,
     score,
 )
-from chainrule_app.readers.gather import paths_of
-from chainrule_app.readers.kinds import is_images
-from chainrule_app.tasks import TASK_VERBS, TASKS, recognise, task_class, unrecognised
+from chainrule_app.readers.sources import is_images, paths_of, recognise
+from chainrule_app.tasks import TASK_VERBS, TASKS, task_class, unrecognised
 from chainrule_app.tasks.config import task_in
-from chainrule_app.tasks.display import Verb, resume_command
+from chainrule_app.tasks.display import resume_command
 from chainrule_app.tasks.run_directory import read_config, task_of
 from chainrule_app.tasks.task import Task
 
-VERBS: dict[str, Callable[[type[Task[Any]]], Verb | None]] = {
-    "train": train_verb,
+VERBS: dict[str, VerbTemplate] = {
+    "train": VerbTemplate(train_verb),
     "sample": sample,
     "score": score,
     "fill": fill,
     "inspect": inspect,
-    "check": check,
-    "info": info,
-    "report": report,
-    "runs": runs,
-    "compare": compare,
-    "serve": serve,
+    "check": verb(check),
+    "info": verb(info),
+    "report": verb(report),
+    "runs": verb(runs),
+    "compare": verb(compare),
+    "serve": verb(serve),
     "embed": embed,
     "reconstruct": reconstruct,
     "interpolate": interpolate,
     "evaluate": evaluate,
-    "compress": compress,
-    "decompress": decompress,
-    "export": export,
-    "import": import_,
+    "compress": verb(compress, "codec"),
+    "decompress": verb(decompress, "codec"),
+    "export": verb(export),
+    "import": verb(import_),
 }
 """All verbs except predictions, which are named after their tasks."""
 _SELECTING = ("--task", "--model", "--out", "--from")
@@ -82,8 +82,8 @@ def _predicting(task: type[Task[Any]]) -> str:
 
 def described_verbs() -> Iterator[tuple[str, str]]:
     """Yield every verb with its line in the list of all verbs."""
-    for name, verb in VERBS.items():
-        yield name, (getattr(verb, "body", verb).__doc__ or "").partition("\n")[0]
+    for name, template in VERBS.items():
+        yield name, template.line
     yield from TASK_VERBS.items()
 
 
@@ -91,14 +91,14 @@ def select(name: str, arguments: Sequence[str]) -> tuple[type[Task[Any]], Verb |
     """Return the task that the arguments refer to, and its verb; None if the task lacks the verb."""
     line = scan(arguments)
     if name == "train":
-        task = task_class(_task_to_train(line))
+        task = TASKS[_task_to_train(line)]()
         model = line.flags.get("--model") or _run_before(line)[1]
         return task, train_verb(task, model if model in task.MODELS else "")
     runs = [*line.words, *line.unsure]
     name_of_run = next((name_of_run for run in runs if (name_of_run := task_of(Path(run))) in TASKS), None)
     tasks = map(task_class, TASKS if name_of_run is None else [name_of_run])
     return next(
-        ((task, verb) for task in tasks if (verb := verb_of(task, name))), (task_class(name_of_run or "text"), None)
+        ((task, found) for task in tasks if (found := verb_of(task, name))), (task_class(name_of_run or "text"), None)
     )
 
 

@@ -1,26 +1,20 @@
-"""Signatures of verbs: arguments common to all tasks, flags made from dataclasses, and verbs by method."""
+"""Arguments common to the verbs of all tasks, flags from dataclasses, and verbs by method."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field, fields
-from functools import cache
-from inspect import cleandoc
+from dataclasses import dataclass, fields
 from pathlib import Path
 from shlex import join
-from types import FunctionType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Group, Parameter
 
 from chainrule_app.inputs import inputs_of
-from chainrule_app.readers.gather import paths_of
-from chainrule_app.readers.kinds import check_path
+from chainrule_app.readers.sources import check_path, paths_of
 from chainrule_app.readers.text import STDIN
 from chainrule_app.tasks import TASKS
-from chainrule_app.tasks.capabilities import OPTIONS
-from chainrule_app.tasks.config import MOST_SEED, options_class
-from chainrule_app.tasks.display import Switch, Verb
-from chainrule_app.tasks.model import argument_help
+from chainrule_app.tasks.config import check_value, range_of
+from chainrule_app.tasks.display import Switch
 from chainrule_app.tasks.task import Task
 
 
@@ -37,57 +31,12 @@ else:
 """Paths, patterns or - for standard input; `open_run` replaces them by one path. Other leading hyphens are refused."""
 
 
-def _refuse_seed(_: Any, value: int | None) -> None:
-    if value is not None and not 0 <= value <= MOST_SEED:
-        raise ValueError(f"expected a whole number from 0 to {MOST_SEED}, got {value}")
-
-
-Seed = Annotated[int, Parameter(validator=_refuse_seed)]
-"""A seed that torch takes."""
-
-
-def joined_help(own: str, common: str) -> str:
-    """Join the description of `own` and the arguments of both docstrings; `own` takes precedence.
-
-    >>> print(joined_help("Score images.", '''Score.
-    ...
-    ...     Args:
-    ...         data: The data.
-    ...     '''))
-    Score images.
-    <BLANKLINE>
-    Args:
-        data: The data.
-    """
-    helps = argument_help(common) | argument_help(own)
-    lines = [f"    {name}: {text}" for name, text in helps.items()]
-    words = cleandoc(own).partition("\nArgs:\n")[0].strip()
-    paragraphs = [" ".join(paragraph.split()) for paragraph in words.split("\n\n")]
-    return "\n\n".join(paragraphs) + "\n\nArgs:\n" + "\n".join(lines)
-
-
-@cache
-def described(options: type) -> type:
-    """Return a dataclass whose `help` metadata the parser can read."""
-    if not any("help" in item.metadata for item in fields(options)):
-        return options
-    hints = get_type_hints(options, include_extras=True)
-    options_fields = [
-        (
-            item.name,
-            Annotated[hints[item.name], Parameter(help=item.metadata.get("help", ""))],
-            field(default=item.default, metadata=item.metadata),
-        )
-        for item in fields(options)
-    ]
-    return options_class(options.__name__, options_fields, options)
-
-
-def as_flags(options: type, group: Group | None = None) -> Any:
-    """Annotate a parameter that has one flag per field of its class."""
-    return Annotated[described(options), Parameter(name="*") if group is None else Parameter(name="*", group=group)]
-
-
+if TYPE_CHECKING:
+    RunPath = Any
+else:
+    RunPath = Annotated[Path, Parameter(help="The run directory.")]
+"""The directory of a run; `open_run` replaces it by the run."""
+Device = Annotated[str, Parameter(help="Where to compute: auto, cpu, cuda or mps.")]
 RUN, DATA, MODEL, TRAINING = (
     Group(name, sort_key=position) for position, name in enumerate(("Run", "Data", "Model", "Training"), start=1)
 )
@@ -126,51 +75,56 @@ class RunFlags:
     """Print only the closing summary, as one JSON object, on standard output."""
 
 
-Device = Annotated[str, Parameter(help="Where to compute: auto, cpu, cuda or mps.")]
-_RUN = Annotated[Path, Parameter(help="The run directory.")]
-_UNPARSED = Annotated[Path | None, Parameter(parse=False)]
+@dataclass(frozen=True)
+class Verb:
+    """A verb for one task: a function, whose signature names its arguments, and its help."""
+
+    function: Callable[..., int | None]
+    help: str
 
 
 @dataclass(frozen=True)
 class VerbTemplate:
-    """Verb that any task with a method has."""
+    """A verb of every task that has a method."""
 
-    body: Callable[..., int | None]
-    method: str  # that a task needs for the verb; empty for a verb of all tasks
+    make: Callable[[type[Task[Any]]], Verb]
+    method: str = ""  # that a task needs for the verb; empty for a verb of all tasks
+
+    @property
+    def line(self) -> str:
+        """Return the line of the verb in the list of all verbs."""
+        return (self.make.__doc__ or "").partition("\n")[0]
 
     def __call__(self, task: type[Task[Any]]) -> Verb | None:
         """Return the verb for a task; None if the task lacks the method."""
-        if self.method and not hasattr(task, self.method):
-            return None
-        optional = "run" in (self.body.__kwdefaults__ or {})
-        types: dict[str, Any] = {}
-        if "run" in self.body.__annotations__:
-            types["run"] = Path | None if optional else _RUN
-        if self.method == "inspect" and not task.writes_page:
-            types["out"] = _UNPARSED
-        if self.method == "predict" and not task.plots:
-            types["plot"] = _UNPARSED
-        if self.method not in OPTIONS:
-            return with_types(self.body, types)
-        if continues := self.method == "predict" and task.continues:
-            types["file"] = Input | None
-        options = getattr(task, OPTIONS[self.method])
-        types["options"] = as_flags(options) if fields(options) else Annotated[Any, Parameter(parse=False)]
-        verb = with_types(self.body, types, options=described(options)())
-        if continues:
-            verb.__defaults__ = (None,)
-        verb.__doc__ = joined_help(options.__doc__ or "", self.body.__doc__ or "")
-        return verb
+        return None if self.method and not hasattr(task, self.method) else self.make(task)
 
 
-def with_types(body: Verb, types: dict[str, Any], **defaults: Any) -> Verb:
-    """Copy a function, with other argument types for the parser and other defaults."""
-    assert isinstance(body, FunctionType)
-    function = FunctionType(body.__code__, body.__globals__, body.__name__, body.__defaults__, body.__closure__)
-    function.__annotations__ = body.__annotations__ | types
-    function.__kwdefaults__ = (body.__kwdefaults__ or {}) | defaults
-    function.__doc__ = body.__doc__
-    return function
+def verb_for(method: str) -> Callable[[Callable[[type[Task[Any]]], Verb]], VerbTemplate]:
+    """Decorate a function that makes the verb of a task as a `VerbTemplate`."""
+    return lambda make: VerbTemplate(make, method)
+
+
+def verb(function: Callable[..., int | None], method: str = "") -> VerbTemplate:
+    """Return the template of a verb that is the same for every task."""
+
+    def make(_: type[Task[Any]]) -> Verb:
+        return Verb(function, "")  # the parser finds the help in the docstring
+
+    make.__doc__ = function.__doc__
+    return VerbTemplate(make, method)
+
+
+def flags_of(options: type, group: Group | None = None) -> Any:
+    """Annotate an argument that has a flag for each field of a dataclass."""
+    if not fields(options):  # the parser shows a group of no flags
+        return Annotated[Any, Parameter(parse=False)]
+    return Annotated[options, Parameter(name="*") if group is None else Parameter(name="*", group=group)]
+
+
+def about(options: type, argument: str, text: str, **settings: Any) -> Parameter:
+    """Return the help of an argument of a verb: of its task, which may say more, or else a text."""
+    return Parameter(help=getattr(options, "ARGUMENTS", {}).get(argument, text), **settings)
 
 
 _INPUTS = frozenset(("data", "file", "first", "last"))
@@ -199,6 +153,13 @@ def open_run(task: type[Task[Any]], arguments: dict[str, Any], stack: ExitStack)
             arguments[name] = source if inputs is None else inputs.source(source, name)
 
 
+def check_arguments(function: Callable[..., Any], arguments: dict[str, Any]) -> None:
+    """Check arguments of a verb, whose annotations have ranges as those of options do."""
+    for name, value in arguments.items():
+        if range_of(hint := function.__annotations__.get(name)) is not None:
+            check_value(name, hint, value)
+
+
 def _spare_sources(run: Task[Any], out: Path | None) -> None:
     """Refuse to overwrite a file that the run was trained on."""
     if out is None or not out.is_file():
@@ -206,8 +167,3 @@ def _spare_sources(run: Task[Any], out: Path | None) -> None:
     for source in filter(None, run.config.sources.values()):
         if Path(source).is_file() and out.samefile(source):
             raise ValueError(f"--out {out}: the run was trained on this file: give another name")
-
-
-def verb_for(method: str = "") -> Callable[[Callable[..., int | None]], VerbTemplate]:
-    """Decorate a function as a `VerbTemplate`."""
-    return lambda body: VerbTemplate(body, method)

@@ -1,6 +1,10 @@
 """`chainrule train`: a new run, or one that continues, with the options of its task and model."""
 
-from dataclasses import asdict, fields
+# mypy: disable-error-code="valid-type"
+# ruff: noqa: B008
+# The options of a training are those of its task and model: their annotations are known where the verb is made.
+
+from dataclasses import asdict, make_dataclass
 from pathlib import Path
 from shlex import join, quote
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -14,12 +18,12 @@ from chainrule_app.cli.signature import (
     RUN,
     TRAINING,
     RunFlags,
-    as_flags,
-    described,
+    Verb,
+    flags_of,
 )
-from chainrule_app.readers.gather import names_files
-from chainrule_app.tasks.config import Duration, RunConfig, options_class
-from chainrule_app.tasks.display import Verb, counted, dump_json, flag, format_duration, resume_command
+from chainrule_app.readers.sources import names_files
+from chainrule_app.tasks.config import Duration, RunConfig
+from chainrule_app.tasks.display import counted, dump_json, flag, format_duration, resume_command
 from chainrule_app.tasks.task import Task
 from chainrule_app.tasks.train_command import train_command
 from chainrule_app.training_run import started_from, train_run
@@ -32,22 +36,27 @@ def train_verb(task: type[Task[Any]], model: str = "") -> Verb:
     """Train a model on data of any kind."""
     name = model or next(iter(task.MODELS))
     positional = [source for source, what in task.SOURCES.items() if what.flag == "DATA"]
-    flagged = options_class(
+    flagged = make_dataclass(
         "Sources",
-        (
-            (source, Annotated[str | None, Parameter(name=flagged, help=text)], None)
-            for source, (flagged, text) in _flags(task).items()
-        ),
+        [
+            (source, Annotated[str | None, Parameter(name=flag_of, help=text)], None)
+            for source, (flag_of, text) in _flags(task).items()
+        ],
     )
+    flagged.__module__ = __name__  # dataclasses says "types", which the parser takes for the standard library
+    data_help = "".join(task.SOURCES[source].help for source in positional)
+    model_help = f"Architecture; {next(iter(task.MODELS))} by default."
 
     def train(
-        *data: str,
-        run: RunFlags,
-        sources: Any,
-        reading: Any,
-        model: str = name,
-        options: Any,
-        training: Any,
+        *data: Annotated[str, Parameter(help=data_help)],
+        run: flags_of(RunFlags, RUN) = RunFlags(),
+        sources: flags_of(flagged, DATA) = flagged(),
+        reading: flags_of(task.Data, DATA) = task.Data(),
+        model: Annotated[
+            Literal[tuple(task.MODELS)], Parameter(group=MODEL, help=model_help, show_default=False)
+        ] = name,
+        options: flags_of(task.MODELS[name].options, MODEL) = task.MODELS[name].options(),
+        training: flags_of(task.Training, TRAINING) = task.Training(),
         explicit_flags: Annotated[frozenset[str], Parameter(parse=False)],
         began: Annotated[float, Parameter(parse=False)],
     ) -> int:
@@ -93,21 +102,7 @@ def train_verb(task: type[Task[Any]], model: str = "") -> Verb:
             show_result(trained, result, json=run.json)
         return 0
 
-    groups = {"run": (RunFlags, RUN), "sources": (flagged, DATA), "reading": (task.Data, DATA)}
-    groups |= {"options": (task.MODELS[name].options, MODEL), "training": (task.Training, TRAINING)}
-    train.__annotations__ |= {part: as_flags(part_options, group) for part, (part_options, group) in groups.items()}
-    if not fields(flagged):  # the parser shows a group of no flags
-        train.__annotations__["sources"] = Annotated[Any, Parameter(parse=False)]
-    train.__annotations__["model"] = Annotated[
-        Literal[tuple(task.MODELS)],
-        Parameter(group=MODEL, help=f"Architecture; {next(iter(task.MODELS))} by default.", show_default=False),
-    ]
-    train.__kwdefaults__ = (train.__kwdefaults__ or {}) | {
-        part: described(part_options)() for part, (part_options, _) in groups.items()
-    }
-    data_help = "\n".join(f"    data: {task.SOURCES[source].help}" for source in positional)
-    train.__doc__ = f"{task.help}\n\nArgs:\n{data_help}" if data_help else task.help
-    return train
+    return Verb(train, task.help)
 
 
 def _flags(task: type[Task[Any]]) -> dict[str, tuple[str, str]]:

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from chainrule.layers import CausalAttention, LearnedPositions
 from chainrule.models import CalibratedMixture, Ensemble, TransformerLM
+from chainrule.option_error import OptionError
 
 IMPOSSIBLE = -1e4  # the score of a symbol that is never drawn: exp() of it is 0
 _ACTIVATIONS = {"gelu": "gelu", "gelu-tanh": "gelu_new", "relu": "relu"}
@@ -35,20 +36,20 @@ class CausalLM:
 def misfit(model: nn.Module) -> str:
     """Return the reason why a model has no layout of `transformers`; empty where it has one."""
     if isinstance(model, CalibratedMixture | Ensemble):
-        return "a mean of several models has no layout there; a Transformer trained with --plain has one"
+        return "a mean of several models has no layout there; one Transformer alone has one"
     if not isinstance(model, TransformerLM):
         return f"a {type(model).__name__} has no layout there"
     stack, block = model.stack, model.stack.layers[0]
     if model.ngrams is not None:
-        return "n-gram embeddings (--ngram-order above 1) have no place there"
+        return "n-gram embeddings have no place there"
     if not isinstance(block.mixer, CausalAttention):
         return "its attention is not softmax"
     if not block.norm_first:
-        return "its norms follow each sum (--no-norm-first)"
+        return "its norms follow each sum"
     if block.mixer.position == "alibi":
         return "its positions are alibi"
     if block.feed_forward.activation == "swiglu" and (block.mixer.position != "rotary" or _has_bias(stack)):
-        return "swiglu needs --position rotary and --no-bias there"
+        return "swiglu needs rotary positions and no biases there"
     return ""
 
 
@@ -57,7 +58,7 @@ def causal_lm(model: TransformerLM) -> CausalLM:
     """Return the config and the weights of an equal model in `transformers`; see `misfit`."""
     reason = misfit(model)
     if reason:
-        raise ValueError(f"model: expected one with a layout in transformers, but {reason}")
+        raise OptionError("model", f"expected one with a layout in transformers, but {reason}")
     mixer, feed_forward = model.stack.layers[0].mixer, model.stack.layers[0].feed_forward
     wide = _Wide(model)
     common: dict[str, Any] = {

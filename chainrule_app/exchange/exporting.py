@@ -12,9 +12,9 @@ from typing import Any, Literal
 from safetensors.torch import save_file
 
 from chainrule.data import BPEVocabulary, CharVocabulary, Vocabulary, WordVocabulary
-from chainrule.data._vocabulary import EOS, UNKNOWN
 from chainrule.files import copy_file, naming, replacing, write_json, write_text
 from chainrule.models import TransformerLM
+from chainrule.option_error import OptionError, TakenError, UserError, option
 from chainrule.printing import one_line
 from chainrule_app.exchange.causal_lm import causal_lm, misfit
 from chainrule_app.exchange.graphs import package, write_graphs
@@ -31,14 +31,17 @@ def tokenizer_of(vocabulary: Vocabulary) -> Any:
     library = package("tokenizers")
     models, splits, decoders = library.models, library.pre_tokenizers, library.decoders
     if isinstance(vocabulary, WordVocabulary) and vocabulary.split_punctuation:
-        raise ValueError("a tokenizer.json cannot join split punctuation again: train with --level bpe to export it")
+        raise UserError(
+            "a tokenizer.json cannot join split punctuation again", f"train with {option('level', 'bpe')} to export it"
+        )
     byte_level = splits.ByteLevel(add_prefix_space=False, use_regex=isinstance(vocabulary, BPEVocabulary))
     if isinstance(vocabulary, CharVocabulary | WordVocabulary):
         is_char = isinstance(vocabulary, CharVocabulary)
         names = {
             vocabulary.decode([number]): number for number in range(len(vocabulary)) if number != vocabulary.unknown
         }
-        tokenizer = library.Tokenizer(models.WordLevel(names | {UNKNOWN: vocabulary.unknown}, unk_token=UNKNOWN))
+        unknown = Vocabulary.UNKNOWN
+        tokenizer = library.Tokenizer(models.WordLevel(names | {unknown: vocabulary.unknown}, unk_token=unknown))
         if is_char:
             tokenizer.pre_tokenizer = splits.Split(library.Regex(r"[\s\S]"), "isolated")
             tokenizer.decoder = decoders.Fuse()
@@ -57,7 +60,7 @@ def tokenizer_of(vocabulary: Vocabulary) -> Any:
         tokenizer = library.Tokenizer(models.BPE(vocab=pieces, merges=[]))
         tokenizer.pre_tokenizer, tokenizer.decoder = byte_level, decoders.ByteLevel()
     tokenizer.add_special_tokens([library.AddedToken(START, special=True, normalized=False)])
-    assert tokenizer.token_to_id(START) == len(vocabulary), (EOS, tokenizer.get_vocab_size())
+    assert tokenizer.token_to_id(START) == len(vocabulary), (Vocabulary.EOS, tokenizer.get_vocab_size())
     tokenizer.post_processor = library.processors.TemplateProcessing(
         single=f"{START} $A", special_tokens=[(START, len(vocabulary))]
     )
@@ -137,7 +140,7 @@ def export_run(run: Task[Any], to: Form, out: str | Path) -> list[str]:
         ValueError: the model cannot be exported so; the message says why. Nothing is written.
     """
     if to not in ("hub", "onnx", "torch-export"):
-        raise ValueError(f"to: expected hub, onnx or torch-export, got {to!r:.40}")
+        raise OptionError("to", f"expected hub, onnx or torch-export, got {to!r:.40}")
     with _new_folder(Path(out)) as folder:
         return _write_hub(run, folder) if to == "hub" else _write_graphs(run, folder, to)
 
@@ -249,7 +252,7 @@ def _load_code(to: Literal["onnx", "torch-export"]) -> str:
 def _new_folder(out: Path) -> Iterator[Path]:
     """Yield a folder to fill, which becomes `out` when the block ends without an error."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise FileExistsError(f"--out {out}: there is something already: name a new or an empty folder")
+        raise TakenError("out", f"{out} is not empty", "name a new or an empty folder")
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as parent:
         folder = Path(parent) / out.name

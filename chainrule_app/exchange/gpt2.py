@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from chainrule.option_error import OptionError
 from chainrule_app.exchange.checkpoint_file import Checkpoint, Foreign, by_default, matrix_shape
 from chainrule_app.exchange.symbols import Symbols
 
@@ -22,7 +23,7 @@ def nanogpt(file: Checkpoint, symbols: Symbols, *, activation: str | None) -> Fo
     if not isinstance(arguments, dict) or type(heads) is not int:
         raise ValueError(f"{file.path}: expected a checkpoint of nanoGPT with model_args and n_head in it, got none")
     if activation not in (None, *_ACTIVATIONS.values()):
-        raise ValueError(f"activation: expected gelu, gelu-tanh or relu, got {activation!r:.40}")
+        raise OptionError("activation", f"expected gelu, gelu-tanh or relu, got {activation!r:.40}")
     foreign = _gpt2(file, symbols, heads, activation or "gelu", tied=False)
     sizes = {"n_layer": "num_layers", "n_embd": "model_size", "block_size": "context_length"}
     _check_sizes(file.path, "model_args", arguments, {name: foreign.options[option] for name, option in sizes.items()})

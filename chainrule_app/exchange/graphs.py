@@ -123,7 +123,7 @@ def _start(model: nn.Module) -> int:
     if isinstance(model, RecurrentLM):
         reason = "an adaptive softmax has no table of scores"
     elif isinstance(model, CalibratedMixture | Ensemble):
-        reason = "it is a mean of several models: train one with --plain"
+        reason = "it is a mean of several models"
     elif isinstance(model, WaveNet):
         reason = "a WaveNet with labels or a mixture of logistics has no scores of symbols"
     else:

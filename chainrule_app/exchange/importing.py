@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from chainrule.data import BPEVocabulary
 from chainrule.files import read_json
+from chainrule.option_error import OptionError
 from chainrule.printing import printable
 from chainrule.training import save_weights
 from chainrule_app.exchange.checkpoint_file import Checkpoint, Foreign
@@ -15,7 +16,7 @@ from chainrule_app.exchange.symbols import Symbols, read_symbols
 from chainrule_app.exchange.torch_rnn import recurrent
 from chainrule_app.readers.text import fingerprint
 from chainrule_app.tasks.config import Duration, Fingerprint, RunConfig
-from chainrule_app.tasks.run_directory import VOCABULARY, WEIGHTS, TemporaryFolder, refuse_existing
+from chainrule_app.tasks.run_directory import VOCABULARY, WEIGHTS, TemporaryFolder, refuse_taken
 from chainrule_app.tasks.text.options import MODELS, TextData, TextTraining
 from chainrule_app.tasks.text.run import TextRun
 from chainrule_app.tasks.text.task import TextCounts, TextFacts
@@ -68,7 +69,7 @@ def import_model(
 
     path = Path(path)
     if out is not None:
-        refuse_existing(Path(out), overwrite=overwrite)
+        refuse_taken(Path(out), overwrite=overwrite)
     options = {"embedding": embedding, "activation": activation}
     source, foreign, symbols = _read(kind, path, None if vocabulary is None else Path(vocabulary), start, options)
     first = () if start is not None else (f"the first symbol follows {symbols.start_name!r} (start)",)
@@ -87,7 +88,7 @@ def _read(
 ) -> tuple[Path, Foreign, Symbols]:
     """Read the file of weights, the model, and its vocabulary; `options` say what the file does not."""
     if kind not in _OPTIONS:
-        raise ValueError(f"kind: expected {', '.join(_OPTIONS)}, got {kind!r:.40}")
+        raise OptionError("kind", f"expected {', '.join(_OPTIONS)}, got {kind!r:.40}")
     if extra := [name for name, value in options.items() if value is not None and name not in _OPTIONS[kind]]:
         raise ValueError(f"{extra[0]}: {kind} leaves nothing to tell: leave it out")
     options = {name: options[name] for name in _OPTIONS[kind]}

@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 
 from chainrule.data import CharVocabulary, Vocabulary, WordVocabulary, read_tokenizer
-from chainrule.data._vocabulary import EOS, UNKNOWN
 from chainrule.files import parse_json
+from chainrule.option_error import OptionError
 from chainrule_app.exchange.causal_lm import IMPOSSIBLE
 from chainrule_app.readers.corpus import vocabulary_from_json
 from chainrule_app.readers.text import check_file
 
 _MOST_BYTES = 1 << 26
+UNKNOWN, EOS = Vocabulary.UNKNOWN, Vocabulary.EOS
 _STARTS = ("<|endoftext|>", "<s>", "<bos>", "\n", EOS)
 _SPECIAL = re.compile(r"<[^<>\s]+>|\[[A-Z]+\]")  # <pad>, [UNK]
 _PICKLES = (".pkl", ".pickle")
@@ -59,9 +60,10 @@ class Symbols:
 def read_symbols(path: Path | None, *, start: str | None) -> Symbols:
     """Read a vocabulary: a tokenizer.json, a run's, JSON that lists or numbers symbols, or a text with each once."""
     if path is None:
-        raise ValueError(
-            "vocabulary: expected the file of the model's symbols, got none: JSON with the symbols in order, a text "
-            "with every character once, or a tokenizer.json"
+        raise OptionError(
+            "vocabulary",
+            "expected the file of the model's symbols, got none: JSON with the symbols in order, a text "
+            "with every character once, or a tokenizer.json",
         )
     if check_file(path).stat().st_size > _MOST_BYTES:
         raise ValueError(f"{path}: expected at most {_MOST_BYTES >> 20} MiB, got more: this is no vocabulary")
@@ -139,5 +141,5 @@ def _start(path: Path, numbers: dict[str, int], start: str | None) -> tuple[str,
     name = next((name for name in names if name in numbers), None)
     if name is None:
         wanted = "one of " + ", ".join(map(json.dumps, _STARTS)) if start is None else json.dumps(start)
-        raise ValueError(f"start: {path.name} has no symbol {wanted}: name the one that the first symbol follows")
+        raise OptionError("start", f"{path.name} has no symbol {wanted}", "name the one that the first symbol follows")
     return name, numbers[name]

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from chainrule.option_error import OptionError
 from chainrule_app.exchange.checkpoint_file import Checkpoint, Foreign, by_default, matrix_shape
 from chainrule_app.exchange.symbols import Symbols
 
@@ -30,7 +31,7 @@ def recurrent(file: Checkpoint, symbols: Symbols, *, embedding: str | None, acti
     kind = _GATES[rows // hidden]
     if activation is not None and (kind != "rnn" or activation not in _OF_RNN):
         expected = " or ".join(_OF_RNN) if kind == "rnn" else f"none, because an {kind} has its own"
-        raise ValueError(f"activation: expected {expected}, got {activation!r:.40}")
+        raise OptionError("activation", f"expected {expected}, got {activation!r:.40}")
     layers = sum(name.startswith(f"{prefix}weight_hh_l") for name in own)
     inputs = matrix_shape(file, f"{prefix}weight_ih_l0")[1]
     ends = _ends(file, [name for name in file.names() if name not in own], inputs, hidden, embedding)
@@ -98,7 +99,7 @@ def _ends(file: Checkpoint, names: list[str], inputs: int, hidden: int, embeddin
             f"layers, got {shown}"
         )
     if embedding is not None and embedding not in (*matrices, _ONE_HOT):
-        raise ValueError(f"embedding: expected {', '.join(matrices)} or {_ONE_HOT}, got {embedding!r:.80}")
+        raise OptionError("embedding", f"expected {', '.join(matrices)} or {_ONE_HOT}, got {embedding!r:.80}")
     tables = [name for name in matrices if file.shape(name)[1] == inputs and embedding in (None, name)]
     outputs = [name for name in matrices if file.shape(name)[1] == hidden]
     vectors = [name for name in names if len(file.shape(name)) == 1]

@@ -119,7 +119,7 @@ class Page(Part):
 
     def __str__(self) -> str:
         """Render the page; equal data give equal pages."""
-        return self.__html__()
+        return str(self.__html__())  # no Markup, which would be escaped twice where it is escaped
 
 
 def keys(colours: Iterable[tuple[str, str]]) -> Text:

@@ -3,16 +3,15 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from torch import Tensor
 
 from chainrule.diagnostics import Inspection
 from chainrule_app.pages.page import Part, Section, marked, visible
-from chainrule_app.pages.text_properties import TextProperty
 from chainrule_app.readers.images.source import Pixels
 
 CONTINUED = "·"  # a byte of a character that an earlier byte has shown
@@ -33,14 +32,12 @@ class ReadRow:
 
 @dataclass(frozen=True)
 class ReadText:
-    """Rows of the text, and the property sought in them."""
+    """Rows of the text."""
 
     name: str  # description of the source
     level: str  # char, byte, word or bpe
     rows: list[ReadRow]  # in the order of the tensors
     unknown: int = 0  # number of elements unseen in training
-    chosen: TextProperty | None = None  # property sought in units, if any
-    share: float = 0.0  # share of elements with the property
     note: str = ""
 
     @property
@@ -158,9 +155,8 @@ class Traces(Part):
     layer: int
     read: ReadText
     row: int
-    text: list[tuple[str, bool]]  # elements above the columns, marked if they have the chosen property
+    text: list[str]  # elements above the columns
     cut: bool
-    separating: bool  # units separate the property best; else they vary most
     strips: list[Strip]
     scales: list[Scale]
     macro = "traces"
@@ -177,15 +173,11 @@ def traces(inspection: Inspection, index: int, read: ReadText) -> Traces:
     }  # (M, T) each
     state_name, word = ("cell", "cell state c") if "cell" in gates else ("hidden", "state h")
     state = gates[state_name]
-    areas = {unit.unit: unit.area for unit in inspection.layers[index].units[:SHOWN_UNITS]}
     order = np.argsort(-state.std(1), kind="stable")
-    units = list(areas) or [int(unit) for unit in order[:SHOWN_UNITS]]
+    units = order[:SHOWN_UNITS].tolist()
     largest = np.abs(state).max(1, keepdims=True)
     relative = state / np.where(largest > 0, largest, 1)
-    labels = [
-        f"unit {unit} " + (f"{areas[unit]:.2f} " if unit in areas else "") + f"±{largest[unit, 0]:.2g}"
-        for unit in units
-    ]
+    labels = [f"unit {unit} ±{largest[unit, 0]:.2g}" for unit in units]
     liveliest = relative[order[:MOST_UNITS]]
     count = f"all {len(state)}" if len(liveliest) == len(state) else f"{len(liveliest)} of {len(state)}"
     sigmoids = [name for name in inspection.layers[index].gate_histograms if name in gates]
@@ -197,22 +189,14 @@ def traces(inspection: Inspection, index: int, read: ReadText) -> Traces:
     scales = [Scale(word, "−largest", "largest", _stops(STATES))]
     if sigmoids:
         scales.append(Scale("gates", "0", "1", _stops(GATES)))
-    has = inspection.has_property
-    marked = [False] * columns if has is None else has[row].tolist()
-    text = [(piece, mark) for (_, piece), mark in zip(read.rows[row].pieces(), marked[:columns], strict=False)]
-    separating = bool(areas) and read.chosen is not None
-    return Traces(index + 1, read, row, text, columns < length, separating, strips, scales)
+    text = [piece for _, piece in islice(read.rows[row].pieces(), columns)]
+    return Traces(index + 1, read, row, text, columns < length, strips, scales)
 
 
 def _row(inspection: Inspection) -> int:
-    """Choose the finite row with most elements both with and without the property, then the longest."""
-    bad, lengths, has = dict(inspection.flow.nonfinite), inspection.flow.lengths.tolist(), inspection.has_property
-
-    def worth(row: int) -> tuple[int, int]:
-        marked = torch.zeros(0, dtype=torch.bool, device="cpu") if has is None else has[row, : lengths[row]]
-        return min(int(marked.sum()), int((~marked).sum())), lengths[row]
-
-    return max((row for row in range(len(lengths)) if row not in bad), key=worth)
+    """Choose the longest of the rows that are finite."""
+    bad, lengths = dict(inspection.flow.nonfinite), inspection.flow.lengths.tolist()
+    return max((row for row in range(len(lengths)) if row not in bad), key=lengths.__getitem__)
 
 
 def _strip(title: str, labels: list[str], values: Values, colours: str, description: str = "") -> Strip:

@@ -166,7 +166,7 @@ def mean_surprise(inspection: Inspection) -> float:
 
 
 def remarks(inspection: Inspection, read: ReadText) -> list[str]:
-    """List remarks: unknown symbols, rows left out, the property."""
+    """List remarks: unknown symbols, rows left out."""
     lines = []
     if read.unknown:
         lines.append(f"{read.unknown} of the {read.element}s were never seen in training and are read as unknown.")
@@ -256,12 +256,6 @@ LAYER_FIGURES = [
         "dead units",
         "the share of ReLU units that are zero at every element",
         lambda layer: "" if layer.dead is None else f"{layer.dead:.0%}",
-    ),
-    LayerFigure(
-        "best unit",
-        "the unit that separates the chosen property best, and the area under its ROC curve: 0.5 is chance, 1 and 0 "
-        "are perfect",
-        lambda layer: f"{layer.units[0].unit}: {layer.units[0].area:.2f}" if layer.units else "",
     ),
 ]
 

@@ -6,14 +6,9 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-ARRAYS = (".npy", ".npz")
+from chainrule_app.readers.sources import file_and_array
+
 _MOST_BYTES = 1 << 30  # of an array, which is held in memory while it is written as rows
-
-
-def is_array(path: str | Path) -> bool:
-    """Return whether the name of a file says that it holds arrays; of an .npz, one may be named after a colon."""
-    file, _ = _file_and_name(path)
-    return file.name.lower().endswith(ARRAYS)
 
 
 def holds_rows(path: str | Path) -> bool:
@@ -37,7 +32,7 @@ def write_rows(path: str | Path, table: Path) -> None:
 
     from chainrule_app.readers.images.stacked import UNREADABLE, open_array, read_bytes
 
-    file, _ = _file_and_name(path)
+    file, _ = file_and_array(path)
     fitting = {
         name: header
         for name, header in _headers(path).items()
@@ -70,17 +65,11 @@ def write_rows(path: str | Path, table: Path) -> None:
         writer.writerows(array.reshape(len(array), -1).tolist())
 
 
-def _file_and_name(path: str | Path) -> tuple[Path, str | None]:
-    from chainrule_app.readers.kinds import file_and_array
-
-    return file_and_array(path)
-
-
 def _headers(path: str | Path) -> dict[str, Any]:
     """Return the headers of the arrays of a file by name; "" is the only one of an .npy file."""
     from chainrule_app.readers.images.stacked import UNREADABLE, open_array
 
-    file, name = _file_and_name(path)
+    file, name = file_and_array(path)
     names: list[str] = [""] if name is None else [name]
     if name is None and file.name.lower().endswith(".npz"):
         try:

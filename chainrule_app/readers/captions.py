@@ -15,23 +15,21 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from chainrule.data import Batch, Batches, WordVocabulary
-from chainrule.data._batches import Shuffled
+from chainrule.data import Batch, Batches, Shuffled, WordVocabulary
+from chainrule.option_error import UserError, option
 from chainrule.typed_json import read_value
 from chainrule_app.readers.delimited import DelimitedFile
 from chainrule_app.readers.held_out import hold_out
 from chainrule_app.readers.images.folder import Fit, Reading, images_in
 from chainrule_app.readers.images.held import HeldImages
-from chainrule_app.readers.kinds import IMAGES
 from chainrule_app.readers.members import Member, Members
-from chainrule_app.readers.origin import HeldRows, is_path, origin_of
-from chainrule_app.readers.packed import plain_name
+from chainrule_app.readers.origin import HeldRows, origin_of
 from chainrule_app.readers.pairs import encode_sentence
 from chainrule_app.readers.ragged import Ragged
-from chainrule_app.readers.records import holds_records, records
+from chainrule_app.readers.records import records
 from chainrule_app.readers.row_order import Rows, in_order
-from chainrule_app.readers.store import Store, StoreWriter
-from chainrule_app.readers.stored_tokens import Ids
+from chainrule_app.readers.sources import IMAGES, holds_records, is_path, plain_name
+from chainrule_app.readers.store import Ids, Store, StoreWriter
 from chainrule_app.readers.text import check_file, fingerprint, open_bytes
 
 _IMAGE_NAMES = ("image", "file_name", "filename", "image_name", "image_file", "image_path", "path", "file")
@@ -172,7 +170,9 @@ def captions_in(images: str | Path) -> Member:
     named = [file for file in files if "caption" in file.name.lower()] or files
     if len(named) != 1:
         listing = ", ".join(file.name for file in named) or "none"
-        raise ValueError(f"{images}: expected one file of captions in it, got {listing:.120}: name it with --captions")
+        raise UserError(
+            f"{images}: expected one file of captions in it, got {listing:.120}", f"name it with {option('captions')}"
+        )
     return named[0]
 
 
@@ -293,8 +293,6 @@ def prepare_captions(
     vocabulary: WordVocabulary | None = None,  # vocabulary of other captions
 ) -> PreparedCaptions:
     """Read images and captions and write them into a directory."""
-    if not 8 <= size <= 1024:
-        raise ValueError(f"size: expected from 8 to 1024 pixels, got {size}")
     store = ImageStore(images, size, fit)
     train = captions_by_image(captions, store, lower_case=lower_case)
     if validation_captions is None:

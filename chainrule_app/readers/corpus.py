@@ -1,21 +1,21 @@
 """A text file becomes symbols on disk: a training part and a held-out part, and the vocabulary of the first."""
 
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from chainrule.data import BPEVocabulary, ByteVocabulary, CharVocabulary, Vocabulary, WordVocabulary, read_tokenizer
 from chainrule.files import load_record
+from chainrule.option_error import OptionError
 from chainrule.typed_json import read_fields
 from chainrule_app.readers.origin import HeldText
-from chainrule_app.readers.store import FORMAT, Store, StoreWriter
-from chainrule_app.readers.stored_tokens import Ids, StoredTokens, token_dtype
-from chainrule_app.readers.text import Part, Progress, no_progress, open_source, split_by_position
+from chainrule_app.readers.store import FORMAT, Ids, Store, StoredTokens, StoreWriter, token_dtype
+from chainrule_app.readers.text import Pass, Progress, Source, no_progress, open_source, split_position
 
 MANIFEST = "corpus.json"
 READINGS = ("stream", "lines")
@@ -73,8 +73,8 @@ def prepare_corpus(
 ) -> Corpus:
     r"""Split a text, fit the vocabulary, and write its symbols to disk, in memory that does not grow with the text.
 
-    The last `validation_fraction` of the file is held out, cut at a line end. A folder that already holds this very
-    corpus (same content, same options) is used as it is; anything else, a half-written corpus included, is replaced.
+    The last `validation_fraction` of the file is held out, cut at a line end. The file is read twice: for its
+    fingerprint and vocabulary, and to encode it. A corpus in the folder is replaced.
 
     Args:
         source: a UTF-8 text file (any file at level byte), or a text in memory; `None` for the text built into CPython.
@@ -103,60 +103,63 @@ def prepare_corpus(
         "min_count": min_count,
         "split_punctuation": split_punctuation,
     }
-    _check_options(level, reading, validation_fraction, vocabulary_size, min_count)
     if split_punctuation and level != "word":
-        raise ValueError(f"split_punctuation requires level='word', got level={level!r}")
+        raise OptionError("split_punctuation", f"it splits words, got level {level!r}", "use level='word'")
     by_lines = reading == "lines"
     if tokenizer is not None and level != "bpe":
         raise ValueError(f"tokenizer requires level='bpe', got level={level!r}")
     if vocabulary is not None and (vocabulary.level, vocabulary.eos is not None) != (level, by_lines):
         other = f"level {vocabulary.level} with{'out' * (vocabulary.eos is None)} <eos>"
-        raise ValueError(f"vocabulary: expected one of level {level}, for the reading {reading!r}, got {other}")
+        raise OptionError("vocabulary", f"expected one of level {level}, for the reading {reading!r}, got {other}")
     text = open_source(source)
     held_out = None if validation is None else open_source(validation)
-    settings: dict[str, Any] = {
-        "format": FORMAT,
-        "source": text.fingerprint(progress),
-        "validation": held_out and held_out.fingerprint(progress),
-        "tokenizer": None if tokenizer is None else open_source(tokenizer).fingerprint(),
-        "options": options,
-    }
-    directory = Path(directory)
-    existing = _open_same(directory, settings)
-    if existing is not None and (vocabulary is None or vocabulary.to_json() == existing.vocabulary.to_json()):
-        return existing
-    strict = not LEVELS[level].reads_any_bytes
-    whole = Part(text, 0, text.size)
-    if held_out is not None:
-        train, valid = whole, Part(held_out, 0, held_out.size)
-    else:
-        try:
-            train, valid = split_by_position(text, validation_fraction, at_line_end=by_lines)
-        except ValueError:
-            for _ in whole.text(strict=strict):
-                pass  # raises where it is no text at all, which tells the user more than that it has no lines
-            raise
-    if tokenizer is not None:
-        vocabulary = read_tokenizer(tokenizer, eos=by_lines).vocabulary
-    elif vocabulary is None:
-        with closing(train.text(strict=strict, stage="vocabulary", progress=progress)) as chunks:
-            fit = partial(WordVocabulary.fit, split_punctuation=True) if split_punctuation else LEVELS[level].fit
-            vocabulary = fit(chunks, eos=by_lines, vocabulary_size=vocabulary_size, min_count=min_count)
-    with StoreWriter(directory, MANIFEST) as writer:
+    strict, fingerprint = not LEVELS[level].reads_any_bytes, None
+    with text.open() as file:
+        cut = text.size if held_out is not None else _cut(text, file, validation_fraction, by_lines, strict)
+        if tokenizer is not None:
+            vocabulary = read_tokenizer(tokenizer, eos=by_lines).vocabulary
+        elif vocabulary is None:
+            first = Pass(text, file, progress)
+            with closing(first.text(cut, strict=strict, stage="vocabulary")) as chunks:
+                fit = partial(WordVocabulary.fit, split_punctuation=True) if split_punctuation else LEVELS[level].fit
+                vocabulary = fit(chunks, eos=by_lines, vocabulary_size=vocabulary_size, min_count=min_count)
+            fingerprint = first.fingerprint()
+    with StoreWriter(directory, MANIFEST) as writer, ExitStack() as files:
+        second = Pass(text, files.enter_context(text.open()), progress)
+        apart = None if held_out is None else Pass(held_out, files.enter_context(held_out.open()), progress)
         counts = {}
-        for name, part in (("train", train), ("valid", valid)):
-            with closing(part.text(strict=strict, stage=f"{name} symbols", progress=progress)) as chunks:
+        for name, part, stop in (("train", second, cut), ("valid", apart or second, (held_out or text).size)):
+            start = part.position
+            with closing(part.text(stop, strict=strict, stage=f"{name} symbols")) as chunks:
                 written = _write_tokens(chunks, writer, name, vocabulary, by_lines=by_lines)
             if not written["elements"]:
-                file = settings["validation" if held_out is not None and name == "valid" else "source"]["name"]
                 purpose = "train on" if name == "train" else "hold out"
                 raise ValueError(
-                    f"{file}: only white space to {purpose}, which level {level} ignores: add text, or use level char"
+                    f"{part.source.name}: expected symbols to {purpose}, got only white space, which level {level} "
+                    "leaves out: give more text, or choose level char"
                 )
-            counts[name] = written | {"bytes": part.stop - part.start}
+            counts[name] = written | {"bytes": stop - start}
+        source_read = second.fingerprint()
+        if fingerprint not in (None, source_read):
+            raise ValueError(f"{text.label}: changed while it was read: try again")
         vocabulary.save(writer.path("vocabulary.json"))
-        writer.finish(settings | counts)
+        fingerprints = {
+            "source": source_read,
+            "validation": apart and apart.fingerprint(),
+            "tokenizer": None if tokenizer is None else open_source(tokenizer).fingerprint(),
+        }
+        writer.finish({"format": FORMAT, **fingerprints, "options": options, **counts})
     return open_corpus(directory)
+
+
+def _cut(text: Source, file: BinaryIO, validation_fraction: float, by_lines: bool, strict: bool) -> int:
+    """Return where the held-out part of an open text begins."""
+    try:
+        return split_position(text, file, validation_fraction, at_line_end=by_lines)
+    except ValueError:
+        for _ in Pass(text, file).text(text.size, strict=strict):
+            pass  # raises where it is no text at all, which tells the user more than that it has no lines
+        raise
 
 
 def open_corpus(directory: str | Path) -> Corpus:
@@ -183,29 +186,6 @@ def open_corpus(directory: str | Path) -> Corpus:
             for name in ("train", "valid")
         )
     return Corpus(store.directory, vocabulary, train, valid, store.manifest)
-
-
-def _check_options(
-    level: str, reading: str, validation_fraction: float, vocabulary_size: int | None, min_count: int
-) -> None:
-    if level not in LEVELS:
-        raise ValueError(f"level: expected one of {', '.join(LEVELS)}, got {level!r}")
-    if reading not in READINGS:
-        raise ValueError(f"reading: expected one of {', '.join(READINGS)}, got {reading!r}")
-    if not 0 < validation_fraction < 1:
-        raise ValueError(f"validation_fraction: expected between 0 and 1, both excluded, got {validation_fraction}")
-    if min_count < 1:
-        raise ValueError(f"min_count: expected at least 1, got {min_count}")
-    if vocabulary_size is not None and vocabulary_size < 3:
-        raise ValueError(f"vocabulary_size: expected at least 3, got {vocabulary_size}")
-
-
-def _open_same(directory: Path, settings: dict[str, Any]) -> Corpus | None:
-    try:
-        corpus = open_corpus(directory)
-    except (FileNotFoundError, ValueError):
-        return None
-    return corpus if all(corpus.manifest.get(name) == value for name, value in settings.items()) else None
 
 
 def _check_manifest(manifest: dict[str, Any], vocabulary: Vocabulary) -> None:
@@ -264,7 +244,7 @@ def vocabulary_from_json(content: dict[str, Any]) -> Vocabulary:
     """Build the vocabulary that `Vocabulary.to_json` described. Nothing in it is executed."""
     level = content.get("level")
     if not isinstance(level, str) or level not in LEVELS:
-        raise ValueError(f"level: expected one of {', '.join(LEVELS)}, got {level!r:.80}; the file is damaged")
+        raise OptionError("level", f"expected one of {', '.join(LEVELS)}, got {level!r:.80}; the file is damaged")
     return LEVELS[level].from_json(content)
 
 

@@ -8,10 +8,11 @@ from collections.abc import Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from itertools import chain, islice
 from pathlib import Path
-from shlex import quote
 from typing import BinaryIO
 
-from chainrule_app.readers.packed import open_unpacked, plain_name
+from chainrule.option_error import OptionError, option
+from chainrule_app.readers.packed import open_unpacked
+from chainrule_app.readers.sources import plain_name
 from chainrule_app.readers.text import LONGEST_LINE, STDIN, check_file, name_of, raw_lines, refuse_utf16
 
 DELIMITERS = ",;\t|"
@@ -188,23 +189,24 @@ def parse_types(text: str) -> dict[str, str]:
     try:
         cells = next(csv.reader([text], skipinitialspace=True, strict=True), [])
     except csv.Error:
-        raise ValueError(f"--types: expected pairs of double quotes, got {text!r:.80}") from None
+        raise OptionError("types", f"expected pairs of double quotes, got {text!r:.80}") from None
     pairs = [cell.rpartition("=") for cell in cells if cell.strip()]
     for name, _, kind in pairs:
         if not name.strip() or not kind.strip():
-            raise ValueError(
-                f"--types: expected COLUMN=KIND, separated by commas, got {name or kind!r}: "
-                "put a pair with a comma in it into double quotes"
+            raise OptionError(
+                "types",
+                f"expected COLUMN=KIND, separated by commas, got {name or kind!r}",
+                "put a pair with a comma in it into double quotes",
             )
     return {name.strip(): kind.strip() for name, _, kind in pairs}
 
 
-def types_flag(types: Mapping[str, str]) -> str:
-    """Return the flag that names these kinds, to be pasted into a shell.
+def types_option(types: Mapping[str, str]) -> str:
+    """Refer to the option that names these kinds, in the text of a `UserError`.
 
-    >>> print(types_flag({"price (€)": "skip", "a, b": "real"}), types_flag({"age": "real"}))
-    --types 'price (€)=skip,"a, b=real"' --types age=real
+    >>> print(OptionError("min_count", "too small", types_option({"age": "real", "price (€)": "skip"})))
+    min_count: too small: types="age=real,price (€)=skip"
     """
     written = io.StringIO()
     csv.writer(written, lineterminator="").writerow([f"{name}={kind}" for name, kind in types.items()])
-    return f"--types {quote(written.getvalue())}"
+    return option("types", written.getvalue())

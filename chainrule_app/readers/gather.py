@@ -1,90 +1,31 @@
 """Data that come from standard input, several files or records, as one plain file, or as one folder of images."""
 
 import csv
-import glob
-import os
-import shlex
 import sys
 from codecs import BOM_UTF8
 from collections.abc import Generator, Sequence
 from contextlib import closing
 from itertools import chain
 from pathlib import Path
-from typing import IO, Literal
+from typing import IO
 
 from chainrule.files import naming
-from chainrule_app.readers.array_file import is_array, write_rows
-from chainrule_app.readers.packed import is_packed, plain_name
+from chainrule_app.readers.array_file import write_rows
 from chainrule_app.readers.record_keys import Keys, located_records, record_lines
-from chainrule_app.readers.records import holds_records, record_rows
+from chainrule_app.readers.records import record_rows
+from chainrule_app.readers.sources import (
+    Kind,
+    holds_records,
+    is_array,
+    is_packed,
+    paths_of,
+    plain_name,
+    shared_folder,
+)
 from chainrule_app.readers.text import STDIN, no_such_file, open_bytes, read_chunks
 
-Kind = Literal["text", "pairs", "tags", "labelled", "rows", "files"]
-KINDS: dict[str, Kind] = {
-    "text": "text", "translate": "pairs", "tag": "tags", "classify": "labelled", "table": "rows", "forecast": "rows",
-    **dict.fromkeys(("image", "classify-images", "caption", "sound", "music"), "files"),
-}  # fmt: skip
-"""Kinds of data by task name."""
 _MOST_RATIO, _ALWAYS = 200, 1 << 28  # a file unpacks to so many times its size, or to so many bytes
-_MAGIC = "*?["
 _NO_KEYS = Keys()
-
-
-def paths_of(source: str) -> list[str]:
-    """Return the files that a source names: one file, the sorted matches of a pattern, or several in quotes.
-
-    >>> paths_of("a.txt"), paths_of("-")
-    (['a.txt'], ['-'])
-    """
-    if source == STDIN or Path(source).exists():
-        return [source]
-    if matches := _matches(source):
-        return matches
-    try:
-        words = shlex.split(source)
-    except ValueError:
-        words = [source]
-    parts = [[word] if Path(word).exists() else _matches(word) for word in words]
-    if len(words) > 1 and all(parts):
-        return list(chain.from_iterable(parts))
-    if any(sign in source for sign in _MAGIC):
-        raise FileNotFoundError(f"{source}: no file matches this pattern: check the folder and the extension")
-    return [source]
-
-
-def _matches(pattern: str) -> list[str]:
-    """Return the files that match a pattern, sorted; none for a word that is no pattern."""
-    if not any(sign in pattern for sign in _MAGIC):
-        return []
-    return sorted(path for path in glob.glob(pattern, recursive=True) if Path(path).is_file())  # noqa: PTH207  may be absolute
-
-
-def names_files(source: str) -> bool:
-    """Return whether a word of the command line may name files: one that is there, a pattern, or standard input."""
-    return source == STDIN or any(sign in source for sign in _MAGIC) or Path(source.partition(":")[0]).exists()
-
-
-def must_gather(source: str, kind: Kind, *, streams: bool = False) -> bool:
-    """Return whether a source must be written to one plain file before it is read."""
-    paths = paths_of(source)
-    if len(paths) > 1:
-        return True
-    if kind == "files":
-        return False
-    if paths[0] == STDIN:
-        return kind == "rows" or not streams
-    if kind == "rows" and is_array(paths[0]):
-        return True
-    if holds_records(paths[0]):
-        return kind not in ("rows", "labelled")
-    return kind == "text" and not streams and is_packed(paths[0])
-
-
-def shared_folder(source: str) -> Path:
-    """Return the folder that holds all files of a source, as the user would name it."""
-    paths = list(map(Path, paths_of(source)))
-    folder = os.path.commonpath([(path if path.is_dir() else path.parent).resolve() for path in paths])
-    return Path(folder if any(path.is_absolute() for path in paths) else os.path.relpath(folder))
 
 
 def gather(source: str, folder: Path, kind: Kind, keys: Keys = _NO_KEYS) -> Path:

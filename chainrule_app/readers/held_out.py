@@ -11,12 +11,6 @@ import numpy.typing as npt
 Flags = npt.NDArray[np.bool_]
 
 
-def check_fraction(fraction: float) -> None:
-    """Raise ValueError unless a fraction leaves at least half of the rows to train on."""
-    if not 0 < fraction <= 0.5:
-        raise ValueError(f"validation_fraction: expected above 0 and at most 0.5, got {fraction}")
-
-
 def hold_out(count: int, fraction: float, seed: int, labels: Sequence[Set[Hashable]] | None = None) -> Flags:
     """Draw the rows to hold out, at least one; see `keep_labels`.
 

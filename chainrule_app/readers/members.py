@@ -13,6 +13,7 @@ from typing import Any, BinaryIO, Protocol, Self, TypeVar, cast
 from weakref import finalize
 
 from chainrule.files import refuse_device
+from chainrule.option_error import UserError, option, raw_text
 from chainrule_app.readers.text import no_such_file, read_chunks, refuse_stdin
 
 TARS = (".tar.gz", ".tgz", ".tar")
@@ -165,7 +166,7 @@ def read_each(
             content = read(file)
         except ValueError as error:
             if not skip_bad:
-                raise ValueError(f"{error}; pass --skip-bad to skip such files") from None
+                raise UserError(f"{raw_text(error)}; {option('skip_bad')} leaves such files out") from None
             skipped.append(file.skipped(error))
         else:
             yield file, content

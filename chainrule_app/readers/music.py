@@ -19,16 +19,15 @@ import numpy.typing as npt
 import torch
 from numpy.typing import ArrayLike
 
-from chainrule.data import Batch, Batches
-from chainrule.data._batches import Shuffled, by_length
+from chainrule.data import Batch, Batches, Shuffled
+from chainrule.option_error import OptionError
 from chainrule_app.readers.held_out import split_rows
-from chainrule_app.readers.kinds import MIDI
 from chainrule_app.readers.members import LARGEST, Member, Members, read_each
 from chainrule_app.readers.piano_rolls import KEYS, LOWEST, HeldRoll, HeldRolls
 from chainrule_app.readers.piano_rolls import Roll as Roll
 from chainrule_app.readers.row_order import in_order
-from chainrule_app.readers.store import Store, StoreWriter
-from chainrule_app.readers.stored_tokens import Ids
+from chainrule_app.readers.sources import MIDI
+from chainrule_app.readers.store import Ids, Store, StoreWriter
 
 _TICKS = 480  # of a quarter note in files written here, or the nearest multiple of its frames below
 _MOST_TICKS = 0x7FFF  # 15 bits
@@ -70,7 +69,7 @@ def midi_file(
     if not 0 <= lowest <= lowest + keys.shape[1] - 1 <= 127:
         raise ValueError(f"lowest: expected all {keys.shape[1]} notes from 0 to 127, got {lowest} for the first")
     if not 1 <= frames_per_quarter <= _MOST_TICKS:
-        raise ValueError(f"frames_per_quarter: expected 1 to {_MOST_TICKS:,}, got {frames_per_quarter}")
+        raise OptionError("frames_per_quarter", f"expected 1 to {_MOST_TICKS:,}, got {frames_per_quarter}")
     if not 4 <= quarters_per_minute <= 60_000_000:
         raise ValueError(f"quarters_per_minute: expected 4 to 60,000,000, got {quarters_per_minute}")
     ticks = max(_TICKS // frames_per_quarter, 1)  # of a frame
@@ -294,7 +293,7 @@ def music_batches(
     """Batches of shuffled parts of pieces, similar lengths together, each moved by up to so many `semitones`."""
     parts = rolls.cut(longest)
     lengths = parts.lengths
-    order = Shuffled(len(lengths), batch_size, seed, shard, name="pieces", sort=by_length(lengths), pool=_POOL)
+    order = Shuffled(len(lengths), batch_size, seed, shard, name="pieces", sort=Shuffled.by_length(lengths), pool=_POOL)
 
     def batch(step: int, rows: Ids) -> Batch:
         moves = np.random.default_rng([seed, 1, step]).integers(-semitones, semitones + 1, len(rows))

@@ -43,11 +43,6 @@ class InMemory(ABC):
         """`name`, number of `bytes` and `sha256`: equal for equal content."""
 
 
-def is_path(source: Any) -> bool:
-    """Return whether a source of a run is the path of a file, neither absent nor data in memory."""
-    return source is not None and not isinstance(source, InMemory)
-
-
 def origin_of(source: Any) -> Origin:
     """Return the origin of data in memory, or of the file that a path names."""
     return source.origin if isinstance(source, InMemory) else Origin(str(source))

@@ -8,30 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-PACKED = (".gz", ".zst")
-_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _WINDOW = 1 << 27  # bytes that a .zst file may refer back to, which are held in memory
 _STEP = 1 << 10  # bytes unpacked at a time, each to 32 MiB at most
-
-
-def plain_name(path: str | Path) -> str:
-    """Return the lower-case name of a file without the ending of its compression.
-
-    >>> plain_name("logs/A.csv.gz"), plain_name("a.txt")
-    ('a.csv', 'a.txt')
-    """
-    name = Path(path).name.lower()
-    return name.removesuffix(".gz").removesuffix(".zst")
-
-
-def is_packed(path: str | Path) -> bool:
-    """Return whether a file is compressed, by its name or its first bytes."""
-    if Path(path).name.lower().endswith(PACKED):
-        return True
-    if not Path(path).is_file():
-        return False
-    with Path(path).open("rb") as file:
-        return file.read(4).startswith((_GZIP, _ZSTD))
 
 
 @contextmanager
@@ -41,10 +20,10 @@ def open_unpacked(path: str | Path) -> Iterator[BinaryIO]:
     with Path(path).open("rb") as file:
         beginning = file.peek(4)[:4]
         try:
-            if name.endswith(".gz") or beginning.startswith(_GZIP):
+            if name.endswith(".gz") or beginning.startswith(GZIP):
                 with gzip.GzipFile(fileobj=file) as unpacked:
                     yield cast(BinaryIO, unpacked)
-            elif name.endswith(".zst") or beginning == _ZSTD:
+            elif name.endswith(".zst") or beginning == ZSTD:
                 with io.BufferedReader(cast(Any, _ZstdFile(file, path)), 1 << 16) as buffered:
                     yield cast(BinaryIO, buffered)
             else:

@@ -9,18 +9,17 @@ from typing import Any, TypeAlias
 import numpy as np
 from torch import Tensor
 
-from chainrule.data import Batch, Batches, BPEVocabulary, Vocabulary, WordVocabulary
-from chainrule.data._batches import Shuffled
+from chainrule.data import Batch, Batches, BPEVocabulary, Shuffled, Vocabulary, WordVocabulary
+from chainrule.option_error import UserError, option
 from chainrule.typed_json import read_value
 from chainrule_app.blocks import in_blocks
 from chainrule_app.readers.corpus import load_vocabulary
 from chainrule_app.readers.delimited import DelimitedFile
-from chainrule_app.readers.held_out import OneInEvery, check_fraction
+from chainrule_app.readers.held_out import OneInEvery
 from chainrule_app.readers.origin import HeldRows, Origin, origin_of
 from chainrule_app.readers.ragged import Ragged
 from chainrule_app.readers.row_order import Rows, in_order
-from chainrule_app.readers.store import Store, StoreWriter
-from chainrule_app.readers.stored_tokens import Ids
+from chainrule_app.readers.store import Ids, Store, StoreWriter
 from chainrule_app.readers.text import fingerprint
 
 _BATCHES_IN_POOL = 64
@@ -88,9 +87,9 @@ def read_pairs(source: SentenceSource, target: SentenceSource | None = None) -> 
             columns = text.split("\t")
             if len(columns) != 2:
                 got = "one column" if len(columns) == 1 else f"{len(columns)} columns"
-                raise ValueError(
-                    f"{source} line {line}: expected a source, a tab and a target, got {got}: "
-                    "pass two files of lines with --source and --target"
+                raise UserError(
+                    f"{source} line {line}: expected a source, a tab and a target, got {got}",
+                    f"two files of lines are given as {option('source')} and {option('target')}",
                 )
             yield Pair(line, columns[0].strip(), columns[1].strip())
         return
@@ -147,9 +146,6 @@ def prepare_pairs(
     vocabularies: tuple[Vocabulary, Vocabulary] | None = None,
 ) -> Pairs:
     """Read pairs twice, for their vocabularies and for their numbers, each with its `<eos>`, and write both."""
-    if level not in LEVELS:
-        raise ValueError(f"level: expected one of {', '.join(LEVELS)}, got {level!r}")
-    check_fraction(validation_fraction)
     fraction = None if validation_source is not None else validation_fraction
     by_side = dict(zip(SIDES, vocabularies or (), strict=False)) or {
         side: LEVELS[level].fit(
@@ -231,9 +227,9 @@ def encode_sentence(vocabulary: Vocabulary, sentence: str, max_length: int, wher
     """Return the symbols of a sentence, `<eos>` last."""
     symbols = vocabulary.encode(f"{sentence}\n")
     if len(symbols) - 1 > max_length:
-        raise ValueError(
-            f"{where.at(line)}: expected at most {max_length} symbols, got {len(symbols) - 1}: "
-            "split the sentence, or train with a larger --max-length"
+        raise UserError(
+            f"{where.at(line)}: expected at most {max_length} symbols, got {len(symbols) - 1}",
+            f"split the sentence, or train with a larger {option('max_length')}",
         )
     return symbols
 

@@ -9,8 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from chainrule_app.readers.store import Store, StoreWriter
-from chainrule_app.readers.stored_tokens import Ids
+from chainrule_app.readers.store import Ids, Store, StoreWriter
 
 Integers = npt.NDArray[np.integer]
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
+from chainrule.option_error import UserError, option
 from chainrule_app.readers.origin import Origin
 from chainrule_app.readers.records import Record, records
 
@@ -110,9 +111,9 @@ def _text_of(record: Record, column: str | None, where: str) -> str:
         return _conversation(text, f"{where}: {name!r}")
     if not isinstance(text, str):
         got = "none" if name not in record else f"{text!r:.60}"
-        raise ValueError(
-            f"{where}: expected a text in the column {name!r}, got {got}: "
-            f"name it with --text-column (columns: {_names(record)})"
+        raise UserError(
+            f"{where}: expected a text in the column {name!r}, got {got}",
+            f"name it with {option('text_column')} (there are {_names(record)})",
         )
     return text
 
@@ -147,8 +148,9 @@ def _pair_keys(record: Record, keys: Keys, where: str) -> Keys:
     targets = [name for name in texts if name == keys.target] or _named(texts, TARGETS)
     for role, found in (("source", sources), ("target", targets)):
         if len(found) > 1:
-            raise ValueError(
-                f"{where}: several keys may hold the {role} ({', '.join(found)}): name one with --{role}-key"
+            raise UserError(
+                f"{where}: several keys may hold the {role} ({', '.join(found)})",
+                f"name one with {option(f'{role}_key')}",
             )
     wanted = (keys.source, keys.target if keys.answers else None)
     missing = [name for name in wanted if name is not None and name not in texts]
@@ -162,9 +164,9 @@ def _pair_keys(record: Record, keys: Keys, where: str) -> Keys:
     if sources and not targets and len(others) <= 1:
         targets = others
     if len(sources) != 1 or (not targets and others):
-        raise ValueError(
-            f"{where}: expected two texts, a source and a target, got the keys {_names(fields)}: "
-            "name them with --source-key and --target-key"
+        raise UserError(
+            f"{where}: expected two texts, a source and a target, got the keys {_names(fields)}",
+            f"name them with {option('source_key')} and {option('target_key')}",
         )
     return replace(keys, source=sources[0], target=targets[0] if targets else None)
 
@@ -210,7 +212,7 @@ def _sentence_keys(record: Record, keys: Keys, where: str) -> Keys:
     if keys.tags is not None or not lists or (len(named) > 1 and not keys.answers):
         return keys
     if len(named) > 1:
-        raise ValueError(f"{where}: several keys hold tags ({', '.join(named)}): name one with --tag-key")
+        raise UserError(f"{where}: several keys hold tags ({', '.join(named)})", f"name one with {option('tag_key')}")
     return replace(keys, tags=named[0])
 
 

@@ -8,11 +8,10 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from chainrule_app.readers.packed import plain_name
+from chainrule_app.readers.sources import plain_name
 from chainrule_app.readers.text import open_bytes, raw_lines
 
 _LINES = (".jsonl", ".ndjson")
-_ALWAYS = (*_LINES, ".parquet")  # endings of files that hold records, whatever is in them
 _LOOKED_AT = 1000  # records whose keys become columns
 _MOST_JSON = 1 << 26  # bytes of JSON that is no JSON Lines: it is held in memory
 _FIRST_RECORD = 1 << 20  # bytes
@@ -27,11 +26,8 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 Record = Mapping[str, Any]
 
 
-def holds_records(path: str | Path) -> bool:
-    """Return whether a file holds records, by its name; of .json by its content."""
-    name = plain_name(path)
-    if not name.endswith(".json") or not Path(path).is_file():
-        return name.endswith(_ALWAYS)
+def is_json_of_records(path: str | Path) -> bool:
+    """Return whether a .json file holds records."""
     try:
         return next(records(str(path)), None) is not None
     except (_NoRecordsError, OSError, ImportError):

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from chainrule.files import refuse_device
+from chainrule.option_error import OptionError, UserError, option
 from chainrule_app.readers.origin import HeldText, InMemory
 from chainrule_app.readers.packed import open_unpacked
 
@@ -23,7 +24,7 @@ CHUNK_BYTES = 1 << 20
 _SCHEMES = ("http", "https", "ftp", "s3", "gs", "hf")  # of a URL
 LONGEST_LINE = 1 << 25  # bytes: a line is held in memory
 _GZIP = b"\x1f\x8b"
-_REMEDY = "models trained with --level byte read any file"
+_REMEDY = f"models trained with {option('level', 'byte')} read any file"
 
 
 def read_text(path: str | Path | HeldText, *, strict: bool = True) -> Generator[str, None, None]:
@@ -166,18 +167,18 @@ def decode(
     if offset == 0:
         refuse_utf16(raw, name)
     if offset == 0 and raw.startswith(_GZIP):
-        raise ValueError(f"{name}: expected UTF-8 text, got a gzip-compressed file: decompress it with gunzip --keep")
+        raise ValueError(f"{name}: expected UTF-8 text, got a file compressed by gzip: unpack it, with gunzip -k")
     if offset == 0 and raw.startswith(codecs.BOM_UTF8):
         raw, offset = raw[len(codecs.BOM_UTF8) :], len(codecs.BOM_UTF8)
     if (nul := raw.find(b"\0")) >= 0:
         number = lines_before() + line + raw.count(b"\n", 0, nul)
-        raise ValueError(f"{name}: binary, not text: NUL byte at byte {offset + nul} (line {number}): {_REMEDY}")
+        raise UserError(f"{name}: binary, not text: NUL byte at byte {offset + nul} (line {number})", _REMEDY)
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
         number = lines_before() + line + raw.count(b"\n", 0, error.start)
-        raise ValueError(
-            f"{name}: invalid UTF-8 at byte {offset + error.start} (line {number}): convert it to UTF-8; {_REMEDY}"
+        raise UserError(
+            f"{name}: invalid UTF-8 at byte {offset + error.start} (line {number})", f"convert it to UTF-8; {_REMEDY}"
         ) from None
 
 
@@ -203,8 +204,8 @@ def builtin_text() -> str:
     try:
         from pydoc_data.topics import topics
     except ImportError:
-        raise FileNotFoundError(
-            "no DATA given, and this Python lacks the built-in text (pydoc_data.topics): name a text file"
+        raise OptionError(
+            "data", "expected a text, as this Python lacks the built-in one (pydoc_data.topics), got none"
         ) from None
     seen: set[str] = set()
     texts = []
@@ -242,25 +243,48 @@ class Source:
     size: int  # the number of bytes
     open: Callable[[], BinaryIO]
 
-    @contextmanager
-    def mapped(self) -> Iterator[bytes | mmap]:
-        """Yield the bytes as a memory map, read from the disk on access."""
-        with self.open() as file:
-            if isinstance(file, io.BytesIO):
-                yield file.getvalue()
-            else:
-                with mmap(file.fileno(), 0, access=ACCESS_READ) as content:
-                    yield content
-
-    def fingerprint(self, progress: Progress = no_progress) -> dict[str, Any]:
+    def fingerprint(self) -> dict[str, Any]:
         """`name`, number of `bytes` and `sha256`: equal for equal content."""
-        digest, done = hashlib.sha256(), 0
         with self.open() as file:
-            for chunk in read_chunks(file):
-                digest.update(chunk)
-                done += len(chunk)
-                progress("fingerprint", done, self.size)
-        return {"name": self.name, "bytes": done, "sha256": digest.hexdigest()}
+            return Pass(self, file).fingerprint()
+
+
+class Pass:
+    """One reading of a source, part after part, which digests what it reads."""
+
+    def __init__(self, source: Source, file: BinaryIO, progress: Progress = no_progress):
+        self.source, self._file, self._progress = source, file, progress
+        self.position = self._lines = 0  # bytes and line feeds before the next part
+        self._digest = hashlib.sha256()
+        self._pending = self._beginning = file.read(CHUNK_BYTES)
+
+    def text(self, stop: int, *, strict: bool = True, stage: str = "") -> Generator[str, None, None]:
+        """Yield the text of the next part, up to byte `stop`, in chunks; errors tell the place in the whole source."""
+        lines = self._lines
+        chunks = self._bytes(stop, stage)
+        yield from decode_chunks(
+            with_line_feeds(chunks, self._beginning) if strict else chunks,
+            name=self.source.label,
+            strict=strict,
+            offset=self.position,
+            lines_before=lambda: lines,
+        )
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Read the rest; return `name`, number of `bytes` and `sha256`: equal for equal content."""
+        for _ in self._bytes(self.source.size, "fingerprint"):
+            pass
+        return {"name": self.source.name, "bytes": self.position, "sha256": self._digest.hexdigest()}
+
+    def _bytes(self, stop: int, stage: str) -> Iterator[bytes]:
+        start = self.position
+        while self.position < stop and (read := self._pending or self._file.read(CHUNK_BYTES)):
+            chunk, self._pending = read[: stop - self.position], read[stop - self.position :]
+            self._digest.update(chunk)
+            self.position += len(chunk)
+            self._lines += chunk.count(b"\n")
+            yield chunk
+            self._progress(stage, self.position - start, stop - start)
 
 
 def open_source(path: str | Path | HeldText | None) -> Source:
@@ -279,51 +303,14 @@ def fingerprint(source: str | Path | InMemory | None) -> dict[str, Any]:
     return source.fingerprint() if isinstance(source, InMemory) else open_source(source).fingerprint()
 
 
-@dataclass(frozen=True)
-class Part:
-    """The bytes of `source` from `start` up to `stop`."""
-
-    source: Source
-    start: int
-    stop: int
-
-    def text(
-        self, *, strict: bool = True, stage: str = "", progress: Progress = no_progress
-    ) -> Generator[str, None, None]:
-        """Yield the text of this part in chunks; errors tell the place in the whole source."""
-        with self.source.open() as file:
-            beginning = file.read(CHUNK_BYTES)
-        chunks = self._bytes(stage, progress)
-        yield from decode_chunks(
-            with_line_feeds(chunks, beginning) if strict else chunks,
-            name=self.source.label,
-            strict=strict,
-            offset=self.start,
-            lines_before=self._lines_before,
-        )
-
-    def _bytes(self, stage: str, progress: Progress) -> Iterator[bytes]:
-        done, total = 0, self.stop - self.start
-        with self.source.open() as file:
-            file.seek(self.start)
-            for chunk in read_chunks(file, total):
-                yield chunk
-                done += len(chunk)
-                progress(stage, done, total)
-
-    def _lines_before(self) -> int:
-        with self.source.open() as file:
-            return sum(chunk.count(b"\n") for chunk in read_chunks(file, self.start))
-
-
-def split_by_position(source: Source, validation_fraction: float, *, at_line_end: bool) -> tuple[Part, Part]:
-    """Return the beginning of a source to train on, and its last `validation_fraction`, cut at the nearest line end.
+def split_position(source: Source, file: BinaryIO, validation_fraction: float, *, at_line_end: bool) -> int:
+    """Return the byte at which the last `validation_fraction` of an open source begins: the nearest line end.
 
     A text whose nearest line end would change the size of the held-out part by more than half is cut inside a line,
     between two characters, unless `at_line_end` asks for whole lines.
     """
     target = min(max(round(source.size * (1 - validation_fraction)), 1), source.size - 1)
-    with source.mapped() as text:
+    with _mapped(file) as text:
         mark = b"\r" if text.find(b"\n") < 0 else b"\n"
         after = text.find(mark, target - 1) + 1 or source.size
         ends = [end for end in (text.rfind(mark, 0, target) + 1, after) if 0 < end < source.size]
@@ -336,7 +323,17 @@ def split_by_position(source: Source, validation_fraction: float, *, at_line_end
             f"{source.label}: expected at least {needed}, one to train on and one to hold out, got {source.size} "
             "bytes: add text"
         )
-    return Part(source, 0, cut), Part(source, cut, source.size)
+    return cut
+
+
+@contextmanager
+def _mapped(file: BinaryIO) -> Iterator[bytes | mmap]:
+    """Yield the bytes of an open file, read from the disk on access."""
+    if isinstance(file, io.BytesIO):
+        yield file.getvalue()
+    else:
+        with mmap(file.fileno(), 0, access=ACCESS_READ) as content:
+            yield content
 
 
 def _character_start(text: bytes | mmap, position: int) -> int:

@@ -20,15 +20,14 @@ import torch
 from torch import Tensor
 
 from chainrule import AutoregressiveModel, Executor
-from chainrule.data import Vocabulary
-from chainrule.data._vocabulary import UNKNOWN, Beginning
+from chainrule.data import Beginning, Vocabulary
 from chainrule.heads import Categorical, head_of
 from chainrule.state import State, concatenate, expand, select
 from chainrule_app.readers.corpus import load_vocabulary
 from chainrule_app.run import Run
 from chainrule_app.serve.guard import Busy, Limits
 from chainrule_app.serve.stream import Held, Request, Stream, Token, facts_of
-from chainrule_app.tasks.config import MOST_SEED
+from chainrule_app.tasks.config import Seed, check_value
 from chainrule_app.tasks.run_directory import VOCABULARY
 from chainrule_app.tasks.text.sampling import Decoder, begin_prompt, cover_log_probs, fitting_prompt
 
@@ -178,8 +177,7 @@ class Engine:
             raise ValueError(f"max_tokens: expected 0 to {self.limits.tokens}, got {request.max_tokens}")
         if not 0 <= request.alternatives <= self.limits.alternatives:
             raise ValueError(f"logprobs: expected 0 to {self.limits.alternatives}, got {request.alternatives}")
-        if request.seed is not None and not 0 <= request.seed <= MOST_SEED:
-            raise ValueError(f"seed: expected 0 to {MOST_SEED}, got {request.seed}")
+        check_value("seed", Seed | None, request.seed)
         if (length := len(request.prompt) + len(request.tail)) > self.limits.prompt:
             raise ValueError(f"prompt: expected at most {self.limits.prompt} symbols, got {length}")
         if request.start is not None and not request.prompt:
@@ -273,7 +271,7 @@ class Engine:
                 last = ends and index == len(facts)
                 text = decoder.add(symbol) + (decoder.rest() if last else "")
                 if symbol == self.vocabulary.unknown and request.tail:  # the beginning of a word, as it was written
-                    text = text.replace(UNKNOWN, request.rest)
+                    text = text.replace(Vocabulary.UNKNOWN, request.rest)
                 finish = "length" if last and not request.max_tokens else None
                 alternatives = others[: request.alternatives]
                 self._send(stream, Token(symbol, text, log_prob, alternatives, drawn=False, finish=finish))

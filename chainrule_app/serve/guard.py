@@ -24,8 +24,8 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from chainrule.option_error import OptionError
 from chainrule.printing import one_line
-from chainrule_app.keywords import in_keywords
 from chainrule_app.tasks.run_directory import ChangedRunError
 
 _KINDS = {401: "authentication_error", 429: "rate_limit_error"}
@@ -36,16 +36,16 @@ class ClientGone(Exception):  # noqa: N818  an event, not a mistake
     """The client has closed its connection: nobody reads an answer."""
 
 
-def error_body(status: int, message: str) -> dict[str, Any]:
-    """Return the content of an answer that is an error."""
+def error_body(status: int, message: str, field: str | None = None) -> dict[str, Any]:
+    """Return the content of an answer that is an error, which may be of one field of the request."""
     kind = _KINDS.get(status, "invalid_request_error" if status < 500 else "server_error")
-    return {"error": {"message": one_line(message)[:_MOST], "type": kind, "param": None, "code": None}}
+    return {"error": {"message": one_line(message)[:_MOST], "type": kind, "param": field, "code": None}}
 
 
-def error_response(status: int, message: str) -> JSONResponse:
+def error_response(status: int, message: str, field: str | None = None) -> JSONResponse:
     """Return an answer that is an error; with status 429 it says when to try again."""
     headers = {"Retry-After": "1"} if status == 429 else {"WWW-Authenticate": "Bearer"} if status == 401 else None
-    return JSONResponse(error_body(status, message), status, headers)
+    return JSONResponse(error_body(status, message, field), status, headers)
 
 
 def status_of(error: Exception, paths: Collection[Path]) -> tuple[int, str]:
@@ -62,8 +62,13 @@ def status_of(error: Exception, paths: Collection[Path]) -> tuple[int, str]:
         case RequestValidationError() | ValidationError():
             return 400, _first_fault(error)
         case ValueError() if not any(_names(str(error), path) for path in paths):
-            return 400, in_keywords(str(error))
+            return 400, str(error)
     return 500, "the server made a mistake; its log says which"
+
+
+def _field_of(error: Exception) -> str | None:
+    """Return the field of a request that an error is about, if it is about one."""
+    return error.name if isinstance(error, OptionError) else None
 
 
 def _names(message: str, path: Path) -> bool:
@@ -74,7 +79,7 @@ def final_error(error: Exception, paths: Collection[Path]) -> dict[str, Any]:
     """Return the content of an error that ends a stream; the log gets a mistake of the server's."""
     status, message = status_of(error, paths)
     _log(status, error, "an answer ended early")
-    return error_body(status, message)
+    return error_body(status, message, _field_of(error))
 
 
 def _log(status: int, error: Exception, what: str) -> None:
@@ -92,7 +97,7 @@ def answer_errors(app: FastAPI, paths: Collection[Path]) -> None:
         status, message = status_of(error, paths)
         if isinstance(error, ValueError):  # the server logs the others
             _log(status, error, "a run is damaged")
-        return error_response(status, message)
+        return error_response(status, message, _field_of(error))
 
     def nothing(_: Request, __: Exception) -> JSONResponse:
         return JSONResponse({}, 499)  # nobody reads it

@@ -19,7 +19,8 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.types import Receive, Scope, Send
 
-from chainrule.data._vocabulary import Beginning
+from chainrule.data import Beginning
+from chainrule.option_error import OptionError
 from chainrule_app.serve import stream
 from chainrule_app.serve.engine import Engine
 from chainrule_app.serve.guard import Limits, final_error, while_wanted
@@ -67,7 +68,7 @@ class Completion(BaseModel):
         """Return the number of samples of each prompt."""
         n = 1 if self.n is None else self.n
         if not 1 <= n <= limits.n:
-            raise ValueError(f"n: expected 1 to {limits.n}, got {n}")
+            raise OptionError("n", f"expected 1 to {limits.n}, got {n}")
         for name, usual in {"best_of": n, "suffix": "", "presence_penalty": 0, "frequency_penalty": 0}.items():
             if getattr(self, name) not in (None, usual):
                 raise ValueError(f"{name}: not served here: leave it out")

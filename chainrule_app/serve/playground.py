@@ -13,8 +13,10 @@ from chainrule_app.run import Run
 from chainrule_app.serve import playground_answers as answers
 from chainrule_app.serve import playground_latent as latent
 from chainrule_app.serve import playground_media as media
+from chainrule_app.serve import playground_music as music
 from chainrule_app.serve import playground_text as texts
 from chainrule_app.serve.guard import final_error
+from chainrule_app.serve.playground_examples import examples_of
 from chainrule_app.serve.state import ServerState
 from chainrule_app.serve.views import Views, view_of
 
@@ -48,9 +50,9 @@ def playground_router(state: ServerState) -> APIRouter:
         except Exception as error:
             problem = final_error(error, state.paths)["error"]["message"]
             known = {"name": name, "task": run.task.name, "model": run.task.config.model}
-            return known | {"best": "", "view": "", "facts": {}, "problem": problem}
+            return known | {"best": "", "view": "", "facts": {}, "examples": [], "problem": problem}
 
-    view_routers = (texts.text_router, media.image_router, media.sound_router, latent.latent_router)
+    view_routers = (texts.text_router, media.image_router, media.sound_router, music.music_router, latent.latent_router)
     for make in (*view_routers, answers.table_router, answers.answer_router, answers.forecast_router):
         router.include_router(make(views), prefix="/playground")
     return router
@@ -66,6 +68,7 @@ def about(name: str, run: Run, has_engine: bool) -> dict[str, Any]:
         "best": "" if best is None else f"{best.nats_per_element:.4f} {best.basis.per}, held out",
         "view": view,
         "facts": _facts(view, run),
+        "examples": examples_of(run),
     }
 
 
@@ -79,6 +82,8 @@ def _facts(view: str, run: Run) -> dict[str, Any]:
             return media.about_images(run) | latent.about_latent(run)
         case "sound":
             return media.about_sounds(run)
+        case "music":
+            return music.about_music(run)
         case "table":
             return answers.about_table(run)
         case "forecast":

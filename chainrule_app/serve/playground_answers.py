@@ -12,8 +12,10 @@ import torch
 from fastapi import APIRouter, Request
 from pydantic import Field
 
+from chainrule.data import Vocabulary, WordVocabulary
 from chainrule.metrics import quantiles_of_samples
 from chainrule_app.readers.images.folder import Reading
+from chainrule_app.readers.images.source import Pixels
 from chainrule_app.readers.tables.partial_row import PartialRow
 from chainrule_app.results import Result
 from chainrule_app.run import Run
@@ -33,6 +35,7 @@ _BINS = 24
 _PAST = 4  # horizons of history in a chart
 _MOST_SERIES = 40  # that are drawn
 _LEAST_PAST = 60
+_COMPARED = 64  # held-out images
 
 
 class RowBody(Body):
@@ -257,7 +260,8 @@ def translate_text(run: Run, text: str, beam: int) -> dict[str, Any]:
     translator = translator_of(cast(Any, run.task), None, "cpu")
     sentences = []
     for row in run.translate(lines, beam=beam):
-        sentence = {"source": row["source"], "translation": row["translation"], "nats": row["nats"]}
+        sentence = {key: row[key] for key in ("source", "translation", "nats")}
+        sentence["unknown"] = unknown_parts(translator.source_vocabulary, row["source"])
         if translator.model.has_attention and row["translation"]:
             read, written = translator.symbols(row["source"], row["translation"])
             weights = translator.attention(row["source"], row["translation"]).double()
@@ -270,6 +274,16 @@ def translate_text(run: Run, text: str, beam: int) -> dict[str, Any]:
     return {"sentences": sentences}
 
 
+def unknown_parts(vocabulary: Vocabulary, text: str) -> list[str]:
+    """Return the words (or characters) of a text that the vocabulary lacks."""
+    if vocabulary.unknown is None:
+        return []
+    parts = WordVocabulary.split_words(text) if vocabulary.level == "word" else text
+    symbols = vocabulary.encode(f"{text}\n").tolist()
+    read = zip(parts, symbols, strict=False)
+    return list(dict.fromkeys(part for part, symbol in read if symbol == vocabulary.unknown))
+
+
 def read_upload(run: Run, content: bytes) -> Any:
     """Read an image file of any size and convert it like the run's images, (C, H, W) of 8 bits."""
     channels, height, width = cast(Any, run.task).shape
@@ -278,9 +292,24 @@ def read_upload(run: Run, content: bytes) -> Any:
 
 
 def classify_image(run: Run, content: bytes) -> dict[str, Any]:
-    """Labels of an image file with their probabilities, likeliest first."""
-    row = first(run.classify(channels_last(read_upload(run, content))[None]))
-    return {"labels": ranked(row["probabilities"])}
+    """Labels of an image file with their probabilities, likeliest first.
+
+    An image that is light where the held-out images are dark at their edges is inverted before.
+    """
+    task, pixels = cast(Any, run.task), read_upload(run, content)
+    top, inverted = task.facts.found_levels - 1, False
+    if task.is_prepared():
+        held_out = np.array(task.images().valid[:_COMPARED])
+        inverted = (_edge(held_out) > top / 2) != (_edge(pixels[None]) > 255 / 2)
+    levels = ((255 - pixels if inverted else pixels).astype(np.float64) * (top / 255)).round().astype(np.uint8)
+    row = first(run.classify(channels_last(levels)[None]))
+    return {"labels": ranked(row["probabilities"]), "inverted": inverted}
+
+
+def _edge(images: Pixels) -> float:
+    """Return the mean over the pixels at the edges of images (N, C, H, W)."""
+    sides = images[..., 0], images[..., -1], images[:, :, 0], images[:, :, -1]
+    return float(np.mean([side.mean() for side in sides]))
 
 
 def caption_image(run: Run, content: bytes) -> dict[str, Any]:

@@ -13,9 +13,7 @@ from fastapi import APIRouter, HTTPException, Request
 from fastapi.responses import StreamingResponse
 from pydantic import Field
 
-from chainrule import AutoregressiveModel
-from chainrule.data import Vocabulary
-from chainrule.data._vocabulary import Beginning
+from chainrule.data import Beginning, Vocabulary
 from chainrule.layers import CausalAttention
 from chainrule.state import State, leaves
 from chainrule_app.run import Run
@@ -23,6 +21,7 @@ from chainrule_app.serve.engine import Engine
 from chainrule_app.serve.stream import Request as TextRequest
 from chainrule_app.serve.stream import Token
 from chainrule_app.serve.views import Body, Count, Seed, Temperature, Text, TextBody, TopP, Views
+from chainrule_app.tasks.text.inspection import first_network
 from chainrule_app.tasks.text.scoring import ended_lines
 from chainrule_app.tasks.text.task import TextTask
 
@@ -236,9 +235,8 @@ def about_text(run: Run) -> dict[str, Any]:
 def insides(run: Run) -> dict[str, Any]:
     """Return the parts of a model of texts whose activations can be shown: gates of units, or heads of attention."""
     from chainrule.models import RecurrentLM, TransformerLM
-    from chainrule.models._model_mean import first_part
 
-    model, _ = first_part(cast("AutoregressiveModel", run.model), None)
+    model = first_network(run.model)
     if isinstance(model, RecurrentLM):
         return {"kind": "units", "layers": model.recurrent.num_layers, "units": model.recurrent.hidden_size}
     if isinstance(model, TransformerLM):
@@ -254,19 +252,17 @@ def gates_of(run: Run, symbols: Sequence[int], layer: int, unit: int) -> dict[st
     Returns:
         `values`: lists over the symbols, by name; `suggested`: the units whose output varies most over this text.
     """
-    from chainrule.diagnostics._subject import replay, subject_of
+    from chainrule.diagnostics import gate_values
 
     parts = insides(run)
     _check(layer, parts["layers"], "layer")
     _check(unit, parts["units"], "unit")
     # A step reads the symbol before the one that it predicts: one more shows what the last one did.
     x = torch.tensor([[*symbols, symbols[-1]]])
-    with torch.no_grad():
-        passages, _, _ = replay(subject_of(run.model, x))
-    passage = passages[layer]
-    signals = dict(passage.gates) | ({} if passage.c is None else {"cell": passage.c}) | {"output h": passage.h}
-    values = {name: _rounded(value[1:, 0, unit]) for name, value in signals.items()}
-    suggested = passage.h[1:, 0].std(0, correction=0).topk(min(_SUGGESTED, parts["units"])).indices.tolist()
+    signals = gate_values(run.model, x)[layer]
+    hidden = signals.pop("hidden")
+    values = {name: _rounded(value[0, 1:, unit]) for name, value in (signals | {"output h": hidden}).items()}
+    suggested = hidden[0, 1:].std(0, correction=0).topk(min(_SUGGESTED, parts["units"])).indices.tolist()
     return {"values": values, "suggested": suggested}
 
 
@@ -276,13 +272,12 @@ def attention_of(run: Run, symbols: Sequence[int], layer: int, head: int) -> dic
     Returns:
         `weights`: for each symbol, how much its prediction attended to the start and to each symbol before it.
     """
-    from chainrule.diagnostics._mixer_views import mixer_views
-    from chainrule.models._model_mean import first_part
+    from chainrule.diagnostics import mixer_views
 
     parts = insides(run)
     _check(layer, parts["layers"], "layer")
     _check(head, parts["units"], "head")
-    model, _ = first_part(cast("AutoregressiveModel", run.task.model()), None)  # a copy, because hooks record in it
+    model = first_network(run.task.model())  # a copy, because hooks record in it
     seen, _ = mixer_views(model, torch.tensor([list(symbols)]))  # type: ignore[arg-type]  # `insides` checked its kind
     weights = seen[layer].weights
     assert weights is not None

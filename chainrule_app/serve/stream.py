@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from chainrule.decoding._decoded import best_first
 from chainrule.state import State
 from chainrule_app.tasks.text.sampling import Decoder
 
@@ -180,6 +179,8 @@ class Stream:
 def facts_of(symbols: Tensor, logits: Tensor, number: int) -> list[tuple[int, float, tuple[tuple[int, float], ...]]]:
     """Return symbols (B,), their log-probabilities, and the likeliest in their places (B, V), likeliest first."""
     log_probs = logits.gather(1, symbols.unsqueeze(1)).squeeze(1).tolist()
-    best, ids = best_first(logits, number) if number else (logits[:, :0],) * 2
-    likeliest = [tuple(zip(*row, strict=True)) for row in zip(ids.tolist(), best.tolist(), strict=True)]
+    if not number:
+        return [(symbol, log_prob, ()) for symbol, log_prob in zip(symbols.tolist(), log_probs, strict=True)]
+    best, ids = (part[:, :number].tolist() for part in logits.sort(descending=True, stable=True))
+    likeliest = [tuple(zip(*row, strict=True)) for row in zip(ids, best, strict=True)]
     return list(zip(symbols.tolist(), log_probs, likeliest, strict=True))

@@ -46,7 +46,7 @@ def view_of(run: Run, *, has_engine: bool) -> str:
     if getattr(run.task, "has_code", False):
         return "latent"
     name = run.task.name
-    return "" if name == "music" or (name == "text" and not has_engine) else name
+    return "" if name == "text" and not has_engine else name
 
 
 class Views:

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chainrule.lazy import attach
+from chainrule.option_error import OptionError
 from chainrule.printing import one_line
-from chainrule_app.readers.gather import paths_of
-from chainrule_app.readers.kinds import kind_of
 from chainrule_app.tasks.config import task_in
 from chainrule_app.tasks.run_directory import read_config
 
@@ -55,13 +54,8 @@ TASK_VERBS = {
 
 def task_class(name: str) -> "type[Task[Any]]":
     if not isinstance(name, str) or name not in TASKS:
-        raise ValueError(f"task: expected one of {', '.join(TASKS)}, got {one_line(f'{name!r:.80}')}")
+        raise OptionError("task", f"expected one of {', '.join(TASKS)}, got {one_line(f'{name!r:.80}')}")
     return TASKS[name]()
-
-
-def recognise(path: Path) -> str | None:
-    """Recognise the task by a file name or a folder's content; None if neither tells."""
-    return kind_of(paths_of(str(path))[0])
 
 
 def unrecognised(folder: Path | str) -> ValueError:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
+from chainrule.option_error import OptionError, option
 from chainrule_app.heavy import torch
 from chainrule_app.readers.store import Store
 from chainrule_app.tasks.config import RunConfig
@@ -29,11 +30,11 @@ def resolve_size(request: RunConfig) -> RunConfig:
     if path is None:
         return request
     if request.init is not None:
-        raise ValueError("--vectors and --from: the run already has an embedding: leave one of them out")
+        raise OptionError("vectors", f"the run of {option('init')} has an embedding", "leave one of them out")
     size, asked = vector_size(path), request.options.embedding_size
     default = next(item.default for item in fields(request.options) if item.name == "embedding_size")
     if asked not in (default, size):
-        raise ValueError(f"--embedding-size: expected {size}, as in {path}, got {asked}: leave it out")
+        raise OptionError("embedding_size", f"expected {size}, as in {path}, got {asked}", "leave it out")
     return replace(request, options=replace(request.options, embedding_size=size))
 
 

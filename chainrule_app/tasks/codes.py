@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from math import sqrt
 from typing import TYPE_CHECKING, Any, cast
 
+from chainrule.option_error import OptionError
 from chainrule_app.heavy import modes, torch
 from chainrule_app.results import Column, Report
 from chainrule_app.tasks.display import counted
@@ -30,7 +31,7 @@ _SEED = 4  # of the draws: the same data have the same bound
 def refuse_samples(samples: int | None, model: str) -> None:
     """Refuse --samples for a model whose likelihood is exact."""
     if samples is not None:
-        raise ValueError(f"--samples: the likelihood of a {model} is exact and needs no samples: leave it out")
+        raise OptionError("samples", f"the likelihood of a {model} is exact and needs no samples", "leave it out")
 
 
 class CodedTask(Task[M]):

@@ -6,27 +6,24 @@ import math
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from chainrule import AutoregressiveModel
 from chainrule.coding import (
-    MOST_THREADS,
     DamagedError,
-    arithmetic_digest,
     machine,
     model_digest,
-    needed_package,
-    read_batches,
     reproducible,
-    write_batches,
 )
-from chainrule.training._computation import usable_threads
+from chainrule.devices import usable_threads
 from chainrule_app.tasks.capabilities import FileCodec
 from chainrule_app.tasks.container import Container, unpacked, write_container
 
 _FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME}]
 _REPETITIVE = 100  # factor by which lzma shrinks data too repetitive for a model to be worth its time
+MOST_THREADS = 16  # so that a machine with fewer processors decodes in reasonable time
 _SHARED = 1 << 28  # weights times rows from which several threads pay off
 _HEADER = {"sha256": str, "name": str, "size": int, "method": str}
 _RUN_HEADER = {"kind": str, "model": str, "machine": str, "threads": int, "arithmetic": str, "layout": dict}
@@ -139,7 +136,6 @@ class _InexpressibleError(Exception):
 
 
 def _with_run(data: bytes, header: dict[str, Any], run: Any, progress: ProgressOf, *, verify: bool) -> Compressed:
-    needed_package()
     model = run.model()  # on the processor: a GPU's sums are not the same each time
     if not isinstance(model, AutoregressiveModel):
         raise ValueError(
@@ -155,8 +151,8 @@ def _with_run(data: bytes, header: dict[str, Any], run: Any, progress: ProgressO
     products = rows.rows * sum(weight.numel() for weight in model.parameters())
     threads = 1 if products < _SHARED else min(usable_threads(), MOST_THREADS)
     with reproducible(model, threads):
-        arithmetic = arithmetic_digest(model, rows.rows, rows.length, rows.batches[0].context)
-        parts = [expressed.side, write_batches(model, rows, progress(expressed.elements, "writing"))]
+        arithmetic = rows.arithmetic_digest(model)
+        parts = [expressed.side, rows.encode(model, progress(expressed.elements, "writing"))]
     expected = data if expressed.instead is None else expressed.instead
     header = header | {
         "sha256": hashlib.sha256(expected).hexdigest(),
@@ -195,7 +191,7 @@ def _read_with(
     try:
         return _restored(codec, model, header, parts, name, progress)
     except _UNFIT as error:
-        if isinstance(error, DamagedError):
+        if isinstance(error, DamagedError) or find_spec("constriction") is None:
             raise
         raise DamagedError(f"{name}: its data do not match its header ({error!r:.80})") from None
 
@@ -212,11 +208,11 @@ def _restored(
     if max(rows.rows, rows.length, len(rows.batches)) > most:
         raise other
     with reproducible(model, header["threads"]):
-        digest = arithmetic_digest(model, rows.rows, rows.length, rows.batches[0].context)
+        digest = rows.arithmetic_digest(model)
         if digest != header["arithmetic"]:
             raise DamagedError(f"{name}: compressed on a processor that rounds differently: decompress it there")
         size = math.prod((len(rows.batches), rows.rows, rows.length))
-        elements = read_batches(model, rows, parts[1], progress(layout.get("symbols", size), "reading"))
+        elements = rows.decode(model, parts[1], progress(layout.get("symbols", size), "reading"))
     return codec.restore(layout, parts[0], elements, _SIDE_BYTES * most)
 
 

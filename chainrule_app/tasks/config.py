@@ -3,40 +3,49 @@
 The dataclasses of options are the option groups of `chainrule train`: a default is written once, and checked once.
 """
 
-import math
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields, make_dataclass
-from itertools import takewhile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from functools import cache, reduce
+from itertools import chain, takewhile
+from operator import or_
 from pathlib import Path
-from types import NoneType
-from typing import Any, Literal, TypeVar, cast, get_args
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
+from chainrule.option_error import OptionError, option
 from chainrule.printing import one_line
+from chainrule.ranges import Range
 from chainrule.typed_json import described, field_types, read_value
 from chainrule_app.readers.origin import InMemory
 from chainrule_app.tasks.display import flags_of, parse_duration
 
-FORMAT = 20
+FORMAT = 21
 IN_MEMORY = " (in memory)"  # of a source that a config names but cannot hold
-
 Options = TypeVar("Options")
 MOST_SEED = (1 << 63) - 1
 SECTIONS = ("data", "model", "training", "computation", "facts", "settled", "init")
 
-
-def within(default: Any, low: float, high: float = math.inf) -> Any:
-    return field(default=default, metadata={"range": (low, high)})
-
-
-def options_class(name: str, options: Iterable[tuple[str, Any, Any]], base: type = object) -> type:
-    """Make a frozen dataclass from (name, type, `dataclasses.field`) of each option."""
-    options_type = make_dataclass(name, list(options), bases=() if base is object else (base,), frozen=True)
-    options_type.__module__ = __name__  # dataclasses says "types", which the parser takes for the standard library
-    return options_type
+BatchSize = Annotated[int, Range(1, 1 << 24)]
+LearningRate = Annotated[float, Range(0.0, 1e3)]
+WeightDecay = Annotated[float, Range(0.0, 1e3)]
+Warmup = Annotated[float, Range(0.0, 1.0)]
+ClipNorm = Annotated[float, Range(0.0, 1e9)]
+Steps = Annotated[int, Range(1, 1 << 53)]
+Threads = Annotated[int, Range(1, 1 << 12)]
+MinCount = Annotated[int, Range(1, 1 << 40)]
+HeldOutShare = Annotated[float, Range(1e-4, 0.5)]
+LengthPenalty = Annotated[float, Range(0.0, 1e9)]
+Members = Annotated[int, Range(1, 16)]
+Particles = Annotated[int, Range(1, 1 << 18)]
+Paths = Annotated[int, Range(2, 1 << 20)]
+Cell = Literal["lstm", "gru", "rnn"]
+Number = Annotated[int, Range(1, 1 << 20)]  # of samples
+Top = Annotated[int, Range(1, 1 << 30)]  # rows to show
+Seed = Annotated[int, Range(0, MOST_SEED)]  # that torch takes
 
 
 class CheckedOptions:
-    """Dataclass of options that checks itself; its fields have ranges from `within`."""
+    """Dataclass of options that checks itself: each field has its type, and numbers their `Range` in it."""
 
     def __post_init__(self) -> None:
         check_options(self)
@@ -46,7 +55,7 @@ class CheckedOptions:
 class SplitOptions(CheckedOptions):
     """Options for holding out a part of the data."""
 
-    validation_fraction: float = within(0.1, 1e-4, 0.5)
+    validation_fraction: HeldOutShare = 0.1
     """Share of the data to hold out without --validation."""
 
 
@@ -67,10 +76,10 @@ class HeaderOptions(SplitOptions):
 class Duration(CheckedOptions):
     """Length of training: one of steps, epochs and budget."""
 
-    steps: int | None = within(None, 1, 1 << 53)
-    epochs: float | None = within(None, 1e-9, 1e9)
-    budget: float | None = within(None, 1e-3, 1e9)
-    most_seconds: float | None = within(None, 1e-3, 1e9)  # budget from which steps or epochs were chosen
+    steps: Steps | None = None
+    epochs: Annotated[float, Range(1e-9, 1e9)] | None = None
+    budget: Annotated[float, Range(1e-3, 1e9)] | None = None
+    most_seconds: Annotated[float, Range(1e-3, 1e9)] | None = None  # budget from which steps or epochs were chosen
 
     @classmethod
     def of(cls, budget: str | float | None, steps: int | None, epochs: float | None, default: str) -> "Duration":
@@ -83,38 +92,37 @@ class Duration(CheckedOptions):
         super().__post_init__()
         lengths = [name for name, value in asdict(self).items() if value is not None and name != "most_seconds"]
         if len(lengths) > 1:
-            raise ValueError(
-                f"{lengths[1]}: expected one of --budget, --steps and --epochs, got {' and '.join(lengths)}"
-            )
+            one, other = lengths[:2]
+            raise OptionError(other, f"{option(one)} is given, too", "drop one of them")
 
 
 @dataclass(frozen=True)
 class OptimisationOptions(CheckedOptions):
     """Training options of every task; a task changes defaults and adds options in a subclass."""
 
-    batch_size: int = within(32, 1, 1 << 24)
+    batch_size: BatchSize = 32
     """Batch size."""
     optimiser: Literal["adamw", "muon"] = "adamw"
     """adamw, or muon: orthogonal steps for the matrices of layers, AdamW for the rest."""
-    learning_rate: float = within(6e-3, 0.0, 1e3)
+    learning_rate: LearningRate = 6e-3
     """Peak learning rate."""
-    weight_decay: float | None = within(None, 0.0, 1e3)  # a float in every run that trains
+    weight_decay: WeightDecay | None = None  # a float in every run that trains
     """Decoupled weight decay of matrices; 0.01 by default, or chosen by a rule of the task."""
-    warmup: float = within(0.03, 0.0, 1.0)
+    warmup: Warmup = 0.03
     """Share of the run in which the learning rate rises."""
-    clip_norm: float | None = within(1.0, 0.0, 1e9)
+    clip_norm: ClipNorm | None = 1.0
     """Maximum global norm of the gradient."""
-    validate_every: int | None = within(None, 1, 1 << 53)
-    """Steps between validations; about ten validations per run by default."""
-    patience: int | None = within(None, 1, 1 << 53)
+    validate_every: Steps | None = None
+    """Steps between validations; ten to a hundred validations per run by default."""
+    patience: Steps | None = None
     """Stop after this many validations without improvement; never by default."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Precision of matrix products; auto follows a rule of processor and model."""
-    threads: int | None = within(None, 1, 1 << 12)
+    threads: Threads | None = None
     """CPU threads; by default more for larger models and batches."""
     backend: Literal["auto", "vendor", "bptt"] = "auto"
     """Kernel of recurrent layers: vendor (oneDNN, cuDNN) or bptt (step by step); auto follows a rule."""
-    seed: int = within(0, 0, MOST_SEED)
+    seed: Seed = 0
     """The same seed gives the same run on the same machine."""
     device: str = "auto"
     """Where to compute: auto, cpu, cuda or mps."""
@@ -124,30 +132,39 @@ class OptimisationOptions(CheckedOptions):
     """Save samples drawn at validations to samples.jsonl, for `chainrule report`."""
 
 
+def forgetting_decay(steps: float, learning_rate: float, *, least: float = 0.01, most: float = 0.5) -> float:
+    """Return the weight decay with a time scale in steps, 1 / (steps · learning rate) (Wang and Aitchison 2024).
+
+    >>> forgetting_decay(434, 0.008), forgetting_decay(4e6, 0.008), forgetting_decay(10, 0.008)
+    (0.29, 0.01, 0.5)
+    """
+    return round(min(most, max(least, 1 / max(steps * learning_rate, 1e-9))), 2)
+
+
 @dataclass(frozen=True)
 class SearchOptions(CheckedOptions):
-    beam: int = within(5, 1, 1 << 12)
+    beam: Annotated[int, Range(1, 1 << 12)] = 5
     """Prefixes kept alive by the search; 1 is greedy."""
-    length_penalty: float = within(1.0, 0.0, 1e9)
+    length_penalty: LengthPenalty = 1.0
     """α of the score log p / length^α that ranks the results."""
 
 
 @dataclass(frozen=True)
 class NBestOptions(SearchOptions):
-    n_best: int = within(1, 1, 1 << 12)
+    n_best: Annotated[int, Range(1, 1 << 12)] = 1
     """Results per input, best first; at most --beam."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.n_best > self.beam:
-            raise ValueError(f"n_best: expected 1 to --beam, {self.beam}, got {self.n_best}")
+            raise OptionError("n_best", f"expected 1 to {option('beam')}, {self.beam}, got {self.n_best}")
 
 
 @dataclass(frozen=True)
 class ChosenComputation(CheckedOptions):
     """Way to compute training steps, chosen when the run began; a resumed run keeps it."""
 
-    threads: int = within(1, 1, 1 << 12)
+    threads: Threads = 1
     precision: Literal["float32", "bfloat16"] = "float32"
     backend: Literal["auto", "vendor", "bptt"] = "auto"  # auto: each layer takes the kernel that suits its input
 
@@ -246,7 +263,8 @@ class RunConfig:
             "format": FORMAT,
             "chainrule": __version__,
             "task": task,
-            "data": {"sources": {name: _recorded(own) for name, own in self.sources.items()}, **asdict(self.data)},
+            "data": {"sources": dict(zip(self.sources, map(recorded_source, self.sources.values()), strict=True))}
+            | asdict(self.data),
             "facts": None if self.facts is None else asdict(self.facts),
             "model": {"name": self.model, "options": asdict(self.options)},
             "training": {**asdict(self.duration), **asdict(self.training)},
@@ -256,7 +274,7 @@ class RunConfig:
         }
 
 
-def _recorded(source: Any) -> str | None:
+def recorded_source(source: Any) -> str | None:
     """Return a source as the config keeps it: of data in memory, which it does not hold, the name of the argument."""
     return source if source is None or isinstance(source, str) else f"{source}{IN_MEMORY}"
 
@@ -290,7 +308,7 @@ def task_in(content: Any) -> str:
             f"(written by chainrule {content['chainrule']}): install {other} chainrule, or train again"
         )
     if not isinstance(content.get("task"), str):
-        raise ValueError(f"task: expected the name of a task, got {content.get('task')!r:.80}")
+        raise OptionError("task", f"expected the name of a task, got {content.get('task')!r:.80}")
     return content["task"]
 
 
@@ -300,33 +318,52 @@ def facts_of(kind: type[Options], results: Mapping[str, Any]) -> Options:
 
 
 def check_options(options: Any) -> None:
-    """Check every field of a dataclass against its annotation and its range.
+    """Check every field of a dataclass against its annotation.
 
     >>> OptimisationOptions(batch_size=0)
     Traceback (most recent call last):
-    ValueError: batch_size: expected a whole number from 1 to 16777216, got 0
+    chainrule.option_error.OptionError: batch_size: expected a whole number from 1 to 16777216, got 0
     """
-    hints = field_types(type(options))
+    hints = _hints(cast(Any, type(options)))
     for item in fields(options):
-        value, hint, bounds = getattr(options, item.name), hints[item.name], item.metadata.get("range")
-        if value is None and NoneType in get_args(hint):
-            continue
-        try:
-            read_value(hint, value, item.name)
-            fits = bounds is None or all(
-                bounds[0] <= number <= bounds[1] for number in (value.values() if type(value) is dict else [value])
-            )
-        except ValueError:
-            fits = isinstance(value, Path | InMemory)  # JSON has neither
-        if not fits:
-            got = one_line(f"{value!r:.80}")
-            raise ValueError(f"{item.name}: expected {described(hint)}{_describe_range(bounds)}, got {got}")
+        check_value(item.name, hints[item.name], getattr(options, item.name))
 
 
-def _describe_range(bounds: tuple[float, float] | None) -> str:
-    if bounds is None:
-        return ""
-    return f" >= {bounds[0]}" if bounds[1] == math.inf else f" from {bounds[0]} to {bounds[1]}"
+@cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind, include_extras=True)
+
+
+def check_value(name: str, hint: Any, value: Any) -> None:
+    """Raise OptionError for a value that an annotation does not allow."""
+    plain, bounds = _plain(hint), range_of(hint)
+    if value is None and NoneType in get_args(plain):
+        return
+    try:
+        read_value(plain, value, name)
+        fits = bounds is None or bounds.low <= value <= bounds.high
+    except ValueError:
+        fits = isinstance(value, Path | InMemory)  # JSON has neither
+    if not fits:
+        span = "" if bounds is None else f" from {bounds.low} to {bounds.high}"
+        raise OptionError(name, f"expected {described(plain)}{span}, got {one_line(f'{value!r:.80}')}")
+
+
+def range_of(hint: Any) -> Range | None:
+    """Return the range in an annotation, if there is one.
+
+    >>> range_of(Seed | None).low
+    0
+    """
+    found = [extra for extra in getattr(hint, "__metadata__", ()) if isinstance(extra, Range)]
+    return next(chain(found, filter(None, map(range_of, get_args(hint)))), None)
+
+
+def _plain(hint: Any) -> Any:
+    """Return an annotation without what `Annotated` adds to it."""
+    if get_origin(hint) is Annotated:
+        return _plain(get_args(hint)[0])
+    return reduce(or_, map(_plain, get_args(hint))) if get_origin(hint) in (UnionType, Union) else hint
 
 
 @dataclass(frozen=True)
@@ -338,6 +375,10 @@ class Source:
     alias: str = ""  # flag that may replace DATA, if any
     alias_help: str = ""
     needed: str = ""  # description for the error if it is missing; empty if optional
+
+    def argument(self, name: str) -> str:
+        """Return the keyword argument of `chainrule.fit` for the source of a name."""
+        return "data" if self.flag == "DATA" else name
 
     def is_given(self, explicit_flags: frozenset[str]) -> bool:
         return self.flag in explicit_flags or self.alias in explicit_flags

@@ -1,9 +1,9 @@
-"""What a task declares about itself, the config of a run checked against it, and a run's model in words."""
+"""What a task declares about itself, and the config of a run checked against it."""
 
-from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any, ClassVar, Literal
 
+from chainrule.option_error import OptionError, option
 from chainrule.typed_json import check_keys, read_fields, read_value
 from chainrule_app.tasks.config import (
     SECTIONS,
@@ -45,6 +45,7 @@ class Declaration:
     ] = {}  # training defaults by model; learning rates by optimiser
     NEEDS: ClassVar[tuple[str, ...]] = ()  # optional packages required for training
     PLANNED: ClassVar[tuple[str, ...]] = ()  # options of data and training that are open until the run is planned
+    PLAIN: ClassVar[dict[str, Any]] = {}  # options that `--plain` sets
     WORDS: ClassVar[dict[str, str]] = {}  # words for models in the name of a run directory, if not theirs
     PREPARED: ClassVar[str] = ""  # file in the run directory that marks the data as prepared
     DEFAULT_NUMBER: ClassVar[int] = 1  # samples
@@ -64,33 +65,38 @@ class Declaration:
         return f"{data}-{cls.WORDS.get(request.model, request.model)}"
 
     @classmethod
+    def plain(cls, request: RunConfig, explicit_flags: frozenset[str]) -> tuple[RunConfig, frozenset[str]]:
+        """Return the config of the named architecture alone, and the flags that this decides."""
+        sections, decided = {}, set(explicit_flags)
+        for section in ("data", "options", "training"):
+            part = getattr(request, section)
+            own = {name: value for name, value in cls.PLAIN.items() if hasattr(part, name)}
+            for name, value in own.items():
+                if flag(name) in explicit_flags and getattr(part, name) != value:
+                    raise OptionError(
+                        name, f"{option('plain')} leaves this part of the model out", "drop one of the two"
+                    )
+            sections[section] = replace(part, **own)
+            decided |= set(map(flag, own))
+        return replace(request, **sections), frozenset(decided)
+
+    @classmethod
     def check_asked(cls, request: RunConfig, explicit_flags: frozenset[str]) -> None:
         """Raise ValueError for a command line that cannot start a run."""
         for name, source in cls.SOURCES.items():
             if source.needed and request.sources[name] is None:
-                raise ValueError(f"{source.flag}: expected {source.needed} to train on, got none")
+                raise OptionError(source.argument(name), f"expected {source.needed} to train on, got none")
 
     @classmethod
     def check_config(cls, config: RunConfig) -> None:
-        """Raise ValueError for options that contradict each other, or that a prepared run left open."""
-        if config.facts is None:
-            return
-        sections = (
-            (config.options, cls.MODELS[config.model].planned),
-            (config.training, cls.PLANNED),
-            (config.data, cls.PLANNED),
-        )
-        for section, names in sections:
-            for name in names:
-                if getattr(section, name, name) is None:
-                    raise ValueError(f"{name}: expected a value, got none")
+        """Raise ValueError for options that contradict each other."""
 
     @classmethod
     def config_from_json(cls, content: Any) -> RunConfig:
         """Check and read what `RunConfig.to_json` wrote."""
         name = task_in(content)
         if name != cls.name:
-            raise ValueError(f"task: expected {cls.name!r}, got {name!r}")
+            raise OptionError("task", f"expected {cls.name!r}, got {name!r}")
         check_keys("config", content, {*SECTIONS, "format", "chainrule", "task"})
         model = read_fields({"name": Literal[tuple(cls.MODELS)], "options": dict}, content["model"], "model")
         data, training = (dict(read_value(dict, content[name], name)) for name in ("data", "training"))
@@ -113,47 +119,19 @@ class Declaration:
         )
         check_settled(config, timed=not cls.MODELS[config.model].planned)
         cls.check_config(config)
+        if config.facts is not None:
+            cls._check_resolved(config)
         return config
 
-
-class Recipe:
-    """Parts of a run's model in words; `--plain` sets the options in PLAIN."""
-
-    PLAIN: ClassVar[dict[str, Any]] = {}
-    MODELS: ClassVar[dict[str, Model]]
-    config: RunConfig
-
     @classmethod
-    def plain(cls, request: RunConfig, explicit_flags: frozenset[str]) -> tuple[RunConfig, frozenset[str]]:
-        """Return the config of the named architecture alone, and the flags that this decides."""
-        sections, decided = {}, set(explicit_flags)
-        for section in ("data", "options", "training"):
-            part = getattr(request, section)
-            own = {name: value for name, value in cls.PLAIN.items() if hasattr(part, name)}
-            for name, value in own.items():
-                if flag(name) in explicit_flags and getattr(part, name) != value:
-                    raise ValueError(f"{flag(name)}: --plain leaves this part of the model out: drop one of the two")
-            sections[section] = replace(part, **own)
-            decided |= set(map(flag, own))
-        return replace(request, **sections), frozenset(decided)
-
-    @property
-    def recipe(self) -> str:
-        """Return the model in words, such as `2 × LSTM 256 + 12-gram counts`."""
-        members = getattr(self.config.options, "num_members", None) or 1
-        networks = f"{members} × {self.architecture}" if members > 1 else self.architecture
-        return " + ".join([networks, *self.added_parts()])
-
-    @property
-    def architecture(self) -> str:
-        """Name one network of the run; with its size if several may be averaged."""
-        name, options = self.config.model, self.config.options
-        if not self.MODELS[name].members:
-            return name
-        label = name.upper() if "cell" in self.MODELS[name].fixed else name
-        layers = f"{options.num_layers}-layer " if options.num_layers > 1 else ""
-        return f"{layers}{label} {getattr(options, 'hidden_size', 0) or options.model_size}"
-
-    def added_parts(self) -> Sequence[str]:
-        """List the parts added to the networks; `--plain` omits them."""
-        return ()
+    def _check_resolved(cls, config: RunConfig) -> None:
+        """Raise ValueError for options that a prepared run left open."""
+        sections = (
+            (config.options, cls.MODELS[config.model].planned),
+            (config.training, cls.PLANNED),
+            (config.data, cls.PLANNED),
+        )
+        for section, names in sections:
+            for name in names:
+                if getattr(section, name, name) is None:
+                    raise OptionError(name, "expected a value, got none")

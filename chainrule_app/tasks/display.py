@@ -1,5 +1,6 @@
 """How flags, commands, times, sizes, rows and data are written on a terminal; data must not reach it as commands."""
 
+import codecs
 import csv
 import io
 import json
@@ -11,10 +12,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 from cyclopts import Parameter
 
+from chainrule.option_error import OptionError
 from chainrule.printing import OVERRIDES, printable
 from chainrule_app.heavy import np
 from chainrule_app.printing import writable
@@ -24,8 +27,6 @@ if TYPE_CHECKING:
 
 Switch = Annotated[bool, Parameter(negative=())]
 """A flag without a value and without a --no- form."""
-Verb = Callable[..., int | None]
-"""A function that runs a verb; its signature names the arguments."""
 
 
 def flag(name: str) -> str:
@@ -83,7 +84,7 @@ def parse_duration(text: str) -> float:
     match = _DURATION.fullmatch(compact)
     seconds = sum(float(value) * _UNITS[unit] for unit, value in match.groupdict().items() if value) if match else 0.0
     if not 0 < seconds <= 366 * 86400:
-        raise ValueError(f"--budget: expected a time such as 90s, 3m or 1h30m, got {text!r}")
+        raise OptionError("budget", f"expected a time such as 90s, 3m or 1h30m, got {text!r}")
     return seconds
 
 
@@ -115,15 +116,17 @@ def format_passes(passes: float, data: str) -> str:
     return f"{number} pass{'es' * (passes != 1)} over the {data}"
 
 
-def csv_line(cells: Iterable[str]) -> str:
-    r"""Format cells as a line of CSV, without the line end; a carriage return in a cell is quoted, too.
+def csv_lines(rows: Iterable[Iterable[Any]], delimiter: str = ",") -> Iterator[str]:
+    r"""Yield rows of cells as lines of CSV, without the line ends; a carriage return in a cell is quoted, too.
 
-    >>> csv_line(["a", "b, c", "d\re"])
-    'a,"b, c","d\re"'
+    >>> list(csv_lines([["a", "b, c", "d\re"], [1, None, 0.5]]))
+    ['a,"b, c","d\re"', '1,,0.5']
     """
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\r\n").writerow(cells)
-    return text.getvalue().removesuffix("\r\n")
+    written: list[str] = []
+    writer = csv.writer(SimpleNamespace(write=written.append), delimiter=delimiter, lineterminator="\r\n")
+    for row in rows:
+        writer.writerow(row)
+        yield written.pop().removesuffix("\r\n")
 
 
 BeginBar = Callable[[int | None, str], Callable[[int], None]]
@@ -224,6 +227,52 @@ class SafeOutput:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
+
+
+_ALIKE = dict(zip("−–—⁻‘’“”·•×→←⊢▁▂▃▄▅▆▇█░▒▓␣\xa0", "----''\"\"**x><|12345678.:#_ ", strict=True))
+
+_ALIKE |= dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹₂", "01234567892", strict=True))
+_ALIKE |= {"…": "...", "⋯": "...", "≤": "<=", "≥": ">=", "±": "+-", "‖": "||", "∂": "d", "√": "sqrt", "∞": "inf"}
+_ALIKE |= {"α": "alpha", "β": "beta", "ε": "epsilon", "χ": "chi"}
+"""ASCII for signs of our own texts; a sparkline counts from 1 to 8."""
+
+
+class Substitution:
+    r"""Error handler of an encoder that writes ASCII for what the encoding lacks, and never stops.
+
+    Signs of our own texts, such as the minus sign, become their ASCII form. Other characters are data: they become
+    question marks, and `lost` counts them; in JSON they are escaped, and nothing is lost.
+
+    >>> stream = io.TextIOWrapper(io.BytesIO(), "ascii")
+    >>> substitution = Substitution.of(stream, "example")
+    >>> stream.write("−1…2 é"), stream.flush(), stream.buffer.getvalue(), substitution.lost
+    (6, None, b'-1...2 ?', 1)
+    """
+
+    def __init__(self) -> None:
+        self.lost = 0
+        self.json = False  # whether what is written is JSON
+
+    @classmethod
+    def of(cls, stream: TextIO, name: str) -> "Substitution":
+        """Register a new handler by name, and let the stream use it if it encodes."""
+        handler = cls()
+        codecs.register_error(name, handler)
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors=name)
+        return handler
+
+    def __call__(self, error: UnicodeError) -> tuple[str, int]:
+        if not isinstance(error, UnicodeEncodeError):
+            raise error
+        return "".join(map(self._written, error.object[error.start : error.end])), error.end
+
+    def _written(self, character: str) -> str:
+        if self.json:
+            return json.dumps(character)[1:-1]
+        if character not in _ALIKE:
+            self.lost += 1
+        return _ALIKE.get(character, "?")
 
 
 def shortened(text: str, width: int) -> str:

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chainrule.files import write_bytes, write_text
+from chainrule.option_error import OptionError
 from chainrule_app.heavy import np
-from chainrule_app.readers.origin import is_path
+from chainrule_app.readers.sources import is_path
 from chainrule_app.results import Report, Result
 from chainrule_app.tasks.display import counted, loudness_line, quoted
 from chainrule_app.tasks.run_directory import REPORT
@@ -25,11 +26,11 @@ def checked_page(out: Path | None, run: Path, name: str = REPORT) -> Path:
     """Return the page to write: `out`, or a file in the run directory."""
     page = run / name if out is None else out
     if page.suffix.lower() not in (".html", ".htm"):
-        raise ValueError(f"--out {page}: expected a name that ends in .html")
+        raise OptionError("out", f"expected a name that ends in .html, got {page}")
     if page.is_dir():
-        raise ValueError(f"--out {page}: this is a directory; name a file in it")
+        raise OptionError("out", f"{page} is a directory", "name a file in it")
     if not page.parent.is_dir():
-        raise FileNotFoundError(f"--out {page}: no directory {page.parent}: create it first")
+        raise OptionError("out", f"there is no directory {page.parent}", "create it first")
     return page
 
 
@@ -37,7 +38,7 @@ def write_page(page: Path, content: str) -> None:
     try:
         write_text(page, content)
     except OSError as error:
-        raise OSError(f"--out {page}: cannot be written ({error.strerror}): name another file") from None
+        raise OptionError("out", f"{page} cannot be written ({error.strerror})", "name another file") from None
 
 
 def inspect_again(run: "Task[Any]", file: str | None = None, **options: Any) -> str:

@@ -32,7 +32,9 @@ from typing import Any, cast
 from weakref import finalize
 
 from chainrule.files import check_header, naming, read_json
+from chainrule.option_error import TakenError, option
 from chainrule_app.tasks.config import FORMAT, format_in, task_in
+from chainrule_app.tasks.display import resume_command
 
 CONFIG = "config.json"
 VOCABULARY = "vocabulary.json"
@@ -150,22 +152,23 @@ def task_of(path: Path) -> str | None:
         return None
 
 
-def refuse_taken(path: Path, *, overwrite: bool) -> None:
-    """Raise FileExistsError unless `path` is free, holds leftovers of a killed process, or with `overwrite` a run."""
+def refuse_taken(path: Path, *, overwrite: bool, name: str = "out") -> None:
+    """Raise TakenError unless `path` is free, holds leftovers of a killed process, or with `overwrite` a run."""
     if not path.exists():
         return
     if not path.is_dir():
-        raise FileExistsError(f"--out {path}: this is a file; name a directory")
+        raise TakenError(name, f"{path} is a file", "name a directory")
     names = {part.name for part in path.iterdir()} - {LOCK}
     if not names or (DRAFT in names and CONFIG not in names):
         return
     run_format = _format_of_run(path)
     if run_format is None:
-        raise FileExistsError(f"--out {path}: the directory is not empty and not a run: name another one")
+        raise TakenError(name, f"{path} is not empty and not a run", "name another directory")
     if not overwrite:
         ours = run_format == FORMAT
-        there = "a run is there already: continue it with --resume," if ours else "a run of another format is there:"
-        raise FileExistsError(f"--out {path}: {there} replace it with --overwrite, or name another directory")
+        other, resume = ("", f"continue it with `{resume_command(path)}`, ") if ours else (" of another format", "")
+        remedy = f"{resume}replace it with {option('overwrite', True)}, or name another directory"
+        raise TakenError(name, f"{path} holds a run{other} already", remedy)
 
 
 def remove(path: Path) -> None:
@@ -271,7 +274,7 @@ def lock_run(path: Path) -> Iterator[None]:
     try:
         with _locked(file) as free:
             if not free:
-                raise FileExistsError(f"--out {path}: {_holder(file)} is working there: wait for it, or stop it")
+                raise TakenError("out", f"{_holder(file)} is working in {path}", "wait for it, or stop it")
             since = datetime.now().astimezone().isoformat(" ", "seconds")
             with suppress(PermissionError):  # Windows locks the content too
                 file.write_text(json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": since}))
@@ -344,20 +347,11 @@ class TemporaryFolder:
             file.write_bytes(content)
 
 
-def refuse_existing(path: Path, *, overwrite: bool) -> None:
-    """Raise FileExistsError unless a path is free, or with `overwrite` a run."""
-    try:
-        refuse_taken(path, overwrite=overwrite)
-    except FileExistsError:
-        again = "only a run is replaced" if overwrite else "overwrite=True replaces a run"
-        raise FileExistsError(f"{path}: already exists: {again}; or name another directory") from None
-
-
 def copy_run(run: Path, target: Path, *, overwrite: bool) -> None:
     """Copy a run directory; the target is replaced only when the copy is complete."""
     if target.resolve().is_relative_to(run.resolve()):
         raise ValueError(f"{target}: the run is there already: name another directory")
-    refuse_existing(target, overwrite=overwrite)
+    refuse_taken(target, overwrite=overwrite, name="path")
     draft = target / DRAFT
     remove_folder(draft)
     try:

@@ -2,49 +2,34 @@
 
 A task declares a `SizeSchedule`. If the user gives a budget and none of the size options, a new run times training
 steps of the default size and then of smaller ones, and takes the first size that gets through enough of the data.
+A network that was timed is as new afterwards, so the run trains it if the plan takes its options.
 """
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from statistics import mean
 from typing import TYPE_CHECKING, Any
 
-from chainrule_app.tasks.config import Duration, RunConfig, Settled
-from chainrule_app.tasks.display import counted, flag, format_duration, format_passes, progress_bars
+from chainrule_app.tasks.config import Duration, RunConfig, Settled, forgetting_decay
+from chainrule_app.tasks.display import counted, flag, format_duration, format_passes
+from chainrule_app.tasks.model import Planned, Timed, seconds_to_measure, time_network
 
 if TYPE_CHECKING:
-    import torch
-
-    from chainrule import TrainableModel
     from chainrule.training import Batch, TrainingBatches
-    from chainrule_app.tasks.config import OptimisationOptions
 
+_POOL = 16  # batches that `average_batch` compares
 TRAINING_SHARE = 0.9  # of a budget goes into training steps
 
 
-def seconds_to_measure(budget: float) -> float:
-    """Return the seconds to measure speed: 2% of a budget up to 2 s; 1% up to 10 s for a long one.
+def average_batch(batches: "TrainingBatches") -> "Batch":
+    """Return the batch of a run's first batches whose size is closest to their mean (the first of ties)."""
+    from chainrule.state import leaves
 
-    >>> [seconds_to_measure(budget) for budget in (30, 180, 600, 3600)]
-    [0.6, 2.0, 6.0, 10.0]
-    """
-    return max(min(2.0, 0.02 * budget), min(10.0, 0.01 * budget))
-
-
-def step_rate(model: "TrainableModel", batch: "Batch", training: "OptimisationOptions", seconds: float) -> float:
-    """Measure training steps per second of a model, computed as in its training; a terminal shows that it goes on."""
-    from chainrule.training import choose_computation
-    from chainrule.training._parallel import choose_device
-    from chainrule.training._speed import steps_per_second
-
-    device = choose_device(training.device)
-    way, _ = choose_computation(
-        model, batch, device, threads=training.threads, precision=training.precision, backend=training.backend
-    )
-    weights = sum(weight.numel() for weight in model.parameters())
-    with progress_bars() as begin:
-        begin(None, f"timing training steps of {counted(weights, 'weight')}")
-        return steps_per_second(model, batch, way, seconds, device, training.optimiser)
+    pool = map(batches.at, range(_POOL))
+    sizes = [sum(part.numel() for part in leaves((batch.x, batch.context))) for batch in pool]
+    average = mean(sizes)
+    return batches.at(min(range(_POOL), key=lambda step: abs(sizes[step] - average)))
 
 
 _VALIDATIONS, _VALIDATIONS_OF_SEVERAL = 25, 10  # of a run whose passes are limited: of one model, of several
@@ -84,32 +69,26 @@ def is_open(schedule: SizeSchedule, config: RunConfig, explicit_flags: frozenset
     return config.duration.budget is not None and explicit_flags.isdisjoint(map(flag, schedule.names))
 
 
-def choose_size(
-    config: RunConfig,
-    schedule: SizeSchedule,
-    batches: "TrainingBatches",
-    new_model: "Callable[[Any], TrainableModel]",
-    device: "torch.device",
-) -> RunConfig:
-    """Choose the size that suits the budget of a new run; `new_model` builds the model with the given options."""
-    from chainrule.training._batch import count_elements
-    from chainrule.training._speed import average_batch
+def choose_size(run: Any, schedule: SizeSchedule) -> Planned:
+    """Choose the size of a new run, a `Task`, that suits its budget."""
 
-    assert config.duration.budget is not None
+    config, batches = run.config, run.batches((0, 1))[0]
     budget, steps_per_epoch = config.duration.budget, batches.steps_per_epoch
     batch = average_batch(batches)
     sizes = [config.options, *(replace(config.options, **size) for size in schedule.smaller)]
     seconds = seconds_to_measure(budget) / len(sizes)
-    training = replace(config.training, device=str(device))
+    timed: Timed | None = None
 
     def rate(size: int) -> float:
-        return step_rate(new_model(sizes[size]), batch, training, seconds)
+        nonlocal timed
+        timed = time_network(run.with_options(**asdict(sizes[size])), batch, seconds)
+        return timed.steps_per_second
 
     size, steps_per_second = first_that_fits(rate, len(sizes), schedule.needed_steps(steps_per_epoch), budget)
     passes = TRAINING_SHARE * budget * steps_per_second / steps_per_epoch
-    return replace(
-        config, options=sizes[size], settled=Settled(schedule.names, passes, steps_per_second * count_elements(batch))
-    )
+    assert timed is not None
+    settled = Settled(schedule.names, passes, timed.elements_per_second)
+    return Planned(replace(config, options=sizes[size], settled=settled), timed)
 
 
 def expected_passes(config: RunConfig, steps_per_epoch: int) -> float | None:
@@ -120,25 +99,17 @@ def expected_passes(config: RunConfig, steps_per_epoch: int) -> float | None:
     return duration.epochs if duration.steps is None else duration.steps / steps_per_epoch
 
 
-def time_passes(
-    config: RunConfig, new_model: "Callable[[int], TrainableModel]", batches: "TrainingBatches"
-) -> tuple[RunConfig, float]:
-    """Return the config and the passes of a new run; a budget is timed if it was not before.
-
-    `new_model` builds the model from a seed.
-    """
-    from chainrule.training._batch import count_elements
-    from chainrule.training._speed import average_batch
-
+def time_passes(run: Any, planned: Planned, batches: "TrainingBatches") -> tuple[Planned, float]:
+    """Return the plan and the passes of a new run, a `Task`; a budget is timed if it was not before."""
+    config, timed = planned
     budget = config.duration.budget
     if budget is not None and config.settled is None:
-        batch = average_batch(batches)
-        rate = step_rate(new_model(config.training.seed), batch, config.training, seconds_to_measure(budget))
-        passes = TRAINING_SHARE * budget * rate / batches.steps_per_epoch
-        config = replace(config, settled=Settled([], passes, rate * count_elements(batch)))
+        timed = time_budget(type(run)(run.path, config), batches)
+        passes = TRAINING_SHARE * budget * timed.steps_per_second / batches.steps_per_epoch
+        config = replace(config, settled=Settled([], passes, timed.elements_per_second))
     passes_expected = expected_passes(config, batches.steps_per_epoch)
     assert passes_expected is not None
-    return config, passes_expected
+    return Planned(config, timed), passes_expected
 
 
 def record_resolved(config: RunConfig, names: Sequence[str]) -> RunConfig:
@@ -149,9 +120,14 @@ def record_resolved(config: RunConfig, names: Sequence[str]) -> RunConfig:
     return replace(config, settled=replace(config.settled, options=options))
 
 
+def time_budget(run: Any, batches: "TrainingBatches") -> Timed:
+    """Time training steps of the network of a run, a `Task`, for the share of its budget that is for measuring."""
+    return time_network(run, average_batch(batches), seconds_to_measure(run.config.duration.budget))
+
+
 def limit_passes(
     config: RunConfig,
-    model: "TrainableModel",
+    rate: float,
     batches: "TrainingBatches",
     most: float,
     *,
@@ -159,12 +135,12 @@ def limit_passes(
     options: Sequence[str] = (),
     most_members: int = 1,
 ) -> RunConfig:
-    """Limit the passes of a new run, so that it does not overfit; spare time trains up to `most_members` models."""
-    from chainrule.training._speed import average_batch
+    """Limit the passes of a new run, so that it does not overfit; spare time trains up to `most_members` models.
 
+    `rate` is the number of training steps per second of one model.
+    """
     budget, training = config.duration.budget, config.training
     assert budget is not None
-    rate = step_rate(model, average_batch(batches), training, seconds_to_measure(budget))
     passes, settled = TRAINING_SHARE * budget * rate / batches.steps_per_epoch, list(options)
     members = 1
     if passes >= _SPARE * most:
@@ -178,15 +154,6 @@ def limit_passes(
         config = replace(config, options=replace(config.options, num_members=members))
         settled.append("num_members")
     return replace(config, settled=Settled(settled, passes / members, rate * elements / members))
-
-
-def forgetting_decay(steps: float, learning_rate: float, *, least: float = 0.01, most: float = 0.5) -> float:
-    """Return the weight decay with a time scale in steps, 1 / (steps · learning rate) (Wang and Aitchison 2024).
-
-    >>> forgetting_decay(434, 0.008), forgetting_decay(4e6, 0.008), forgetting_decay(10, 0.008)
-    (0.29, 0.01, 0.5)
-    """
-    return round(min(most, max(least, 1 / max(steps * learning_rate, 1e-9))), 2)
 
 
 def resolve_decay(config: RunConfig, steps: float, *, most: float = 0.5) -> RunConfig:

@@ -4,13 +4,14 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from copy import deepcopy
-from dataclasses import asdict, replace
+from dataclasses import replace
 from hashlib import sha256
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from chainrule.files import write_json
+from chainrule.option_error import MissingError
 from chainrule.training import read_metrics
 from chainrule_app.heavy import modes, torch
 from chainrule_app.readers.text import fingerprint
@@ -18,10 +19,11 @@ from chainrule_app.recorded import TIMINGS, read_elapsed
 from chainrule_app.tasks.capabilities import Checks
 from chainrule_app.tasks.config import Fingerprint, RunConfig
 from chainrule_app.tasks.config import Source as Source
-from chainrule_app.tasks.declaration import Declaration, Recipe
+from chainrule_app.tasks.declaration import Declaration
 from chainrule_app.tasks.display import flag, quoted
 from chainrule_app.tasks.likelihood_record import Basis, LikelihoodRecord
-from chainrule_app.tasks.model import check_size
+from chainrule_app.tasks.model import Planned, Timed
+from chainrule_app.tasks.model_size import check_size
 from chainrule_app.tasks.run_directory import (
     CONFIG,
     METRICS,
@@ -36,6 +38,8 @@ from chainrule_app.tasks.run_directory import (
 from chainrule_app.tasks.size_schedule import SizeSchedule, choose_size, describe_size, is_open
 
 if TYPE_CHECKING:
+    from torch.optim import Optimizer
+
     from chainrule import TrainableModel
     from chainrule.training import Evaluation as Measurement
     from chainrule.training import GradientProbe, TrainingBatches, ValidationBatches, ValidationMetric
@@ -47,7 +51,7 @@ M = TypeVar("M", bound="TrainableModel")
 Shard = tuple[int, int]
 
 
-class Task(Recipe, Declaration, Checks, ABC, Generic[M]):
+class Task(Declaration, Checks, ABC, Generic[M]):
     """Run of a task: its directory, config and everything that verbs do with them."""
 
     def __init__(self, path: Path, config: RunConfig):
@@ -55,6 +59,7 @@ class Task(Recipe, Declaration, Checks, ABC, Generic[M]):
         self.config = config
         self.identity = ""  # of the files that `open` found, see `run_directory.identity`
         self.loaded: M | None = None  # the model where `Run` keeps it; each call computes with a copy
+        self.computed: dict[str, Any] = {}  # what calls compute once from the loaded model
         self.source_names: dict[str, str] = {}  # of temporary files, as the user named the data in them
 
     @property
@@ -101,7 +106,7 @@ class Task(Recipe, Declaration, Checks, ABC, Generic[M]):
         """Return the training options that decide what the weights belong to, such as averaged counts."""
         return {}
 
-    def plan(self, explicit_flags: frozenset[str]) -> RunConfig:
+    def plan(self, explicit_flags: frozenset[str]) -> Planned:
         """Resolve the options that the user left open, after the data are prepared."""
         defaults = self.DEFAULT_TRAINING.get(self.config.model, {})
         defaults = {name: value for name, value in defaults.items() if flag(name) not in explicit_flags}
@@ -110,14 +115,8 @@ class Task(Recipe, Declaration, Checks, ABC, Generic[M]):
         training = replace(training, learning_rate=rates.get(training.optimiser, training.learning_rate))
         config, schedule = replace(self.config, training=training), self.schedule
         if schedule is None or not is_open(schedule, config, explicit_flags):
-            return config
-        run = type(self)(self.path, config)
-        batches, _ = run.batches((0, 1))
-
-        def new_model(options: Any) -> M:
-            return run.with_options(**asdict(options)).new_model(training.seed)
-
-        return choose_size(config, schedule, batches, new_model, self.device(training.device))
+            return Planned(config)
+        return choose_size(type(self)(self.path, config), schedule)
 
     @property
     def schedule(self) -> SizeSchedule | None:
@@ -143,7 +142,7 @@ class Task(Recipe, Declaration, Checks, ABC, Generic[M]):
     @classmethod
     def device(cls, name: str) -> "torch.device":
         """Resolve a device name; a task that needs float64 computes on the CPU instead of mps."""
-        from chainrule.training._parallel import choose_device
+        from chainrule.devices import choose_device
 
         chosen = choose_device(name, apple=cls.APPLE)
         if chosen.type == "mps" and cls.NEEDS_FLOAT64:
@@ -153,14 +152,18 @@ class Task(Recipe, Declaration, Checks, ABC, Generic[M]):
 
     @abstractmethod
     def build(self) -> M:
-        """Build the model from config and data; torch's global generator draws its weights."""
+        """Build the network from config and data; torch's global generator draws its weights."""
+
+    def completed(self, network: M) -> M:
+        """Return the model of a network: with what is fitted to the data without gradients, if the run has it."""
+        return network
 
     def built(self, **of_data: Any) -> Any:
         """Build a new model with the run's options and data arguments."""
         return self.MODELS[self.config.model].build(self.config.options, **of_data)
 
     def _network(self) -> M:
-        """Build the model without what `build` reads from files; works on the meta device."""
+        """Build the network without what `build` reads from files; works on the meta device."""
         return self.build()
 
     def check_size(self, weights: Path | None, *, confirm: str = "") -> int:
@@ -170,6 +173,27 @@ class Task(Recipe, Declaration, Checks, ABC, Generic[M]):
     def fewest_weights(self) -> int:
         """Return a lower bound of the weights, if building takes memory even on the meta device."""
         return 0
+
+    @property
+    def recipe(self) -> str:
+        """Return the model in words, such as `2 × LSTM 256 + 12-gram counts`."""
+        members = getattr(self.config.options, "num_members", None) or 1
+        networks = f"{members} × {self.architecture}" if members > 1 else self.architecture
+        return " + ".join([networks, *self.added_parts()])
+
+    @property
+    def architecture(self) -> str:
+        """Name one network of the run; with its size if several may be averaged."""
+        name, options = self.config.model, self.config.options
+        if not self.MODELS[name].members:
+            return name
+        label = name.upper() if "cell" in self.MODELS[name].fixed else name
+        layers = f"{options.num_layers}-layer " if options.num_layers > 1 else ""
+        return f"{layers}{label} {getattr(options, 'hidden_size', 0) or options.model_size}"
+
+    def added_parts(self) -> Sequence[str]:
+        """List the parts added to the networks; `--plain` omits them."""
+        return ()
 
     @abstractmethod
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
@@ -290,10 +314,31 @@ class Task(Recipe, Declaration, Checks, ABC, Generic[M]):
         """Return the same run with other model options."""
         return type(self)(self.path, replace(self.config, options=replace(self.config.options, **options)))
 
-    def new_model(self, seed: int) -> M:
-        """Build the model before training from `seed`, without touching the global random state."""
+    def new_network(self, seed: int) -> M:
+        """Build the network before training from `seed`, without touching the global random state."""
+        from chainrule import modes
+
         with modes.own_draws(seed):
             return self.build()
+
+    def new_model(self, seed: int) -> M:
+        """Build the model before training."""
+        return self.completed(self.new_network(seed))
+
+    @property
+    def network_identity(self) -> tuple[Any, ...]:
+        """Return what decides on the network of a new run and on the kind of its optimiser."""
+        return self.config.model, self.config.options, self.training.seed, self.training.optimiser
+
+    def trainable(self, timed: Timed | None) -> "tuple[M, Optimizer]":
+        """Return the model of a new run and its optimiser: the network that was timed, if it is the run's."""
+        from chainrule.training import make_optimiser
+
+        if timed is not None and timed.identity == self.network_identity:
+            return self.completed(timed.network), timed.optimiser
+        training = self.training
+        model = self.new_model(training.seed).to(self.device(training.device))
+        return model, make_optimiser(model, training.learning_rate, training.weight_decay, training.optimiser)
 
     def model(self, device: "str | torch.device" = "cpu") -> M:
         """Return the trained model with the best validation, in evaluation mode: a new one for each call."""
@@ -301,14 +346,21 @@ class Task(Recipe, Declaration, Checks, ABC, Generic[M]):
         model = self.load() if self.loaded is None else deepcopy(self.loaded)
         return model.to(chosen).eval()
 
+    def fixed_model(self, device: str) -> M:
+        """Return the trained model for a call that does not change it: the loaded one, which other calls share."""
+        chosen = self.device(device)
+        loaded = self.loaded
+        return loaded if loaded is not None and modes.device_of(loaded) == chosen else self.model(chosen)
+
     def load(self) -> M:
         """Load the trained model with the best validation."""
         from chainrule.training import load_weights
 
         weights = self.path / WEIGHTS
         if not weights.is_file():
-            raise FileNotFoundError(
-                f"{weights}: no weights yet; `chainrule train --resume --out {self.path}` continues the training"
+            raise MissingError(
+                f"{weights}",
+                f"no weights yet; `chainrule train --resume --out {self.path}` continues the training",
             )
         self.check_size(weights)
         model = self._unfilled()

@@ -3,19 +3,14 @@
 import json
 import shutil
 from collections.abc import Callable, Iterator
-from copy import copy
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 import torch
-from cyclopts import App
-from cyclopts.argument import ArgumentCollection
 
 from chainrule import testing
 from chainrule.training import save_weights
-from chainrule_app.cli import selection
 from chainrule_app.cli.main import main
 from chainrule_app.tasks.config import Duration, RunConfig
 from chainrule_app.tasks.run_directory import WEIGHTS
@@ -34,37 +29,9 @@ class Outcome(NamedTuple):
 def short_checks() -> Iterator[None]:
     """`check` reads eight symbols of a line: 32 take most of a test's time."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("chainrule_app.tasks.text.task._CHECKED_ELEMENTS", 8)
+        patch.setattr("chainrule_app.tasks.text.run._CHECKED_ELEMENTS", 8)
         patch.setattr("chainrule_app.tasks.translate.run.TranslateRun.CHECKED", (4, 8))
         patch.setattr("chainrule_app.tasks.sound.run.SoundRun.CHECKED", (3, 8))
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def kept_parsers() -> Iterator[None]:
-    """Look once at what a verb of a task and model takes: that is a fifth of a small training."""
-    verb_of, assemble, verbs, collections = selection.verb_of, App.assemble_argument_collection, {}, {}
-
-    def kept_verb(task, name):
-        key = task, name, selection.VERBS.get(name)
-        if key not in verbs:
-            verbs[key] = verb_of(task, name)
-        return verbs[key]
-
-    def kept_collection(app, *, parse_docstring=False, **options):
-        if parse_docstring:  # of a help
-            return assemble(app, parse_docstring=True, **options)
-        if app.default_command not in collections:
-            collections[app.default_command] = assemble(app, **options)
-        twins = {id(argument): copy(argument) for argument in collections[app.default_command]}
-        for twin in twins.values():
-            twin.tokens, twin.children = [], ArgumentCollection(twins[id(child)] for child in twin.children)
-        return ArgumentCollection(twins.values())
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(selection, "verb_of", kept_verb)
-        patch.setattr(selection, "train_verb", cache(selection.train_verb))
-        patch.setattr(App, "assemble_argument_collection", kept_collection)
         yield
 
 
@@ -132,8 +99,8 @@ def checked(ok: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch) -> Call
 
         def quick(model, x, context=None, lengths=None, *, seed):
             handed.append((model, x, context, lengths))
-            rules = (testing.check_batch_independence, testing.check_save_load)
-            return testing.Report([rule(model, x, context, lengths, seed=seed) for rule in rules])
+            rules = ("batch_independence", "save_load")
+            return testing.Report([testing.check_rule(rule, model, x, context, lengths, seed=seed) for rule in rules])
 
         with monkeypatch.context() as patch:
             patch.setattr(testing, "check_model", quick)

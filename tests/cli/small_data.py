@@ -113,13 +113,13 @@ SMALL_SIZES = {  # that make a small network
 }
 
 
-def write_colours(path, count, seed, *, tied=True):
-    """Rows of a colour, a size that follows it if `tied`, and a weight."""
+def write_colours(path, count, seed):
+    """Rows of a colour, a size that follows it, and a weight."""
     draw = random.Random(seed)
     rows = []
     for _ in range(count):
         colour = draw.choice(["red", "red", "blue"])
-        size = (colour == "red") == (draw.random() < 0.9) if tied else draw.random() < 0.5
+        size = (colour == "red") == (draw.random() < 0.9)
         rows.append(f"{colour},{'big' if size else 'small'},{draw.gauss(0, 1):.3f}")
     path.write_text("colour,size,weight\n" + "\n".join(rows) + "\n")
     return path

@@ -205,11 +205,11 @@ def test_a_missing_file_and_another_kind_of_file_are_named(decided, refused, tmp
 def test_a_model_that_computes_otherwise_the_second_time_is_caught_before_anything_is_written(
     decided, refused, tmp_path, monkeypatch
 ):
-    from chainrule_app.tasks import compression
+    from chainrule.coding import RowLayout
 
     (tmp_path / "text").write_bytes(drawn(decided / "stream"))
-    read = compression.read_batches
-    monkeypatch.setattr(compression, "read_batches", lambda *rest: [1 + part.clamp(max=3) for part in read(*rest)])
+    decode = RowLayout.decode
+    monkeypatch.setattr(RowLayout, "decode", lambda *rest: [1 + part.clamp(max=3) for part in decode(*rest)])
     assert "the decoded data differ" in refused("compress", decided / "stream", tmp_path / "text")
     assert not (tmp_path / "text.chain").exists()
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import chainrule
-from chainrule.training._checkpoint import read_sealed, write_sealed
+from chainrule.tensor_files import read_tensors, write_tensors
 from chainrule_app.cli.main import main
 from chainrule_app.tasks.run_directory import lock_run
 
@@ -82,16 +82,16 @@ CHANGES = {
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_checkpoint_changed_and_sealed_again_is_told(command, run, change):
     path = run / "checkpoint.safetensors"
-    tensors, record = read_sealed(path)
+    tensors, record = read_tensors(path)
     CHANGES[change](tensors, record)
-    write_sealed(path, tensors, record)
+    write_tensors(path, tensors, record)
     assert "checkpoint" in last_line(command, "train", "--resume", "--steps", 9, "--out", run)
 
 
 @pytest.mark.parametrize("record", [{"kind": "weights"}, {"kind": "weights", "about": []}, {"kind": []}, {}])
 def test_weights_sealed_with_another_record_are_told(command, run, record):
     path = run / "model.safetensors"
-    write_sealed(path, read_sealed(path)[0], record)
+    write_tensors(path, read_tensors(path)[0], record)
     assert "model.safetensors" in last_line(command, "sample", run)
 
 

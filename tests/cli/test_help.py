@@ -3,11 +3,13 @@
 from typing import get_args
 
 import pytest
+from cyclopts import App
 
 from chainrule_app.cli.main import OPTION_SYNONYMS, VERB_SYNONYMS
-from chainrule_app.cli.selection import described_verbs
+from chainrule_app.cli.selection import described_verbs, verb_of, verbs_of
 from chainrule_app.cli.signature import TaskName
-from chainrule_app.tasks import TASKS
+from chainrule_app.cli.train import train_verb
+from chainrule_app.tasks import TASKS, task_class
 from chainrule_app.tasks.display import counted
 
 VERBS = dict(described_verbs())
@@ -45,6 +47,22 @@ def test_texts_fold_at_blanks_alone(helped, form, columns):
     for panel in shown.split("╭")[1:]:
         begins = [len(line) - len(line[1:].lstrip()) for line in panel.splitlines() if line.startswith("│")]
         assert len({place for place in begins if place > 6}) <= 1, panel  # names begin before, texts at one column
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_every_argument_of_every_verb_has_a_line_of_help(task):
+    found = task_class(task)
+    verbs = [verb_of(found, name) for name in verbs_of(found)] + [train_verb(found, model) for model in found.MODELS]
+    for verb in verbs:
+        app = App()
+        app.default(verb.function)
+        arguments = app.assemble_argument_collection(parse_docstring=True)
+        assert not [argument.name for argument in arguments if argument.parse and not _help(argument)]
+
+
+def _help(argument):
+    """The flags of a dataclass have theirs."""
+    return argument.parameter.help or argument.children
 
 
 def test_the_help_of_training_names_tasks_and_data(helped):

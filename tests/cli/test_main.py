@@ -8,6 +8,7 @@ import pytest
 
 from chainrule_app.cli.main import main
 from chainrule_app.cli.selection import VERBS
+from chainrule_app.cli.signature import verb
 
 QUIET = {**os.environ, "OMP_NUM_THREADS": "1"}
 
@@ -79,7 +80,7 @@ def test_a_defect_is_not_passed_off_as_a_mistake_of_the_user(monkeypatch):
     def broken(run: str, /) -> None:
         raise KeyError("a defect")
 
-    monkeypatch.setitem(VERBS, "info", lambda task: broken)
+    monkeypatch.setitem(VERBS, "info", verb(broken))
     with pytest.raises(KeyError):
         main(["info", "x"])
 
@@ -88,7 +89,7 @@ def test_a_full_disk_gets_one_line(refused, monkeypatch):
     def full(run: str, /) -> None:
         raise OSError(28, "No space left on device", "runs/x/model.safetensors")
 
-    monkeypatch.setitem(VERBS, "info", lambda task: full)
+    monkeypatch.setitem(VERBS, "info", verb(full))
     assert refused("info", "x") == "chainrule: runs/x/model.safetensors: No space left on device"
 
 
@@ -96,7 +97,7 @@ def test_ctrl_c_gives_130(command, monkeypatch):
     def stopped(run: str, /) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setitem(VERBS, "info", lambda task: stopped)
+    monkeypatch.setitem(VERBS, "info", verb(stopped))
     outcome = command("info", "x")
     assert (outcome.status, outcome.err) == (130, "chainrule: interrupted\n")
 

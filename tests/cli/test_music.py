@@ -11,7 +11,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 import chainrule
-from chainrule.training._checkpoint import write_sealed
+from chainrule.tensor_files import write_tensors
 from chainrule_app.readers.music import midi_file, read_midi
 from chainrule_app.tasks.music.task import MusicTask
 
@@ -190,7 +190,7 @@ def test_a_damaged_order_of_the_keys_is_one_line(refused, made, tmp_path):
     tensors, metadata = load_file(weights), safe_open(weights, "pt").metadata()
     for name in ("made.order", "made.degrees_0"):
         record = json.loads(metadata["chainrule"].partition(" ")[2])
-        write_sealed(weights, {**tensors, name: tensors[name] - 9}, record)
+        write_tensors(weights, {**tensors, name: tensors[name] - 9}, record)
         assert f"{weights}: damaged ({name[5:10]}" in refused("sample", tmp_path / "run", "--seconds", 1)
 
 

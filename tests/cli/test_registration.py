@@ -1,6 +1,7 @@
 """A model joins the command line by a class and a line in MODELS, a task by a class and a line in TASKS."""
 
 import json
+from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 import pytest
@@ -22,14 +23,9 @@ from chainrule_app.tasks.text.run import TextRun
 
 
 class Bigrams(AutoregressiveModel):
-    """p(x_t | x_{t-1}) from a table.
+    """p(x_t | x_{t-1}) from a table."""
 
-    Args:
-        vocab_size: V.
-        spread: standard deviation of the scores at the beginning.
-    """
-
-    def __init__(self, vocab_size: int, spread: Annotated[float, Range(0.0, 2.0)] = 0.5):
+    def __init__(self, vocab_size: int, spread: float = 0.5):
         super().__init__()
         self.scores = nn.Parameter(spread * torch.randn(vocab_size + 1, vocab_size))
 
@@ -49,8 +45,14 @@ class Bigrams(AutoregressiveModel):
         return super().visible_past(length).triu(-1)
 
 
-def test_a_model_is_one_class_and_one_line(command, ok, refused, text_file, tmp_path, monkeypatch):
-    monkeypatch.setitem(TextRun.MODELS, "bigrams", Model(Bigrams))
+@dataclass(frozen=True)
+class BigramOptions(CheckedOptions):
+    spread: Annotated[float, Range(0.0, 2.0)] = 0.5
+    """Standard deviation of the scores at the beginning."""
+
+
+def test_a_model_is_one_class_its_options_and_one_line(command, ok, refused, text_file, tmp_path, monkeypatch):
+    monkeypatch.setitem(TextRun.MODELS, "bigrams", Model(Bigrams, BigramOptions))
     run = tmp_path / "run"
     assert (
         "standard deviation of the scores"
@@ -66,15 +68,11 @@ def test_a_model_is_one_class_and_one_line(command, ok, refused, text_file, tmp_
 
 
 class Flips(AutoregressiveModel):
-    """Independent flips of one coin.
-
-    Args:
-        start: log-odds at the beginning.
-    """
+    """Independent flips of one coin."""
 
     sequence_length = 4
 
-    def __init__(self, start: Annotated[float, Range(-5.0, 5.0)] = 0.0):
+    def __init__(self, start=0.0):
         super().__init__()
         self.odds = nn.Parameter(torch.tensor([start]))
 
@@ -91,6 +89,13 @@ class Flips(AutoregressiveModel):
         return torch.zeros(length, length, dtype=torch.bool)
 
 
+@dataclass(frozen=True)
+class FlipOptions(CheckedOptions):
+    start: Annotated[float, Range(-5.0, 5.0)] = 0.0
+    """Log-odds at the beginning."""
+
+
+@dataclass(frozen=True)
 class NoOptions(CheckedOptions):
     """Nothing to say."""
 
@@ -111,8 +116,9 @@ class FlipTask(Task[Flips]):
     name = "flips"
     help = "Train a coin."
     SOURCES: ClassVar = {"source": Source("Lines of four flips.")}
-    Data = Scoring = Sampling = Prediction = None
-    MODELS: ClassVar = {"coin": Model(Flips, hidden=())}
+    Data = Scoring = Sampling = Prediction = NoOptions
+    Training = OptimisationOptions
+    MODELS: ClassVar = {"coin": Model(Flips, FlipOptions)}
 
     def rows(self, path):
         with open(path) as file:
@@ -161,14 +167,6 @@ class FlipTask(Task[Flips]):
 
 @pytest.fixture
 def flips(monkeypatch):
-    from dataclasses import make_dataclass
-
-    options = make_dataclass("FlipOptions", [], bases=(NoOptions,), frozen=True)
-    options.__module__ = __name__
-    for name in ("Data", "Scoring", "Sampling", "Prediction"):
-        monkeypatch.setattr(FlipTask, name, options)
-    monkeypatch.setattr(FlipTask, "Training", OptimisationOptions)
-
     monkeypatch.setitem(TASKS, "flips", lambda: FlipTask)
     monkeypatch.setitem(TASK_VERBS, "flips", "Predict flips.")
     monkeypatch.setitem(RunFlags.__annotations__, "task", Literal[tuple(TASKS)] | None)

@@ -1,17 +1,21 @@
 """Results on the command line: tables, CSV, JSON and files."""
 
 import csv
+import errno
 import gzip
 import io
 import json
 import sys
 from datetime import datetime
+from weakref import WeakSet
 
 import numpy as np
+import polars
 import pytest
 from matplotlib.figure import Figure
 
 from chainrule.printing import one_line, printable
+from chainrule_app.cli import render
 from chainrule_app.cli.render import checked_out, figure_lines, show, write_plot
 from chainrule_app.results import Column, Result
 from chainrule_app.tasks.display import SafeOutput, dump_json, shortened
@@ -313,3 +317,50 @@ def test_a_progress_bar_leaves_standard_output_to_the_rows(monkeypatch, capsys):
     show(result, csv=True)
     captured = capsys.readouterr()
     assert captured.out.split() == ["n", *map(str, range(40))]
+
+
+class Row(list):
+    """A row that can be watched."""
+
+    __hash__ = object.__hash__
+
+
+@pytest.mark.parametrize("name", ["x.csv", "x.tsv", "x.jsonl", "x.txt", "x.csv.gz", "x.parquet"])
+def test_rows_are_written_while_they_are_computed(name, tmp_path, monkeypatch):
+    """The whole file was held in memory: 731 MB for two million rows of a table."""
+    monkeypatch.setattr(render, "_ROWS_IN_MEMORY", 50)
+    alive, counts, sizes = WeakSet(), [], []
+
+    def rows():
+        for number in range(9000):
+            row = Row([f"{number * 7919 % 9000} {number}", number / 7, None if number < 60 else {"a": number}])
+            alive.add(row)
+            yield row
+            del row
+            counts.append(len(alive))
+        sizes.extend(path.stat().st_size for path in tmp_path.iterdir())
+
+    whole = tmp_path / name
+    show(Result(COLUMNS, rows()), out=whole)
+    assert max(counts) <= 100
+    if name.endswith("parquet"):
+        frame = polars.read_parquet(whole)
+        assert frame["nats"].to_list() == [number / 7 for number in range(9000)]
+        assert frame["hidden"].to_list()[58:62] == [None, None, {"a": 60}, {"a": 61}]
+    else:
+        assert sizes[0] > whole.stat().st_size / 2
+        lines = (gzip.decompress(whole.read_bytes()) if name.endswith("gz") else whole.read_bytes()).splitlines()
+        assert len(lines) >= 9000
+    assert list(tmp_path.iterdir()) == [whole]
+
+
+@pytest.mark.parametrize("name", ["x.csv", "x.csv.gz", "x.parquet"])
+def test_an_error_while_rows_are_computed_leaves_the_old_file(name, tmp_path):
+    def rows():
+        yield from ROWS * 9000
+        raise OSError(errno.EIO, "Input/output error", "data.csv")
+
+    (tmp_path / name).write_text("old")
+    with pytest.raises(OSError, match=r"data\.csv"):
+        show(Result(COLUMNS, rows()), out=tmp_path / name)
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(name, "old")]

@@ -1,5 +1,6 @@
 """`chainrule report RUN`: a page about training, and the command on it that trains the same run."""
 
+import html
 import json
 import shlex
 import shutil
@@ -49,7 +50,10 @@ def test_figures_are_json_and_a_notebook_shows_the_page(command, trained):
     assert (told["steps"], told["task"], told["validations"]) == (12, "text", 6)
     report = chainrule.load(trained).report()
     assert report.findings["best"]["nats_per_element"] == told["best"]["nats_per_element"]
-    assert report._repr_html_().startswith("<iframe")
+    head, source, _ = report._repr_html_().split('"', 2)
+    assert head == "<iframe srcdoc="
+    assert html.unescape(source) == report.page  # once: it was escaped twice, and a notebook showed the source
+    assert report.page.startswith("<!doctype html>")
     report.save(trained.parent / "saved.html")
     assert (trained.parent / "saved.html").read_text() == (trained.parent / "page.html").read_text()
 

@@ -1,11 +1,12 @@
 import re
 from dataclasses import fields, is_dataclass
-from typing import get_args
+from typing import get_args, get_type_hints
 
 import pytest
 
 from chainrule_app.cli.selection import VERBS, described_verbs, select, verbs_of
 from chainrule_app.tasks import TASK_VERBS, TASKS, task_class
+from chainrule_app.tasks.config import range_of
 
 
 @pytest.mark.parametrize(
@@ -166,10 +167,13 @@ def test_every_whole_number_that_a_verb_takes_has_bounds(name):
     parts = [getattr(task, part) for part in dir(task) if part != "Facts"]
     options = [part for part in parts if isinstance(part, type) and is_dataclass(part)]
     assert options
-    for item in (item for found in options for item in fields(found)):
-        if int in (item.type, *get_args(item.type), *(part for each in get_args(item.type) for part in get_args(each))):
-            low, high = item.metadata["range"]
-            assert 0 <= low < high < 1 << 63, item.name
+    options += [model.options for model in task.MODELS.values()]
+    for found in options:
+        plain, hints = get_type_hints(found), get_type_hints(found, include_extras=True)
+        for item in fields(found):
+            if int in (plain[item.name], *get_args(plain[item.name])):
+                bounds = range_of(hints[item.name])
+                assert 0 <= bounds.low < bounds.high < 1 << 63, item.name
 
 
 def test_defaults_are_taken_where_a_program_has_loaded_pydantic(refused):

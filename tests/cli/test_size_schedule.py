@@ -22,7 +22,8 @@ from chainrule_app.tasks import open_run
 from chainrule_app.tasks import size_schedule as ladder_module
 from chainrule_app.tasks.config import Duration, OptimisationOptions, RunConfig
 from chainrule_app.tasks.forecast.run import ForecastRun
-from chainrule_app.tasks.size_schedule import SizeSchedule, first_that_fits, limit_passes, step_rate
+from chainrule_app.tasks.model import step_rate
+from chainrule_app.tasks.size_schedule import SizeSchedule, first_that_fits, limit_passes
 from chainrule_app.tasks.tag import task as tag_task
 
 TASKS = ("image", "sound", "translate", "caption", "classify-images")
@@ -69,7 +70,7 @@ def test_what_a_size_is_worth_is_counted_in_passes_or_steps_whichever_are_fewer(
 def test_a_slow_machine_gets_the_smallest_size_and_says_the_flags_that_repeat_it(
     command, planned, tmp_path, monkeypatch, task
 ):
-    monkeypatch.setattr(ladder_module, "step_rate", lambda *_: 1e-3)
+    monkeypatch.setattr("chainrule_app.tasks.model.step_rate", lambda *_: 1e-3)
     data, out = WRITERS[task](tmp_path), tmp_path / "run"
     outcome = planned(*data, "--budget", "0.05s", "--threads", 1, "--out", out)
     config = open_run(out).config
@@ -82,7 +83,7 @@ def test_a_slow_machine_gets_the_smallest_size_and_says_the_flags_that_repeat_it
     assert f"{names[0].replace('_', ' ')} {getattr(config.options, names[0])} instead of " in outcome.err
     assert flags in command("info", out).out
 
-    monkeypatch.setattr(ladder_module, "step_rate", lambda *_: 1e9)
+    monkeypatch.setattr("chainrule_app.tasks.model.step_rate", lambda *_: 1e9)
     again = planned(*data, "--budget", "0.05s", "--threads", 1, "--out", out, "--overwrite")
     usual = open_run(out).config
     settled = {"classify-images": ", mixup 0.4"}.get(task, "")
@@ -92,7 +93,7 @@ def test_a_slow_machine_gets_the_smallest_size_and_says_the_flags_that_repeat_it
 
 def test_the_passes_of_a_translator_are_those_of_the_batches_that_it_trains_on(planned, tmp_path, monkeypatch):
     """Half the batches were planned to take half the time."""
-    monkeypatch.setattr(ladder_module, "step_rate", lambda *_: 100.0)  # whatever the size of a batch
+    monkeypatch.setattr("chainrule_app.tasks.model.step_rate", lambda *_: 100.0)  # whatever the size of a batch
     file, *options = write_pairs(tmp_path)[:-2]  # the batch size is open
     Path(file).write_text(5 * Path(file).read_text())
     planned(file, *options, "--budget", "0.5s", "--threads", 1, "--out", tmp_path / "run")
@@ -106,13 +107,13 @@ def test_the_passes_of_a_translator_are_those_of_the_batches_that_it_trains_on(p
 def test_the_speed_is_that_of_the_way_that_training_takes(monkeypatch):
     timed = []
 
-    def steps_per_second(model, batch, way, seconds, device, optimiser):
+    def steps_per_second(model, optimiser, batch, way, seconds, device):
         timed.append((way, seconds))
         return 20.0
 
     monkeypatch.setattr(speed, "steps_per_second", steps_per_second)
     training = OptimisationOptions(threads=3, precision="float32")
-    assert step_rate(nn.Linear(1, 1), Batch(torch.zeros(1, 1)), training, 2.0) == 20.0
+    assert step_rate(nn.Linear(1, 1), None, Batch(torch.zeros(1, 1)), training, 2.0) == 20.0
     assert timed == [(Computation(3, "float32", "auto"), 2.0)]
 
 
@@ -125,7 +126,7 @@ class Terminal(io.StringIO):
 def test_a_terminal_shows_what_is_timed(monkeypatch, stream, shown):
     monkeypatch.setattr(speed, "steps_per_second", lambda *_: 20.0)
     monkeypatch.setattr("sys.stderr", stream)
-    step_rate(nn.Linear(1, 1), Batch(torch.zeros(1, 1)), OptimisationOptions(), 2.0)
+    step_rate(nn.Linear(1, 1), None, Batch(torch.zeros(1, 1)), OptimisationOptions(), 2.0)
     assert shown in stream.getvalue()
     assert bool(shown) == bool(stream.getvalue())
 
@@ -140,7 +141,7 @@ def test_a_run_whose_options_were_chosen_for_a_budget_goes_on_for_steps(command,
 
 @pytest.mark.parametrize("asked", [("--model-size", 8, "--budget", "0.05s"), ("--steps", 1)])
 def test_nothing_is_timed_where_a_size_or_a_number_of_steps_is_given(ok, tmp_path, monkeypatch, asked):
-    monkeypatch.delattr(ladder_module, "step_rate")
+    monkeypatch.delattr("chainrule_app.tasks.model.step_rate")
     ok("train", *write_pairs(tmp_path), "--out", tmp_path / "run", *asked)
     config = open_run(tmp_path / "run").config
     usual = type(config.options)()
@@ -152,7 +153,7 @@ def test_nothing_is_timed_where_a_size_or_a_number_of_steps_is_given(ok, tmp_pat
 
 
 def test_a_record_of_a_choice_that_was_tampered_with_is_refused(command, tmp_path, monkeypatch):
-    monkeypatch.setattr(ladder_module, "step_rate", lambda *_: 1e-3)
+    monkeypatch.setattr("chainrule_app.tasks.model.step_rate", lambda *_: 1e-3)
     command("train", *write_pairs(tmp_path), "--budget", "0.05s", "--out", tmp_path / "run")
     run = open_run(tmp_path / "run")
     content = run.config.to_json("translate")
@@ -190,7 +191,7 @@ def test_the_decay_of_more_data_forgets_over_more_steps(planned, tmp_path, monke
     run.config = replace(run.config, training=replace(run.config.training, weight_decay=None))
     many = SimpleNamespace(steps_per_epoch=steps_per_epoch)
     monkeypatch.setattr(type(run), "batches", lambda self, shard: (many, None))
-    assert run.plan(frozenset()).training.weight_decay == decay
+    assert run.plan(frozenset()).config.training.weight_decay == decay
 
 
 @pytest.mark.parametrize(
@@ -207,7 +208,7 @@ def test_the_decay_of_more_data_forgets_over_more_steps(planned, tmp_path, monke
 def test_the_fewer_the_passes_the_more_a_tagger_relies_on_affixes(
     command, planned, tmp_path, monkeypatch, rate, said, encoder, word_dropout, settled
 ):
-    monkeypatch.setattr(ladder_module, "step_rate", lambda *_: rate)
+    monkeypatch.setattr("chainrule_app.tasks.model.step_rate", lambda *_: rate)
     monkeypatch.setattr(tag_task, "default_passes", lambda *_: 2.0)
     out = tmp_path / "run"
     outcome = planned(*WRITERS["tag"](tmp_path), "--budget", "0.05s", *said, "--out", out)
@@ -226,7 +227,7 @@ def test_the_fewer_the_passes_the_more_a_tagger_relies_on_affixes(
 
 @pytest.mark.parametrize("asked", [("--steps", 7), ("--epochs", 7), ("--epochs", 7, "--model", "transformer")])
 def test_a_tagger_reads_characters_and_affixes_from_the_seventh_pass_on(planned, tmp_path, monkeypatch, asked):
-    monkeypatch.delattr(ladder_module, "step_rate")  # nothing is timed
+    monkeypatch.delattr("chainrule_app.tasks.model.step_rate")  # nothing is timed
     found = []
     for number in (7, 6):
         arguments = [number if part == 7 else part for part in asked]
@@ -242,7 +243,7 @@ def test_a_share_of_affixes_left_out_chooses_the_encoder_that_does_so(planned, r
     options = open_run(out).config.options
     assert (options.character_encoder, options.affix_dropout) == ("cnn+affixes", 0.3)
     line = refused("train", *asked, "--character-encoder", "affixes", "--out", tmp_path / "other")
-    assert "--affix-dropout requires --character-encoder cnn+affixes, got affixes" in line
+    assert "--affix-dropout: requires --character-encoder cnn+affixes, got affixes" in line
 
 
 @pytest.mark.parametrize("task", WRITERS)
@@ -268,11 +269,11 @@ def unequal(tmp_path):
 def test_speed_is_measured_on_a_batch_of_average_size(planned, unequal, tmp_path, monkeypatch):
     timed = []
 
-    def step_rate(model, batch, *_):
+    def step_rate(model, optimiser, batch, *_):
         timed.append(batch.x.shape[1])
         return 1.0
 
-    monkeypatch.setattr(ladder_module, "step_rate", step_rate)
+    monkeypatch.setattr("chainrule_app.tasks.model.step_rate", step_rate)
     planned(*unequal, "--budget", "0.05s", "--out", tmp_path / "run")
     run = open_run(tmp_path / "run")
     batches = run.batches((0, 1))[0]
@@ -282,21 +283,20 @@ def test_speed_is_measured_on_a_batch_of_average_size(planned, unequal, tmp_path
 
 
 @pytest.mark.parametrize(("times", "members"), [(1.9, 1), (2.1, 1), (3.9, 1), (4.1, 2), (6.1, 3), (99.0, 4)])
-def test_what_is_left_of_a_budget_trains_more_models(monkeypatch, times, members):
+def test_what_is_left_of_a_budget_trains_more_models(times, members):
     """Passes that there is time for, in units of those that are of use."""
     most, budget, steps_per_epoch = 3.0, 100.0, 50
     rate = times * most * steps_per_epoch / (ladder_module.TRAINING_SHARE * budget)
-    monkeypatch.setattr(ladder_module, "step_rate", lambda *_: rate)
     options = ForecastRun.MODELS["lstm"].options()
     config = RunConfig(
         sources={}, data=None, model="lstm", options=options, duration=Duration(budget=budget),
         training=OptimisationOptions(),
     )  # fmt: skip
     batches = SimpleNamespace(steps_per_epoch=steps_per_epoch, at=lambda step: Batch(torch.zeros(1, 1)))
-    found = limit_passes(config, None, batches, most, elements=10, most_members=4)
+    found = limit_passes(config, rate, batches, most, elements=10, most_members=4)
     assert found.options.num_members == members
     assert found.settled.options[-1] == "num_members"
     assert found.settled.elements_per_second == pytest.approx(10 * rate / members)
     assert (found.duration.epochs, found.duration.budget) == ((None, budget) if times < 2 else (most, None))
-    alone = limit_passes(config, None, batches, most, elements=10)
+    alone = limit_passes(config, rate, batches, most, elements=10)
     assert alone.options.num_members is None

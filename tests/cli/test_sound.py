@@ -173,7 +173,7 @@ def test_what_cannot_be_is_refused_in_one_line(refused, made, clips, tmp_path):
     assert "--prompt: expected one sound, got 20" in refused("sample", plain, "--prompt", clips)
     assert "DATA: expected sounds to train on, got none" in refused("train", "--task", "sound")
     train = ("train", clips, "--out", tmp_path / "x")
-    assert "does not match --label-pattern" in refused(*train, "--label-pattern", "{label}-*")
+    assert "does not fit --label-pattern" in refused(*train, "--label-pattern", "{label}-*")
     assert "--levels: expected a power of two" in refused(*train, "--law", "linear", "--levels", 9)
     assert not (tmp_path / "x").exists()
     write_wav(tmp_path / "odd.wav", np.zeros(9), RATE)

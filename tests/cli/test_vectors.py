@@ -38,10 +38,12 @@ def test_options_that_contradict_vectors_are_refused(refused, ok, tmp_path):
     source, *flags = WRITERS["classify"](tmp_path)
     (tmp_path / "glove.txt").write_text("good 1 2 3 4\n")
     vectors = ("--vectors", tmp_path / "glove.txt")
-    assert "--vectors requires --level word" in refused("train", source, *flags, *vectors, "--level", "char")
+    assert "--vectors: requires --level word" in refused("train", source, *flags, *vectors, "--level", "char")
     assert "--embedding-size: expected 4" in refused("train", source, *flags, *vectors, "--embedding-size", 8)
     ok("train", source, *flags, "--steps", 1, "--out", tmp_path / "old")
-    assert "--vectors and --from" in refused("train", source, *flags, *vectors, "--from", tmp_path / "old")
+    assert "--vectors: the run of --from has an embedding" in refused(
+        "train", source, *flags, *vectors, "--from", tmp_path / "old"
+    )
     (tmp_path / "glove.txt").write_text("zzz 1 2 3 4\n")
     assert "got none: are they" in refused("train", source, *flags, *vectors, "--out", tmp_path / "new")
     assert not (tmp_path / "new").exists()

@@ -5,8 +5,8 @@ import csv
 import numpy as np
 import pytest
 
-from chainrule_app.readers.gather import gather, must_gather
-from chainrule_app.readers.kinds import kind_of
+from chainrule_app.readers.gather import gather
+from chainrule_app.readers.sources import kind_of, must_gather
 
 ROWS = np.random.default_rng(0).normal(size=(6, 3))
 

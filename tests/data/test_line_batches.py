@@ -5,7 +5,6 @@ from hypothesis import strategies as st
 
 from chainrule.data import LineBatches, StreamBatches, Tokens
 from chainrule.data import _corpus_batches as corpus_batches
-from chainrule.data._corpus_batches import line_evaluation
 
 EOS = 1
 
@@ -128,20 +127,20 @@ def test_evaluation_reads_every_line_whole_once_and_in_order(lengths, batch_size
     tokens = corpus(lengths)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(corpus_batches, "_LINES_AT_ONCE", 7)
-        read = list(line_evaluation(tokens, batch_size, max_elements=max_elements))
+        read = list(LineBatches.evaluation(tokens, batch_size, max_elements=max_elements))
     assert [row for batch in read for row in rows(batch)] == lines(tokens)
     assert all(len(batch.x) <= batch_size for batch in read)
     assert all(batch.x.numel() <= max_elements or len(batch.x) == 1 for batch in read)
 
 
 def test_too_few_lines_are_refused():
-    with pytest.raises(ValueError, match=r"at least 3 lines.*got 2.*--batch-size"):
+    with pytest.raises(ValueError, match=r"at least 3 lines.*got 2.*batch_size"):
         LineBatches(corpus([2, 2]), 3, 9)
 
 
 def test_a_stream_is_no_corpus_of_lines():
     tokens = Tokens(range(100))
-    for read in (lambda: LineBatches(tokens, 1, 9), lambda: line_evaluation(tokens, 1)):
+    for read in (lambda: LineBatches(tokens, 1, 9), lambda: LineBatches.evaluation(tokens, 1)):
         with pytest.raises(ValueError, match="reading='lines'"):
             read()
     assert StreamBatches(tokens, 2, 5).steps_per_epoch

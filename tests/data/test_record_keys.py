@@ -5,9 +5,9 @@ import json
 import pytest
 
 from chainrule_app.readers.gather import gather
-from chainrule_app.readers.kinds import is_table
 from chainrule_app.readers.record_keys import Keys
-from chainrule_app.readers.records import holds_records, records
+from chainrule_app.readers.records import records
+from chainrule_app.readers.sources import holds_records, is_table
 
 pandas = pytest.importorskip("pandas")
 
@@ -50,7 +50,7 @@ def test_languages_are_told_apart_by_name(tmp_path):
     ("rows", "keys", "message"),
     [
         ([{"instruction": "a", "input": "b", "output": "c"}], {}, "may hold the source .instruction, input.: name one"),
-        ([{"a": "a", "b": "b", "c": "c"}], {}, "got the keys a, b, c: name them with --source-key and --target-key"),
+        ([{"a": "a", "b": "b", "c": "c"}], {}, "got the keys a, b, c: name them with source_key and target_key"),
         ([{"source": "a", "target": "b"}, {"source": "a"}], {}, "record 2: expected a text under 'target', got none"),
         (
             [{"source": "a", "target": "b"}],
@@ -68,7 +68,7 @@ def test_pairs_that_names_do_not_tell_are_asked_for(tmp_path, rows, keys, messag
 def test_tags_are_named_or_asked_for(tmp_path):
     """Of several lists the first usual name was read, whichever tags it had."""
     row = {"pos_tags": [1, 2], "ner_tags": ["O", "X"], "tokens": ["a", "b"], "id": "0"}
-    with pytest.raises(ValueError, match=r"several keys hold tags \(pos_tags, ner_tags\): name one with --tag-key"):
+    with pytest.raises(ValueError, match=r"several keys hold tags \(pos_tags, ner_tags\): name one with tag_key"):
         written(tmp_path, [row], "tags")
     assert written(tmp_path, [row], "tags", tags="ner_tags") == ["a\tO", "b\tX", ""]
     assert written(tmp_path, [row], "tags", answers=False) == ["a", "b", ""]

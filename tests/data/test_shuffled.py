@@ -7,15 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainrule.data import BPEVocabulary, ByteVocabulary, CharVocabulary, WordVocabulary
-from chainrule.data._batches import Shuffled, by_length
+from chainrule.data import BPEVocabulary, ByteVocabulary, CharVocabulary, Shuffled, WordVocabulary
 from chainrule_app.readers.ragged import Ragged
 from chainrule_app.readers.row_order import in_order
 from chainrule_app.readers.store import Store, StoreWriter
 from chainrule_app.tasks.text.spans import symbol_spans
 
 LENGTHS = np.random.default_rng(0).integers(1, 40, size=203)
-SORTED = {"sort": by_length(LENGTHS), "pool": 6}
+SORTED = {"sort": Shuffled.by_length(LENGTHS), "pool": 6}
 FORMS = {"plain": {}, "sorted": SORTED, "within pools": SORTED | {"within_pool": True}}
 
 

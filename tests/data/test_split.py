@@ -1,3 +1,4 @@
+import hashlib
 import io
 
 import numpy as np
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 from chainrule_app.readers.held_out import hold_out
 from chainrule_app.readers.pairs import prepare_pairs
 from chainrule_app.readers.tables.prepare import prepare_table
-from chainrule_app.readers.text import Source, split_by_position
+from chainrule_app.readers.text import Pass, Source, split_position
 
 
 def source(raw: bytes) -> Source:
@@ -16,8 +17,12 @@ def source(raw: bytes) -> Source:
 
 
 def parts(raw: bytes, fraction: float, **options: bool) -> tuple[str, str]:
-    train, valid = split_by_position(source(raw), fraction, **options)
-    return "".join(train.text()), "".join(valid.text())
+    text = source(raw)
+    reading = Pass(text, text.open())
+    cut = split_position(text, text.open(), fraction, **options)
+    train, valid = "".join(reading.text(cut)), "".join(reading.text(len(raw)))
+    assert reading.fingerprint() == {"name": "x", "bytes": len(raw), "sha256": hashlib.sha256(raw).hexdigest()}
+    return train, valid
 
 
 @given(st.text(alphabet="aé科\n\r", min_size=2).map(str.encode), st.floats(0.01, 0.99))
@@ -57,14 +62,16 @@ def test_line_ends_far_from_the_target_are_found():
 @pytest.mark.parametrize(("text", "what"), [("one line\n", "lines"), ("one line", "lines"), ("科", "characters")])
 def test_one_line_or_character_cannot_be_shared_out(text, what):
     with pytest.raises(ValueError, match=f"at least two {what}"):
-        split_by_position(source(text.encode()), 0.5, at_line_end=what == "lines")
+        parts(text.encode(), 0.5, at_line_end=what == "lines")
 
 
 def test_an_error_in_the_held_out_part_tells_its_place_in_the_file():
     raw = b"line\n" * 100 + b"ab\xff\n"
-    _, valid = split_by_position(source(raw), 0.1, at_line_end=True)
+    text = source(raw)
+    reading = Pass(text, text.open())
+    list(reading.text(split_position(text, text.open(), 0.1, at_line_end=True)))
     with pytest.raises(ValueError, match=r"byte 502 \(line 101\)"):
-        list(valid.text())
+        list(reading.text(len(raw)))
 
 
 @pytest.mark.parametrize("fraction", [0.4, 0.3, 0.22, 0.1])

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chainrule.data import StreamBatches, Tokens, stream_evaluation
+from chainrule.data import StreamBatches, Tokens
 
 
 @st.composite
@@ -79,7 +79,7 @@ def test_a_corpus_too_short_for_one_step_is_refused(extra):
     if extra:
         assert batches((needed, 4, 8, 0)).steps_per_epoch == 1
     else:
-        with pytest.raises(ValueError, match=rf"at least {needed} symbols.*got {needed - 1}.*--chunk-length") as caught:
+        with pytest.raises(ValueError, match=rf"at least {needed} symbols.*got {needed - 1}.*chunk_length") as caught:
             batches((needed - 1, 4, 8, 0))
         assert "\n" not in str(caught.value)
 
@@ -103,7 +103,7 @@ def test_arguments_out_of_range_are_refused(arguments, message):
 @given(st.integers(1, 200), st.integers(1, 9), st.integers(1, 20))
 def test_evaluation_reads_every_element_once_and_in_order(count, batch_size, chunk_length):
     tracks: list[list[int]] = []
-    for batch in stream_evaluation(Tokens(range(count)), batch_size, chunk_length):
+    for batch in StreamBatches.evaluation(Tokens(range(count)), batch_size, chunk_length):
         assert batch.x.shape[0] <= batch_size
         if batch.fresh:
             assert batch.previous is None
@@ -118,6 +118,6 @@ def test_evaluation_reads_every_element_once_and_in_order(count, batch_size, chu
 
 def test_evaluation_takes_fewer_tracks_rather_than_short_ones():
     with pytest.raises(ValueError, match="at least one element"):
-        stream_evaluation(Tokens([]), 1, 1)
-    assert [batch.x.shape for batch in stream_evaluation(Tokens(range(20)), 16, 10)] == [(2, 10)]
-    assert [batch.x.shape for batch in stream_evaluation(Tokens(range(5)), 16, 10)] == [(1, 5)]
+        StreamBatches.evaluation(Tokens([]), 1, 1)
+    assert [batch.x.shape for batch in StreamBatches.evaluation(Tokens(range(20)), 16, 10)] == [(2, 10)]
+    assert [batch.x.shape for batch in StreamBatches.evaluation(Tokens(range(5)), 16, 10)] == [(1, 5)]

@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 
 from chainrule_app.readers.delimited import DelimitedFile
 from chainrule_app.readers.members import Members
-from chainrule_app.readers.text import check_file, decode_chunks, open_source, read_lines, read_text, split_by_position
+from chainrule_app.readers.text import (
+    Pass,
+    check_file,
+    decode_chunks,
+    open_source,
+    read_lines,
+    read_text,
+    split_position,
+)
 
 
 def chunked(raw: bytes, cuts: list[int]) -> list[bytes]:
@@ -39,14 +47,14 @@ def test_an_error_tells_byte_and_line_wherever_chunks_are_cut(raw, cuts):
         raw.decode()
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
-        with pytest.raises(ValueError, match=rf"^x: invalid UTF-8 at byte {error.start} \(line {line}\).*--level byte"):
+        with pytest.raises(ValueError, match=rf"^x: invalid UTF-8 at byte {error.start} \(line {line}\).*level=.byte."):
             list(decode_chunks(chunked(raw, cuts), name="x"))
 
 
 def test_a_nul_byte_means_binary_and_is_located(tmp_path):
     path = tmp_path / "program"
     path.write_bytes(b"ab\ncd\0ef")
-    with pytest.raises(ValueError, match=r"program: binary, not text: NUL byte at byte 5 \(line 2\).*--level byte"):
+    with pytest.raises(ValueError, match=r"program: binary, not text: NUL byte at byte 5 \(line 2\).*level=.byte."):
         list(read_text(path))
     with pytest.raises(ValueError, match=r"NUL byte at byte 5 \(line 2\)"):
         list(read_lines(path))
@@ -71,8 +79,10 @@ def test_lines_may_end_in_carriage_returns_and_begin_with_a_byte_order_mark(tmp_
     path.write_bytes(raw.encode())
     assert "".join(read_text(path)) == "é\nb\n"
     assert list(DelimitedFile(path).lines()) == list(read_lines(path)) == [(1, "é"), (2, "b")]
-    train, valid = split_by_position(open_source(path), 0.5, at_line_end=True)
-    assert ["".join(part.text()) for part in (train, valid)] == ["é\n", "b\n"]
+    source = open_source(path)
+    with source.open() as file:
+        cut, reading = split_position(source, file, 0.5, at_line_end=True), Pass(source, file)
+        assert ["".join(reading.text(stop)) for stop in (cut, source.size)] == ["é\n", "b\n"]
     assert "".join(read_text(path, strict=False)) == raw  # bytes are bytes
 
 

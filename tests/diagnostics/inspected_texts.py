@@ -4,46 +4,33 @@ import torch
 
 from chainrule import RecurrentLM
 from chainrule.data import ByteVocabulary, CharVocabulary, Vocabulary, WordVocabulary
-from chainrule.diagnostics import Inspection, inspect_recurrence
-from chainrule.diagnostics._mixer_views import cache_size, mixer_views
+from chainrule.diagnostics import Inspection, inspect_recurrence, mixer_views
 from chainrule.models import TransformerLM
 from chainrule_app.pages.clipping import Clipping, clipping
 from chainrule_app.pages.page import Page
 from chainrule_app.pages.read_text import ReadRow, ReadText
 from chainrule_app.pages.recurrence_page import mean_surprise, reading_line, recurrence_sections
-from chainrule_app.pages.text_properties import TextProperty, text_property
-from chainrule_app.tasks.text.head_inspection import heads_sections
+from chainrule_app.tasks.text.head_inspection import cache_size, heads_sections
 from chainrule_app.tasks.text.spans import symbol_spans
 
 NASTY = "<script>alert(\"x\")</script> & <b onclick='y()'>\n\x1b[31m \u202eab\u0301\n"
 
 
-def read(vocabulary: Vocabulary, lines: list[str], chosen: TextProperty | None) -> tuple[ReadText, torch.Tensor, list]:
-    """The text as the command line prepares it: rows, symbols padded with 0, which elements have the property."""
+def read(vocabulary: Vocabulary, lines: list[str]) -> tuple[ReadText, torch.Tensor, list[int]]:
+    """The text as the command line prepares it: rows, symbols padded with 0, and lengths."""
     rows = [vocabulary.encode(line) for line in lines]
     x = torch.zeros(len(rows), max(map(len, rows)), dtype=torch.long)
-    has = torch.zeros_like(x, dtype=torch.bool)
     parts = []
     for row, ids in enumerate(rows):
         x[row, : len(ids)] = torch.from_numpy(ids)
-        text, spans = symbol_spans(vocabulary, ids)
-        parts.append(ReadRow(text, spans))
-        if chosen is not None:
-            has[row, : len(ids)] = torch.tensor(chosen.of(text, spans))
-    name = "the <em>text</em>"
-    return (
-        ReadText(name, vocabulary.level, parts, 0, chosen, float(has.double().mean())),
-        x,
-        [len(ids) for ids in rows],
-        has,
-    )
+        parts.append(ReadRow(*symbol_spans(vocabulary, ids)))
+    return ReadText("the <em>text</em>", vocabulary.level, parts), x, [len(ids) for ids in rows]
 
 
 def make(
     cell: str = "lstm",
     lines: tuple[str, ...] = (NASTY, "plain words"),
     level: str = "char",
-    chosen: str | None = "vowel",
     *,
     dead: bool = False,
     **options,
@@ -54,14 +41,12 @@ def make(
         "byte": ByteVocabulary,
         "word": lambda: WordVocabulary(sorted(set(text.split()))),
     }[level]()
-    wanted = None if chosen is None else text_property(chosen)
-    subject, x, lengths, has = read(vocabulary, list(lines), wanted)
+    subject, x, lengths = read(vocabulary, list(lines))
     torch.manual_seed(0)
     model = RecurrentLM(len(vocabulary), cell, hidden_size=6, **options)
     if dead:
         model.recurrent.bias_ih_l1.data.fill_(-50)
-    marks = None if wanted is None else has
-    return inspect_recurrence(model, x, torch.tensor(lengths), has_property=marks), subject
+    return inspect_recurrence(model, x, torch.tensor(lengths)), subject
 
 
 def page_of(sections: list, reading: str = "") -> str:
@@ -84,7 +69,7 @@ def make_page() -> str:
 def make_heads_page() -> str:
     """The page of a Transformer of two blocks with two heads."""
     vocabulary = CharVocabulary(NASTY)
-    shown, x, lengths, _ = read(vocabulary, [NASTY, NASTY[::-1]], None)
+    shown, x, lengths = read(vocabulary, [NASTY, NASTY[::-1]])
     torch.manual_seed(0)
     model = TransformerLM(len(vocabulary), model_size=8, num_layers=2, num_heads=2).eval()
     views, bits = mixer_views(model, x)

@@ -3,10 +3,11 @@
 import pytest
 import torch
 
-from chainrule.diagnostics import head_figures
-from chainrule.diagnostics._mixer_views import FARTHEST, RULES, cache_size, key_masks, mixer_views
+from chainrule.diagnostics import HeadFigures, mixer_views
+from chainrule.diagnostics._mixer_views import FARTHEST, key_masks
 from chainrule.models import TransformerLM
 from chainrule.state import leaves
+from chainrule_app.tasks.text.head_inspection import cache_size
 
 T = 48
 VARIED = torch.randint(30, (2, T), generator=torch.Generator().manual_seed(0))  # few symbols are repeated often
@@ -42,7 +43,7 @@ def on(wanted: str, share: float, symbols: torch.Tensor) -> torch.Tensor:
 
 def kind(weights: torch.Tensor, symbols: torch.Tensor = VARIED) -> str:
     weights = weights.expand(len(symbols), 1, T, T) if weights.dim() == 2 else weights.unsqueeze(1)
-    [figures] = head_figures(weights, symbols)
+    [figures] = HeadFigures.of(weights, symbols)
     return figures.kind
 
 
@@ -69,7 +70,7 @@ def test_a_head_is_of_the_kind_that_its_matrix_was_made_for_and_a_near_miss_is_n
 
 
 def test_a_head_of_a_fixed_position_says_how_far_back_it_looks():
-    [figures] = head_figures(looking((0.6, 7), (0.2, 5)).expand(2, 1, T, T), VARIED)
+    [figures] = HeadFigures.of(looking((0.6, 7), (0.2, 5)).expand(2, 1, T, T), VARIED)
     assert (figures.offset, round(figures.score, 2)) == (7, 0.6)
 
 
@@ -77,7 +78,7 @@ def test_looking_where_frequent_symbols_are_is_not_looking_for_the_same_symbol()
     often = torch.zeros(1, T, dtype=torch.long)
     often[:, ::5] = 1
     often[:, 0] = 2
-    [figures] = head_figures(even()[None, None], often)
+    [figures] = HeadFigures.of(even()[None, None], often)
     masks = key_masks(often)["same token"][0].double()
     assert (even().double() * masks).sum(1)[10:].mean() > 0.4  # of the weight, and yet
     assert figures.shares["same token"] == pytest.approx(0, abs=1e-6)
@@ -89,14 +90,14 @@ def test_of_several_rules_that_apply_the_largest_number_decides():
     assert kind(looking((1.0, 3))) == "position"
     period = (torch.arange(T) % 4).repeat(2, 1)  # what followed the symbol stands three back
     period[:, 0] = 30
-    [figures] = head_figures(looking((0.7, 3)).expand(2, 1, T, T), period)
+    [figures] = HeadFigures.of(looking((0.7, 3)).expand(2, 1, T, T), period)
     assert 0.4 < figures.shares["induction"] < figures.shares["position"]
     assert (figures.kind, figures.offset) == ("position", 3)
     assert kind(on("induction", 0.8, period), period) == "induction"
 
 
 def test_entropy_and_distance_are_those_of_the_definition():
-    [figures] = head_figures(looking((0.5, 0), (0.5, 2))[None, None], VARIED[:1])
+    [figures] = HeadFigures.of(looking((0.5, 0), (0.5, 2))[None, None], VARIED[:1])
     whole = torch.arange(1, T + 1).double()
     assert figures.even == pytest.approx(whole[1:].log2().mean().item())
     assert figures.entropy == pytest.approx(1)  # the second query too: half on itself, half on the start
@@ -107,16 +108,16 @@ def test_what_stands_past_a_rows_end_counts_nowhere():
     symbols, weights = VARIED[:1].clone(), looking((1.0, 1))[None, None].clone()
     symbols[0, 20:] = -1
     weights[:, :, 20:] = torch.nan
-    [figures] = head_figures(weights, symbols)
+    [figures] = HeadFigures.of(weights, symbols)
     assert figures.shares["previous token"] == pytest.approx(1)
     with pytest.raises(ValueError, match="expected a query"):
-        head_figures(weights[:, :, :1, :1], symbols[:, :1])
+        HeadFigures.of(weights[:, :, :1, :1], symbols[:, :1])
     with pytest.raises(ValueError, match=r"expected \(B, H, T, T\)"):
-        head_figures(weights[:, :, :4], symbols)
+        HeadFigures.of(weights[:, :, :4], symbols)
 
 
 def test_every_kind_has_a_rule_with_its_number():
-    assert set(RULES) == {
+    assert set(HeadFigures.RULES) == {
         "start",
         "present token",
         "previous token",
@@ -126,7 +127,7 @@ def test_every_kind_has_a_rule_with_its_number():
         "broad",
         "mixed",
     }
-    assert all(any(sign.isdigit() for sign in rule) for name, rule in RULES.items() if name != "mixed")
+    assert all(any(sign.isdigit() for sign in rule) for name, rule in HeadFigures.RULES.items() if name != "mixed")
     assert FARTHEST >= 2
 
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from chainrule.diagnostics import backpropagate, gradient_flow, inspect_recurrence
 from chainrule.diagnostics._backpropagation import by_distance, reach
-from chainrule.diagnostics._hidden_units import dead_units, histogram, saturation, separating_units
+from chainrule.diagnostics._hidden_units import dead_units, histogram, saturation
 from chainrule.diagnostics._inspection import single_losses
 from chainrule.layers import LSTM, RNN
 from chainrule.models import RecurrentLM
@@ -50,21 +50,6 @@ def test_histograms_are_shares():
     assert bins[0] == bins[19] == 0.5
 
 
-def test_the_area_is_the_share_of_pairs_in_order():
-    values, has_it = torch.randint(0, 4, (30, 6)).double(), torch.rand(30) < 0.4
-    for unit in separating_units(values, has_it, count=6):
-        with_it, without = values[has_it, unit.unit], values[~has_it, unit.unit]
-        pairs = with_it.unsqueeze(1) - without
-        assert unit.area == pytest.approx(((pairs > 0).double() + (pairs == 0) / 2).mean().item())
-
-
-def test_units_that_separate_either_way_come_first():
-    has_it = torch.tensor([True, True, False, False, False])
-    values = torch.stack([torch.randn(5), has_it.double(), -has_it.double() + 0.1 * torch.randn(5)], 1)
-    assert {unit.unit for unit in separating_units(values, has_it, count=2)} == {1, 2}
-    assert separating_units(values, torch.ones(5, dtype=torch.bool)) == []
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_cell_is_described(kind):
     inspection = inspect_recurrence(KINDS[kind](), torch.randn(B, T, N), torch.tensor([7, 3, 1, 5]))
@@ -96,38 +81,13 @@ def test_surprise_is_the_models_own_in_bits():
     torch.testing.assert_close(surprise.sum(1), -model.log_prob(x, lengths=lengths).detach() / math.log(2))
 
 
-def test_the_unit_that_counts_is_found_after_the_element_was_read():
-    """A state made by hand: unit 2 is 1 after symbol 3 and 0 after others."""
-    model = RecurrentLM(5, "rnn", hidden_size=4)
-    for weight in model.recurrent.parameters():
-        weight.data.zero_()
-    model.recurrent.weight_ih_l0.data[2, 3] = 5.0
-    model.recurrent.weight_ih_l0.data[0] = torch.randn(6)
-    x = torch.randint(0, 5, (4, 30))
-    best = inspect_recurrence(model, x, has_property=x == 3).layers[0].units[0]
-    assert (best.unit, best.area) == (2, 1.0)
-    layer = RNN(5, 4)
-    layer.load_state_dict({name: weight[..., :5] if "ih_l" in name and weight.dim() == 2 else weight
-                           for name, weight in model.recurrent.state_dict().items()})  # fmt: skip
-    best = inspect_recurrence(layer, x, has_property=x == 3).layers[0].units[0]
-    assert (best.unit, best.area) == (2, 1.0)
-
-
 def test_a_row_that_is_not_finite_is_left_out_of_the_figures():
     layer, x = LSTM(N, 4), torch.randn(3, 9, N)
-    has_it = torch.rand(3, 9) < 0.5
-    alone = inspect_recurrence(layer, x[[0, 2]], has_property=has_it[[0, 2]])
+    alone = inspect_recurrence(layer, x[[0, 2]])
     x[1, 3] = torch.nan
-    found = inspect_recurrence(layer, x, has_property=has_it)
+    found = inspect_recurrence(layer, x)
     assert found.layers[0].gate_means == pytest.approx(alone.layers[0].gate_means)
-    assert found.layers[0].units == alone.layers[0].units
     torch.testing.assert_close(found.layers[0].delta_every, alone.layers[0].delta_every)
-
-
-@pytest.mark.parametrize("marks", [torch.ones(2, 5, dtype=torch.bool), torch.ones(2, 6, dtype=torch.long)])
-def test_a_property_of_another_shape_or_dtype_is_refused(marks):
-    with pytest.raises(ValueError, match="has_property: expected a boolean for each element"):
-        inspect_recurrence(LSTM(N, 4), torch.randn(2, 6, N), has_property=marks)
 
 
 VERDICTS = {

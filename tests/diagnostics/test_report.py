@@ -25,7 +25,6 @@ from chainrule_app.pages.read_text import (
     surprise_text,
 )
 from chainrule_app.pages.recurrence_page import LAYER_FIGURES, RULES
-from chainrule_app.pages.text_properties import PROPERTIES
 
 
 class Page(HTMLParser):
@@ -168,7 +167,7 @@ def test_a_very_long_text_is_cut_and_said_to_be():
 
 
 def test_traces_show_the_state_that_has_read_the_column():
-    inspection, subject = make("gru", lines=("abcabcabc",), chosen=None)
+    inspection, subject = make("gru", lines=("abcabcabc",))
     html = report_page(inspection, subject)
     assert "The units are those that vary most" in html
     strips = re.findall(r'src="data:image/png;base64,([^"]+)" alt="([^"]+)"', html)
@@ -198,21 +197,12 @@ def test_no_row_without_a_number_is_coloured():
     assert "No row is finite." in surprise_section(nothing, subject, inspection.flow.lengths)
 
 
-def test_units_of_the_property_come_first_and_its_elements_are_marked():
-    inspection, subject = make(lines=("abebab abab eb", "aaeebb"), chosen="vowel")
-    html = report_page(inspection, subject)
-    best = inspection.layers[0].units[0]
-    assert f"unit {best.unit} {best.area:.2f} ±" in html
-    assert "<code>vowel</code>" in html
-    assert re.search(r'<i class="p">a</i><i>b</i><i class="p">e</i>', html)
-
-
 def test_a_row_that_is_not_finite_is_named_and_left_out():
-    inspection, subject = make(lines=("abcd", "bcda"), chosen=None)
+    inspection, subject = make(lines=("abcd", "bcda"))
     broken = torch.full_like(inspection.surprise[0], float("nan"))
     surprise = torch.stack([broken, inspection.surprise[1]])
     flow = inspection.flow.__class__(**(vars(inspection.flow) | {"nonfinite": [(0, 2)]}))
-    html = report_page(Inspection(inspection.layers, flow, inspection.every_step, surprise, None), subject)
+    html = report_page(Inspection(inspection.layers, flow, inspection.every_step, surprise), subject)
     assert "Row 1 is left out of all means: not finite from step 3 on." in html
     assert "Row 2. Each column" in html
     assert 'data-b="∞"' in html
@@ -244,12 +234,11 @@ def test_every_rule_is_described_in_order_and_every_description_is_a_rules():
     assert re.findall(r'Verdict\(\s*"([a-z-]+)"', source) == list(RULES)  # in the order in which they apply
 
 
-def test_the_documentation_lists_every_rule_figure_and_property_as_they_are():
+def test_the_documentation_lists_every_rule_and_figure_as_they_are():
     page = (Path(__file__).parents[2] / "docs" / "inspecting.md").read_text(encoding="utf-8").replace("\\|", "|")
     rules = [f"| `{name}` | {rule.condition} | {rule.meaning} | {rule.remedy} |" for name, rule in RULES.items()]
     figures = [f"| {figure.name} | {figure.meaning} |" for figure in LAYER_FIGURES]
-    properties = [f"| `{name}` | {meaning} |" for name, (_, meaning) in PROPERTIES.items()]
-    for rows in (rules, figures, properties):
+    for rows in (rules, figures):
         assert "\n".join(rows) in page
 
 

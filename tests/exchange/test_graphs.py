@@ -119,6 +119,6 @@ def test_a_model_that_cannot_be_exported_leaves_nothing(text_run, tmp_path, comm
     run = text_run("lstm", **(RECURRENT | {"num_members": 2}))
     status, _, error = command("export", run.path, "--to", "onnx", "--out", tmp_path / "graphs")
     assert (status, error.count("\n")) == (2, 1)
-    assert "this model has no graph: it is a mean of several models: train one with --plain" in error
+    assert "this model has no graph: it is a mean of several models" in error
     assert not (tmp_path / "graphs").exists()
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".graphs")]

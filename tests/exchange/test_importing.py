@@ -207,7 +207,7 @@ def test_an_imported_run_samples_scores_and_is_described(tmp_path, letters, comm
     (tmp_path / "text.txt").write_text(text)
     assert command("score", run, tmp_path / "text.txt")[0] == 0
     taken = command("import", "nanogpt", path, "--vocabulary", letters, "--out", run)
-    assert (taken[0], "already exists: --overwrite replaces a run" in taken[2]) == (2, True)
+    assert (taken[0], "replace it with --overwrite" in taken[2]) == (2, True)
     assert command("import", "nanogpt", path, "--vocabulary", letters, "--out", run, "--overwrite")[0] == 0
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from safetensors import safe_open
 
-from chainrule.training._checkpoint import read_sealed, write_sealed
+from chainrule.tensor_files import read_tensors, write_tensors
 from chainrule_app.tasks.container import read_container, write_container
 
 NASTY = (
@@ -161,7 +161,7 @@ def changed(random: Random, content: Any) -> Any:
 
 def reseal(random: Random, path: Path) -> None:
     """Change tensors or the record of a sealed file and seal it again, so that its digest holds."""
-    tensors, record = read_sealed(path)
+    tensors, record = read_tensors(path)
     if random.random() < 0.5:
         record = changed(random, record)
         record = record if isinstance(record, dict) else {"record": record}
@@ -171,7 +171,7 @@ def reseal(random: Random, path: Path) -> None:
         if random.random() < 0.2:
             del tensors[name]
     try:
-        write_sealed(path, tensors, record)
+        write_tensors(path, tensors, record)
     except ValueError:  # a record with NaN, which is never written
         flip_bits(random, path)
         return

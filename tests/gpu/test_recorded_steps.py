@@ -25,9 +25,9 @@ from chainrule.models import (
     WaveNet,
 )
 from chainrule.modes import seed_torch
+from chainrule.training import Processes
 from chainrule.training import _gradients as gradients
 from chainrule.training._evaluate import Objective
-from chainrule.training._parallel import Processes
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 

@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from chainrule._base import AutoregressiveModel
-from chainrule.heads import AdaptiveCategorical, Categorical
+from chainrule.heads import Categorical
 from chainrule.heads._categorical import CACHE, picked_log_softmax
+from chainrule.heads._computed_categorical import AdaptiveCategorical
 from chainrule.models import RecurrentLM
 
 EXACT = {"rtol": 1e-12, "atol": 1e-12}

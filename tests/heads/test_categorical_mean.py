@@ -5,15 +5,14 @@ import torch
 from torch import distributions
 
 from chainrule.heads import (
-    AdaptiveCategorical,
     Categorical,
-    CategoricalMean,
     DiscretizedLogisticMixture,
     GaussianMixture,
     IntegerLogisticMixture,
     StudentTMixture,
 )
 from chainrule.heads._adapter import head_of
+from chainrule.heads._computed_categorical import AdaptiveCategorical, CategoricalMean
 from chainrule.heads._real_mixtures import LocationScaleMixture
 
 V, M = 7, 4

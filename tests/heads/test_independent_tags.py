@@ -4,7 +4,9 @@ import pytest
 import torch
 from tag_enumeration import LENGTHS, drawn
 
-from chainrule.heads import IndependentPixels, IndependentTags, LinearChainCRF, TagSequences
+from chainrule.heads import LinearChainCRF
+from chainrule.heads._joint import IndependentPixels
+from chainrule.heads._linear_chain_crf import IndependentTags, TagSequences
 
 B, T, K = 5, 4, 3
 

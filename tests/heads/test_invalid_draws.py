@@ -7,20 +7,19 @@ from chainrule.decoding import beam_search, greedy
 from chainrule.heads import (
     Bernoulli,
     Categorical,
-    CategoricalMean,
     Column,
     DiagonalNormal,
     DiscretizedLogisticMixture,
     GaussianMixture,
-    IndependentTags,
     IntegerLogisticMixture,
     LinearChainCRF,
     PixelLogisticMixture,
     StudentTMixture,
-    TableColumn,
 )
 from chainrule.heads._adapter import head_of
-from chainrule.heads._table_column import ColumnGroup
+from chainrule.heads._computed_categorical import CategoricalMean
+from chainrule.heads._linear_chain_crf import IndependentTags
+from chainrule.heads._table_column import ColumnGroup, TableColumn
 from chainrule.layers import AdaptiveSoftmax
 from chainrule.models import RecurrentLM
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from tag_enumeration import CONSTRAINED, CRFS, LENGTHS, drawn, random_crf
 
-from chainrule.heads import LinearChainCRF, TagConstraints, bio_constraints
+from chainrule.heads import LinearChainCRF, TagConstraints
 
 
 @CRFS
@@ -121,7 +121,7 @@ def test_a_tag_that_no_sequence_reaches_gives_no_nan():
 
 
 def test_a_row_that_nothing_can_tag_is_said():
-    pair = bio_constraints(["O", "B-X", "I-X"])
+    pair = TagConstraints.bio(["O", "B-X", "I-X"])
     only_pairs = TagConstraints(
         pair.transitions, torch.tensor([False, True, False]), torch.tensor([False, False, True])
     )

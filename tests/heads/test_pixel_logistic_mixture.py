@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from mixture_models import TinyPixels
 
 from chainrule.heads import DiscretizedLogisticMixture, PixelLogisticMixture
-from chainrule.testing import check_step_equals_forward
+from chainrule.testing._stepping import check_step_equals_forward
 
 
 def pixels(*shape, channels=3, components=2, levels=4, seed=0, dtype=torch.float64):

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from chainrule.heads import Column, GaussianMixture, IntegerLogisticMixture, TableColumn, TableRow
-from chainrule.heads._table_column import ColumnGroup
+from chainrule.heads import Column, GaussianMixture, IntegerLogisticMixture
+from chainrule.heads._table_column import ColumnGroup, TableColumn, TableRow
 
 NAN = math.nan
 COLUMNS = {

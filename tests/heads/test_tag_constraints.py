@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from chainrule.heads import LinearChainCRF, bio_constraints, bioes_constraints
+from chainrule.heads import LinearChainCRF, TagConstraints
 
 BIO = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
 BIOES = ["O", "B-PER", "I-PER", "E-PER", "S-PER", "B-LOC", "I-LOC", "E-LOC", "S-LOC"]
@@ -33,7 +33,7 @@ def well_formed_bioes(tags):
 
 @pytest.mark.parametrize(
     ("constraints", "tags", "well_formed"),
-    [(bio_constraints, BIO, well_formed_bio), (bioes_constraints, BIOES, well_formed_bioes)],
+    [(TagConstraints.bio, BIO, well_formed_bio), (TagConstraints.bioes, BIOES, well_formed_bioes)],
 )
 def test_exactly_the_well_formed_sequences_are_possible(constraints, tags, well_formed):
     crf = LinearChainCRF(len(tags), constraints(tags))
@@ -46,22 +46,22 @@ def test_exactly_the_well_formed_sequences_are_possible(constraints, tags, well_
 
 
 def test_types_may_hold_hyphens():
-    assert bio_constraints(["O", "B-work-of-art", "I-work-of-art"]).transitions[1, 2]
+    assert TagConstraints.bio(["O", "B-work-of-art", "I-work-of-art"]).transitions[1, 2]
 
 
 @pytest.mark.parametrize(
     ("constraints", "tags", "message"),
     [
-        (bio_constraints, ["O", "B-X", "E-X"], "tags: expected O, B-X, I-X, got 'E-X': for B, I, E, S use bioes"),
-        (bio_constraints, ["O", "I-X"], "tags: 'I-X' could never be used, as there is no 'B-X'"),
-        (bioes_constraints, BIO, "tags: 'B-PER' could never be used, as there is no 'E-PER'"),
-        (bioes_constraints, ["O", "E-X", "S-X"], "'E-X' could never be used, as there is no 'B-X'"),
-        (bio_constraints, ["NOUN", "VERB"], "got 'NOUN'"),
-        (bio_constraints, ["O", "BI-X"], "got 'BI-X'"),
-        (bio_constraints, ["O", "-X"], "got '-X'"),
-        (bio_constraints, ["O", "B-"], "got 'B-'"),
-        (bio_constraints, ["O", "B-X", "B-X"], "tags: expected different tags"),
-        (bio_constraints, [], "tags: expected different tags, at least one"),
+        (TagConstraints.bio, ["O", "B-X", "E-X"], "tags: expected O, B-X, I-X, got 'E-X': for B, I, E, S use bioes"),
+        (TagConstraints.bio, ["O", "I-X"], "tags: 'I-X' could never be used, as there is no 'B-X'"),
+        (TagConstraints.bioes, BIO, "tags: 'B-PER' could never be used, as there is no 'E-PER'"),
+        (TagConstraints.bioes, ["O", "E-X", "S-X"], "'E-X' could never be used, as there is no 'B-X'"),
+        (TagConstraints.bio, ["NOUN", "VERB"], "got 'NOUN'"),
+        (TagConstraints.bio, ["O", "BI-X"], "got 'BI-X'"),
+        (TagConstraints.bio, ["O", "-X"], "got '-X'"),
+        (TagConstraints.bio, ["O", "B-"], "got 'B-'"),
+        (TagConstraints.bio, ["O", "B-X", "B-X"], "tags: expected different tags"),
+        (TagConstraints.bio, [], "tags: expected different tags, at least one"),
     ],
 )
 def test_tags_of_another_scheme_are_refused(constraints, tags, message):

@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from chainrule.kernels._lattice_lstm import lattice_cell
-from chainrule.layers._lattice_lstm import lattice_lstm
+from chainrule.layers._lattice_lstm import lattice_cell, lattice_lstm
 
 CASES = {
     "three neighbours, a cell before": ((-1, 0, 1), [(0, 4)] * 3, True),

@@ -181,6 +181,22 @@ IMAGE = (3, 4, 4)
 SYMBOLS = torch.tensor([[0, 3, 1, 2, 4, 4, 0, 1], [4, 1, 1, 0, 2, 3, 0, 2]])
 SOURCE = {"tokens": torch.tensor([[1, 2, 3, 0], [2, 2, 0, 0]]), "lengths": torch.tensor([4, 2])}
 COLOURS = torch.randint(4, (2, *IMAGE), generator=torch.Generator().manual_seed(2))
+WIDE = [
+    Column("categorical", categories=40),
+    Column("real", missing=True, centre=2.0, scale=3.0),
+    Column("integer", atoms=tuple(map(float, range(30)))),
+    Column("real", missing=True, scale=5.0),
+]
+NUMBERS = torch.linspace(-12, 40, 70).double()
+WIDE_ROWS = torch.stack(
+    [
+        torch.arange(70) % 40,
+        NUMBERS.masked_fill(NUMBERS > 35, torch.nan),
+        torch.arange(70) % 50,
+        (-NUMBERS).masked_fill(NUMBERS < -9, torch.nan),
+    ],
+    1,
+)
 MODELS: dict[str, tuple[Callable[[], nn.Module], Tensor, object]] = {
     "recurrent": (lambda: RecurrentLM(5, embedding_size=3, hidden_size=4, num_layers=2), SYMBOLS, None),
     "recurrent, n-grams": (lambda: RecurrentLM(5, embedding_size=3, hidden_size=4, ngram_order=3), SYMBOLS, None),
@@ -195,6 +211,8 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Tensor, object]] = {
     ),
     "made": (lambda: MADE(8, [9, 7], order=[3, 1, 0, 2, 7, 6, 4, 5]), (SYMBOLS > 1).double(), None),
     "made of a table": (lambda: TableMADE(COLUMNS, 8, 2), torch.tensor([[2, 0.5, 1], [0, -3.0, 0]]).double(), None),
+    "made of a wide table": (lambda: TableMADE(WIDE, 8, 2), WIDE_ROWS, None),
+    "made of a table with all atoms": (lambda: TableMADE(WIDE, 8, 2, knots=0), WIDE_ROWS, None),
     "image transformer": (lambda: ImageTransformer(IMAGE, 4, model_size=8, num_layers=1, num_heads=2), COLOURS, None),
     "pixel cnn": (lambda: PixelCNN(IMAGE, 4, channels=12, layers=2, kernel_size=3), COLOURS, None),
     "gated pixel cnn": (lambda: GatedPixelCNN(IMAGE, 4, channels=12, layers=2, kernel_size=3), COLOURS, None),

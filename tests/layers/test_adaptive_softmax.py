@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from chainrule.layers import AdaptiveSoftmax, default_cutoffs
+from chainrule.layers import AdaptiveSoftmax
 
 EXACT = {"rtol": 1e-12, "atol": 1e-12}
 M, V, CUTOFFS = 16, 30, (6, 14)
@@ -111,16 +111,16 @@ def test_wrong_options_are_named(options, name):
 
 
 def test_default_cutoffs_divide_the_text_as_frequencies_say():
-    assert default_cutoffs(8191) is None
+    assert AdaptiveSoftmax.default_cutoffs(8191) is None
     shares = 1 / torch.arange(1, 10_001, dtype=torch.float64)
-    first, second = default_cutoffs(10_000)
-    assert (first, second) == default_cutoffs(10_000, (7 * shares).tolist())
+    first, second = AdaptiveSoftmax.default_cutoffs(10_000)
+    assert (first, second) == AdaptiveSoftmax.default_cutoffs(10_000, (7 * shares).tolist())
     for cutoff, share in ((first, 0.75), (second, 0.9)):
         assert shares[: cutoff - 1].sum() < share * shares.sum() <= shares[:cutoff].sum()
-    steeper = default_cutoffs(10_000, shares.square().tolist())
+    steeper = AdaptiveSoftmax.default_cutoffs(10_000, shares.square().tolist())
     assert steeper[0] < first
     AdaptiveSoftmax(M, 10_000, steeper)
-    assert default_cutoffs(10_000, [1.0] + [0.0] * 9_999) is None  # one symbol is the whole text
+    assert AdaptiveSoftmax.default_cutoffs(10_000, [1.0] + [0.0] * 9_999) is None  # one symbol is the whole text
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_default_cutoffs_divide_the_text_as_frequencies_say():
 )
 def test_wrong_arguments_of_the_rule_are_named(arguments, name):
     with pytest.raises(ValueError, match=name):
-        default_cutoffs(*arguments)
+        AdaptiveSoftmax.default_cutoffs(*arguments)
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.uint8])

@@ -5,8 +5,7 @@ import torch
 from light import gradient_reach, positive_reach
 
 from chainrule.kernels._mixture_scan import PyramidScan
-from chainrule.layers import ShiftedConv2d
-from chainrule.layers._gated_pyramid import GatedPyramid, GatedResidualBlock
+from chainrule.layers._gated_pyramid import GatedPyramid, GatedResidualBlock, ShiftedConv2d
 from chainrule.layers._pointwise import concatenated_elu
 
 SIZES = [(1, 4, 4), (2, 4, 6), (2, 5, 3), (3, 8, 4), (3, 7, 5), (3, 5, 9)]  # resolutions, H, W

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from light import gradient_reach, positive_reach
 from torch import nn
 
-from chainrule.layers import DiagonalLSTM, RowLSTM, skew
+from chainrule.layers import DiagonalLSTM, RowLSTM
 from chainrule.layers import _lattice_lstm as lattice
-from chainrule.layers._lattice_lstm import unskew
+from chainrule.layers._lattice_lstm import skew, unskew
 
 KINDS = pytest.mark.parametrize("kind", [DiagonalLSTM, RowLSTM])
 SIZES = st.integers(1, 6)

@@ -7,8 +7,14 @@ from hypothesis import strategies as st
 from light import gradient_reach, positive_reach
 from torch import nn
 
-from chainrule.layers import MaskedConv2d, spatial_mask
-from chainrule.layers._masked_conv2d import MaskedResidualBlock, PixelLogits, channel_group_of, convolution_mask
+from chainrule.layers import MaskedConv2d
+from chainrule.layers._masked_conv2d import (
+    MaskedResidualBlock,
+    PixelLogits,
+    channel_group_of,
+    convolution_mask,
+    spatial_mask,
+)
 
 KINDS = [
     (1, 3, 1, "A"),

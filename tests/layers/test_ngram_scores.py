@@ -10,10 +10,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from chainrule.layers import NgramScores, TemplateScores
 from chainrule.layers import _ngrams as ngram_scores
 from chainrule.layers import _word_forms as template_scores
-from chainrule.layers._ngrams import NgramScores
-from chainrule.layers._word_forms import TemplateScores
 
 EDGE = 4
 TEXTS = [[0, 1, 1, 2], [2, 3], [], [0, 1], [1, 3], [1, 2, 3, 0, 2, 3], [0, 0], [2, 3, 3], [3, 1], [0, 1, 0], [1, 1, 3]]

@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from chainrule.layers import max_pooling, mean_pooling
-from chainrule.layers._packing import AttentionPooling
+from chainrule.layers._packing import AttentionPooling, max_pooling, mean_pooling
 
 
 def rows() -> tuple[Tensor, Tensor]:

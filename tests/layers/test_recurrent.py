@@ -372,18 +372,6 @@ def test_a_processor_whose_kernel_refuses_the_type_takes_plain_products(dtype, m
     torch.testing.assert_close(result, (x @ weight.t()).float())
 
 
-@pytest.mark.parametrize(("faster", "rows", "laid_out"), [(True, 32, True), (True, 31, False), (False, 32, False)])
-def test_float32_weights_are_laid_out_sooner_where_onednn_is_faster(monkeypatch, faster, rows, laid_out):
-    from chainrule.kernels import _bptt as bptt
-
-    monkeypatch.setattr(bptt, "packs", lambda dtype: True)
-    monkeypatch.setattr(bptt, "onednn_is_faster", lambda: faster)
-    layout = []
-    monkeypatch.setattr(torch.ops.mkldnn, "_reorder_linear_weight", lambda weight, rows: layout.append(rows))
-    bptt.Product(torch.zeros(256, 256, dtype=torch.float32), rows, bptt.LEAST_STEPS, torch.float32)
-    assert layout == ([rows] if laid_out else [])
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_long_float32_rows_take_laid_out_products_and_agree_with_float64(kind, monkeypatch):
     from chainrule.kernels import _bptt as bptt

@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from chainrule.layers import ShiftedConv2d
-from chainrule.layers._gated_pyramid import ShiftedUpsampling
+from chainrule.layers._gated_pyramid import ShiftedConv2d, ShiftedUpsampling
 from chainrule.layers._pointwise import concatenated_elu
 
 RIGHT = pytest.mark.parametrize("reads_right", [True, False])

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from chainrule.layers import CausalAttention, CrossAttention, Serial, TransformerBlock
+from chainrule.layers import CausalAttention, Serial, TransformerBlock
+from chainrule.layers._attention import CrossAttention
 from chainrule.layers._row_encoders import BidirectionalAttention, EncoderBlock
 from chainrule.layers._transformer_stack import FeedForward, shrink_residuals
 from chainrule.state import select, share

@@ -8,7 +8,7 @@ import torch
 from chainrule.heads import PixelLogisticMixture
 from chainrule.models import MultiScalePixelCNN
 from chainrule.state import load_state, save_state, select
-from chainrule.testing import check_full_context
+from chainrule.testing._dependence import check_full_context
 
 
 def made(**options):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from chainrule.models import GatedPixelCNN, PixelCNN
-from chainrule.testing import check_full_context
+from chainrule.testing._dependence import check_full_context
 
 
 def made(model, **options):

@@ -6,7 +6,7 @@ import torch
 from chainrule.kernels._mixture_scan import PyramidScan
 from chainrule.models import PixelCNNPP
 from chainrule.state import load_state, save_state, select
-from chainrule.testing import check_full_context
+from chainrule.testing._dependence import check_full_context
 
 
 def made(**options):

@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from chainrule.models import coarse_to_fine
-from chainrule.models._multi_scale_pixel_cnn import OFFSETS, GroupNetwork
+from chainrule.models._multi_scale_pixel_cnn import OFFSETS, GroupNetwork, coarse_to_fine
 
 
 @pytest.mark.parametrize(("height", "width"), [(1, 1), (1, 6), (7, 1), (4, 4), (5, 3), (6, 9)])

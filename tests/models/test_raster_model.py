@@ -10,7 +10,7 @@ from torch.nn.utils.prune import l1_unstructured
 from chainrule.heads import Categorical
 from chainrule.models import GatedPixelCNN, MultiScalePixelCNN, PixelCNN, PixelCNNPP, PixelRNN
 from chainrule.state import load_state, save_state, select
-from chainrule.testing import check_step_equals_forward
+from chainrule.testing._stepping import check_step_equals_forward
 
 ROW, DIAGONAL = (partial(PixelRNN, kind=kind) for kind in ("row", "diagonal"))
 KINDS = pytest.mark.parametrize(

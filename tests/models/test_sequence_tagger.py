@@ -5,8 +5,9 @@ import itertools
 import pytest
 import torch
 
-from chainrule.heads import TagConstraints, TagSequences, bio_constraints
-from chainrule.layers._word_forms import TemplateScores
+from chainrule.heads import TagConstraints
+from chainrule.heads._linear_chain_crf import TagSequences
+from chainrule.layers import TemplateScores
 from chainrule.models import SequenceTagger
 
 K, V, C = 3, 6, 5
@@ -92,7 +93,7 @@ def test_every_tag_sees_the_whole_sentence_and_its_own_characters():
 
 def test_forbidden_sequences_have_no_probability_and_are_never_decoded():
     names = ["O", "B-X", "I-X"]
-    tagger = make("crf", constraints=bio_constraints(names))
+    tagger = make("crf", constraints=TagConstraints.bio(names))
     given = context()
     assert tagger.log_prob(torch.tensor([[0, 2, 0, 0]]), row_of(given, 0, 4)) == -torch.inf
     for seed in range(5):

@@ -9,7 +9,8 @@ from chainrule.layers import SequenceLayer
 from chainrule.layers import _transformer_stack as transformer_stack
 from chainrule.models import TransformerLM
 from chainrule.state import detach, leaves
-from chainrule.testing import check_causality, check_chunk_invariance, check_full_context, check_step_equals_forward
+from chainrule.testing._dependence import check_causality, check_full_context
+from chainrule.testing._stepping import check_chunk_invariance, check_step_equals_forward
 
 
 def model(**options):

@@ -2,12 +2,8 @@ import pytest
 import torch
 
 from chainrule.models import VAE, Autoencoder, PixelVAE
-from chainrule.testing import (
-    check_causality,
-    check_chunk_invariance,
-    check_full_context,
-    check_step_equals_forward,
-)
+from chainrule.testing._dependence import check_causality, check_full_context
+from chainrule.testing._stepping import check_chunk_invariance, check_step_equals_forward
 from chainrule.training import Objective
 
 

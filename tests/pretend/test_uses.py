@@ -6,7 +6,7 @@ from every_use import MODELS, uses
 from pretend_device import APPLE, DEVICE, Card, Functions, Mismatch, PretendTensor, on_card
 
 from chainrule import layers
-from chainrule.layers._ngrams import NgramScores
+from chainrule.layers import NgramScores
 
 
 @pytest.fixture(autouse=True)

@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 
 from chainrule import open_run
+from chainrule.tensor_files import read_tensors
 from chainrule.training import _metrics, read_metrics
-from chainrule.training._checkpoint import read_sealed
-from chainrule.training._computation import most_threads
 from chainrule_app.cli.main import main
 from chainrule_app.recorded import read_elapsed
-from chainrule_app.tasks import model
-from chainrule_app.tasks.model import count_built
+from chainrule_app.tasks import model_size
+from chainrule_app.tasks.model_size import count_built
 from chainrule_app.tasks.run_directory import count_weights
 
 
@@ -88,7 +87,7 @@ def test_a_large_model_of_which_nothing_is_trained_is_confirmed(run, capsys, mon
     """A changed config took gigabytes and minutes before the first step had ended."""
     for name in ("model.safetensors", "checkpoint.safetensors"):
         (run / name).unlink()
-    monkeypatch.setattr(model, "_UNCONFIRMED", 100)
+    monkeypatch.setattr(model_size, "_UNCONFIRMED", 100)
     status, told = resume(run, capsys)
     assert status == 2
     assert "nothing is trained yet" in told
@@ -104,7 +103,7 @@ def test_a_long_header_of_weights_is_refused_before_it_is_parsed(tmp_path):
     path = tmp_path / "model.safetensors"
     header = b'{"a":{"dtype":"F32","shape":[' + b"1," * (1 << 23) + b'1],"data_offsets":[0,4]}}'
     path.write_bytes(struct.pack("<Q", len(header)) + header + b"\0" * 4)
-    for read in (count_weights, read_sealed):
+    for read in (count_weights, read_tensors):
         with pytest.raises(ValueError, match="a header of at most 16 MiB, got 16 MiB"):
             read(path)
     path.unlink()
@@ -114,10 +113,10 @@ def test_a_long_header_of_weights_is_refused_before_it_is_parsed(tmp_path):
 
 
 def test_no_more_threads_than_the_machine_can_run(run, capsys):
-    change(run, computation__threads=257 + most_threads())
+    change(run, computation__threads=257 + 4 * os.cpu_count())
     status, told = resume(run, capsys)
     assert status == 0
-    assert f"{most_threads()} threads instead of" in told
+    assert f"{4 * os.cpu_count()} threads instead of" in told
 
 
 def test_what_a_killed_preparation_left_is_removed_on_resume(run, capsys):

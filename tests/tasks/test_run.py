@@ -276,7 +276,7 @@ def test_a_pickle_in_place_of_the_weights_is_not_executed(run, tmp_path):
 
 def test_an_existing_run_is_replaced_only_on_request_and_alone(run):
     (run.path / "notes.txt").write_text("mine")
-    with pytest.raises(FileExistsError, match=r"--resume.*--overwrite"):
+    with pytest.raises(FileExistsError, match=r"train --resume.*overwrite=True"):
         TextRun.create(run.path, ASKED)
     assert (run.path / WEIGHTS).exists()
     other = replace(ASKED, model="gru", options=replace(SETTLED, hidden_size=5))
@@ -290,7 +290,7 @@ def test_a_run_of_another_format_can_be_replaced(run, number):
     config = json.loads((run.path / CONFIG).read_text())
     (run.path / CONFIG).write_text(json.dumps(config | {"format": number, "training": "of another kind"}))
     (run.path / "notes.txt").write_text("mine")
-    with pytest.raises(FileExistsError, match=r"another format is there: replace it with --overwrite"):
+    with pytest.raises(FileExistsError, match=r"another format already: replace it with overwrite=True"):
         TextRun.create(run.path, ASKED)
     TextRun.create(run.path, ASKED, overwrite=True)
     assert open_run(run.path).config == ASKED

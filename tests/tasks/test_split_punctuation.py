@@ -37,7 +37,7 @@ def test_symbols_and_what_is_kept_beside_them_restore_every_text(text):
 
 def test_other_levels_have_no_punctuation_to_split(tmp_path):
     (tmp_path / "a.txt").write_text(TEXT)
-    with pytest.raises(ValueError, match="split_punctuation: splits words, got level char"):
+    with pytest.raises(ValueError, match='split_punctuation: splits words, got level="char"'):
         chainrule.fit(tmp_path / "a.txt", split_punctuation=True, steps=1)
 
 

@@ -5,7 +5,8 @@ import torch
 from sound_models import Tiny, TinyNormal
 
 from chainrule._checks import length_mask
-from chainrule.testing import check_batch_independence, check_model, check_padding_invariance
+from chainrule.testing import check_model
+from chainrule.testing._invariance import check_batch_independence, check_padding_invariance
 
 X = torch.randint(5, (3, 8), generator=torch.Generator().manual_seed(0))
 

@@ -6,7 +6,8 @@ from sound_models import Tiny, TinyNormal
 from torch import nn
 
 from chainrule.heads import Categorical
-from chainrule.testing import check_causality, check_model
+from chainrule.testing import check_model
+from chainrule.testing._dependence import check_causality
 
 
 class Leaking(Tiny):

@@ -9,7 +9,8 @@ import torch
 from sound_models import Tiny
 
 from chainrule.models import RecurrentLM
-from chainrule.testing import Report, Result, check_causality, check_model
+from chainrule.testing import Report, Result, check_model
+from chainrule.testing._dependence import check_causality
 
 NAMES = [
     "causality",

@@ -7,7 +7,7 @@ from chainrule import Executor
 from chainrule.coding import _range_coder as range_coder
 from chainrule.heads import Categorical
 from chainrule.models import RecurrentLM
-from chainrule.testing import check_codec
+from chainrule.testing._stepping import check_codec
 
 
 @pytest.fixture

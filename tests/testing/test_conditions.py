@@ -7,15 +7,11 @@ from torch import nn
 
 from chainrule import Executor
 from chainrule.models import RecurrentLM
-from chainrule.testing import (
-    check_batch_independence,
-    check_causality,
-    check_model,
-    check_padding_invariance,
-    check_samples_follow_log_prob,
-    check_step_equals_forward,
-)
-from chainrule.testing._dependence import check_conditions
+from chainrule.testing import check_model
+from chainrule.testing._dependence import check_causality, check_conditions
+from chainrule.testing._draws import check_samples_follow_log_prob
+from chainrule.testing._invariance import check_batch_independence, check_padding_invariance
+from chainrule.testing._stepping import check_step_equals_forward
 
 ROWS, TIME = 6, 12
 SYMBOLS = torch.randint(5, (ROWS, TIME), generator=torch.Generator().manual_seed(0))

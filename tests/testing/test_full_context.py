@@ -7,7 +7,8 @@ import torch
 from sound_models import Tiny, Window
 from torch import nn
 
-from chainrule.testing import check_full_context, check_model
+from chainrule.testing import check_model
+from chainrule.testing._dependence import check_full_context
 
 
 class Undeclared(Window):

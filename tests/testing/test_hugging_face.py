@@ -9,8 +9,9 @@ from torch.nn import functional as F
 
 from chainrule import from_logits
 from chainrule.decoding import beam_search
-from chainrule.testing import check, check_step_equals_forward
+from chainrule.testing import check
 from chainrule.testing._contract import CHECKS
+from chainrule.testing._stepping import check_step_equals_forward
 
 transformers = pytest.importorskip("transformers")
 

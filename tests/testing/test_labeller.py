@@ -6,7 +6,8 @@ from torch import nn
 
 from chainrule._base import LikelihoodModel
 from chainrule._checks import length_mask
-from chainrule.heads import Categorical, IndependentTags, TagSequences, bio_constraints
+from chainrule.heads import Categorical, TagConstraints
+from chainrule.heads._linear_chain_crf import IndependentTags, TagSequences
 from chainrule.models import SequenceTagger
 from chainrule.testing import check_model
 from chainrule.testing._contract import CHECKS
@@ -86,7 +87,7 @@ def test_every_rule_has_its_row_and_sound_models_keep_them():
 def test_tags_that_constraints_forbid_have_probability_0_and_are_no_fault():
     torch.manual_seed(0)
     tagger = SequenceTagger(
-        3, 5, 4, constraints=bio_constraints(["O", "B-X", "I-X"]), embedding_size=3, hidden_size=3, character_size=4
+        3, 5, 4, constraints=TagConstraints.bio(["O", "B-X", "I-X"]), embedding_size=3, hidden_size=3, character_size=4
     )
     words = torch.randint(5, (3, 4))
     context = {"words": words, "characters": torch.randint(5, (3, 4, 2))}

@@ -6,8 +6,9 @@ from latent_models import Coins, LinearGaussian, Whole
 
 from chainrule.heads import Bernoulli, DiagonalNormal
 from chainrule.models import VAE
-from chainrule.testing import _contract, check_batch_independence, check_exact, check_model
+from chainrule.testing import _contract, check_exact, check_model
 from chainrule.testing._contract import CHECKS
+from chainrule.testing._invariance import check_batch_independence
 
 
 def check_of(rule):

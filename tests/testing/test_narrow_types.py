@@ -6,7 +6,8 @@ from sound_models import Tiny
 
 from chainrule import Executor
 from chainrule.models import RecurrentLM
-from chainrule.testing import check_causality, check_model
+from chainrule.testing import check_model
+from chainrule.testing._dependence import check_causality
 
 X = torch.randint(5, (3, 6), generator=torch.Generator().manual_seed(0))
 

@@ -5,8 +5,9 @@ import torch
 from sound_models import Tiny, TinyBernoulli, TinyBits, TinyLogNormal, TinyNormal, TinyVectors
 from torch.distributions import Normal
 
-from chainrule.testing import _contract, check_model, check_samples_follow_log_prob
+from chainrule.testing import _contract, check_model
 from chainrule.testing._agreement import surprise
+from chainrule.testing._draws import check_samples_follow_log_prob
 
 
 def sampling(base, change, **asked):

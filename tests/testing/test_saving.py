@@ -6,7 +6,8 @@ import torch
 from sound_models import FixedColumns, Tiny
 from torch import nn
 
-from chainrule.testing import check_model, check_save_load
+from chainrule.testing import check_model
+from chainrule.testing._invariance import check_save_load
 
 X = torch.randint(5, (3, 8), generator=torch.Generator().manual_seed(0))
 

@@ -19,7 +19,7 @@ from torch.distributions import Categorical as TorchCategorical
 from torch.distributions import MixtureSameFamily, Normal
 
 from chainrule.models import RecurrentLM
-from chainrule.testing import check_total_probability
+from chainrule.testing._probability import check_total_probability
 
 
 def symbols(size, rows=3, time=8):

@@ -6,7 +6,8 @@ from sound_models import Tiny
 
 from chainrule import Executor
 from chainrule.heads import Categorical
-from chainrule.testing import check_model, check_step_equals_forward
+from chainrule.testing import check_model
+from chainrule.testing._stepping import check_step_equals_forward
 
 
 class NoStart(Tiny):

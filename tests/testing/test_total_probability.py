@@ -8,7 +8,8 @@ from sound_models import Tiny, TinyBits, TinyNormal, TinyPoisson
 from torch.distributions import Independent, Normal, Poisson
 
 from chainrule.heads import Categorical
-from chainrule.testing import check_model, check_total_probability
+from chainrule.testing import check_model
+from chainrule.testing._probability import check_total_probability
 
 
 class Short(Categorical):

@@ -12,8 +12,7 @@ from pathlib import Path
 import torch
 from training_toy import ToyBatch, ToyLines, ToyModel, ToyStream, held_out, options
 
-from chainrule.training import Interrupted, save_weights, train
-from chainrule.training._parallel import processes
+from chainrule.training import Interrupted, Processes, save_weights, train
 
 
 class Signalled(ToyStream):
@@ -28,7 +27,7 @@ class Signalled(ToyStream):
 
 def main(directory: Path) -> None:
     torch.set_num_threads(1)
-    with processes("cpu") as process_group:
+    with Processes.join("cpu") as process_group:
         shard = (process_group.rank, process_group.world)
         module = torch.nn.Linear(1, 1)
         module.register_buffer("table", torch.full((2,), 7.0 + process_group.rank), persistent=False)

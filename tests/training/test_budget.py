@@ -15,7 +15,7 @@ from training_toy import SYMBOLS, ToyBatch, ToyModel, ToyStream, held_out, optio
 
 from chainrule._base import AutoregressiveModel
 from chainrule.heads import Categorical
-from chainrule.training import Interrupted, MetricValue, TrainingResult, ValidationMetric, train
+from chainrule.training import Interrupted, MetricValue, TrainingOptions, TrainingResult, ValidationMetric, train
 from chainrule.training import _duration as duration
 from chainrule.training import _loop as loop
 from chainrule.training import _report as report
@@ -302,3 +302,12 @@ def test_steps_that_were_chosen_for_a_budget_end_with_it(tmp_path, ticking):
     quick = ticking(0.01, 0.005, 0.001)
     result = train(Marginal(), quick.stream(), lambda: quick.held_out(4), training, tmp_path / "quick", progress=False)
     assert result.step == 400
+
+
+@pytest.mark.parametrize(
+    ("total", "steps_per_epoch", "every"), [(600, 1, 6), (50, 1, 1), (1000, 4, 10), (1000, 500, 100)]
+)
+def test_a_run_of_steps_is_validated_ten_to_a_hundred_times(total, steps_per_epoch, every):
+    """A table of 150 rows was validated, and shown, after each of its 600 steps."""
+    made = duration.make_duration(TrainingOptions(steps=total), steps_per_epoch, list)
+    assert made.validate_every == every

@@ -11,8 +11,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from training_toy import ToyModel
 
+from chainrule.tensor_files import read_tensors, write_tensors
 from chainrule.training import load_weights, save_weights
-from chainrule.training._checkpoint import read_sealed, write_sealed
 
 RECORD = {"kind": "weights", "about": {"step": 3}}
 
@@ -33,8 +33,8 @@ def tensors() -> dict[str, Tensor]:
 
 
 def test_tensors_and_record_come_back_as_they_were(tensors: dict[str, Tensor], tmp_path: Path) -> None:
-    write_sealed(tmp_path / "x", tensors, {"kind": "test", "number": 0.1})
-    got, record = read_sealed(tmp_path / "x")
+    write_tensors(tmp_path / "x", tensors, {"kind": "test", "number": 0.1})
+    got, record = read_tensors(tmp_path / "x")
     assert record == {"kind": "test", "number": 0.1, "format": 1}
     assert got.keys() == tensors.keys()
     for name, tensor in tensors.items():
@@ -43,7 +43,7 @@ def test_tensors_and_record_come_back_as_they_were(tensors: dict[str, Tensor], t
 
 def test_the_same_content_is_the_same_file(tensors: dict[str, Tensor], tmp_path: Path) -> None:
     for name in ("a", "b"):
-        write_sealed(tmp_path / name, tensors, RECORD)
+        write_tensors(tmp_path / name, tensors, RECORD)
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
@@ -68,7 +68,7 @@ def test_a_file_changed_in_any_byte_is_refused(tmp_path: Path) -> None:
             ValueError,
             match=r"x: expected (the file as chainrule wrote it|a file that chainrule wrote|a header of at most .*), ",
         ):
-            read_sealed(path)
+            read_tensors(path)
 
 
 def test_a_file_truncated_anywhere_is_refused(tmp_path: Path) -> None:
@@ -78,30 +78,30 @@ def test_a_file_truncated_anywhere_is_refused(tmp_path: Path) -> None:
     for length in range(len(good)):
         path.write_bytes(good[:length])
         with pytest.raises(ValueError, match="truncated"):
-            read_sealed(path)
+            read_tensors(path)
 
 
 def test_a_missing_file_is_said_to_be_missing(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="train first"):
-        read_sealed(tmp_path / "x")
+        read_tensors(tmp_path / "x")
 
 
 def test_safetensors_from_elsewhere_are_refused(tmp_path: Path) -> None:
     save_file({"weight": torch.zeros(2)}, tmp_path / "x")
     with pytest.raises(ValueError, match="from elsewhere"):
-        read_sealed(tmp_path / "x")
+        read_tensors(tmp_path / "x")
 
 
 def test_a_newer_format_is_refused_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as newer:
         newer.setattr("chainrule.training._checkpoint.FORMAT", 2)
-        write_sealed(tmp_path / "x", {}, RECORD)
+        write_tensors(tmp_path / "x", {}, RECORD)
     with pytest.raises(ValueError, match="format 1 or older, got 2: upgrade"):
-        read_sealed(tmp_path / "x")
+        read_tensors(tmp_path / "x")
 
 
 def test_weights_are_no_checkpoint(tmp_path: Path) -> None:
-    write_sealed(tmp_path / "x", {}, {"kind": "checkpoint"})
+    write_tensors(tmp_path / "x", {}, {"kind": "checkpoint"})
     with pytest.raises(ValueError, match="expected a file of kind weights, got 'checkpoint'"):
         load_weights(tmp_path / "x", nn.Linear(1, 1))
 
@@ -144,12 +144,12 @@ def test_a_full_disk_is_one_line_and_leaves_the_old_file(tmp_path: Path, small_d
 
 def test_a_record_that_json_cannot_hold_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     with pytest.raises(ValueError):
-        write_sealed(tmp_path / "x", {}, {"best": float("nan")})
+        write_tensors(tmp_path / "x", {}, {"best": float("nan")})
     assert not any(tmp_path.iterdir())
 
 
 def test_the_record_is_plain_json_in_the_header(tmp_path: Path) -> None:
-    write_sealed(tmp_path / "x", {}, RECORD)
+    write_tensors(tmp_path / "x", {}, RECORD)
     content = (tmp_path / "x").read_bytes()
     header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
     assert json.loads(header["__metadata__"]["chainrule"].partition(" ")[2])["about"] == {"step": 3}

@@ -5,11 +5,12 @@ import torch
 from training_toy import ToyModel, ToyStream
 
 from chainrule.data import Batch
+from chainrule.devices import cpu_quota
 from chainrule.layers import GRU
 from chainrule.models import MADE, GatedPixelCNN, RecurrentLM
-from chainrule.training import Computation, choose_computation, computing
+from chainrule.training import Computation
 from chainrule.training import _computation as choice
-from chainrule.training._computation import Work, choose, cpu_quota
+from chainrule.training._computation import Work, choose
 
 CPU = torch.device("cpu")
 BATCH = ToyStream().at(0)
@@ -104,19 +105,19 @@ def test_a_choice_is_made_the_same_way_twice_and_says_why(language_model, monkey
     monkeypatch.setattr(choice, "multiplies_bfloat16", lambda: False)
     monkeypatch.setattr(choice, "instruction_set", lambda: "AVX2")
     monkeypatch.setattr(choice, "usable_threads", lambda: 8)
-    first, second = (choose_computation(language_model, BATCH, CPU) for _ in range(2))
+    first, second = (Computation.choose(language_model, BATCH, CPU) for _ in range(2))
     assert first == second
     way, reason = first
     assert way == Computation(1, "float32")
     assert reason == ("float32, 1 thread: AVX2 processor with 8 threads, LSTM of 4 units, 4 full rows")
-    assert choose_computation(ToyModel(), BATCH, CPU)[0] == Computation(1)
+    assert Computation.choose(ToyModel(), BATCH, CPU)[0] == Computation(1)
 
 
 def test_both_backends_compute_the_same(language_model):
     language_model.eval()
     nats = []
     for backend in ("vendor", "bptt"):
-        with computing(language_model, Computation(1, "float32", backend)):
+        with Computation(1, "float32", backend).applied_to(language_model):
             nats.append(language_model.log_prob(BATCH.x))
     torch.testing.assert_close(nats[0], nats[1])
 

@@ -7,7 +7,7 @@ import torch
 
 from chainrule.models import NgramLM, RecurrentLM, TransformerLM
 from chainrule.state import detach
-from chainrule.training import DynamicEvaluator, dynamic_evaluation
+from chainrule.training import DynamicEvaluator
 
 
 def lstm():
@@ -27,11 +27,11 @@ MODELS = pytest.mark.parametrize("make", [lstm, transformer])
 def test_a_later_element_changes_no_earlier_score(make):
     model = make()
     x = torch.randint(6, (2, 60), generator=torch.Generator().manual_seed(1))
-    before = dynamic_evaluation(model, x, rate=0.01, chunk_length=8)
+    before = DynamicEvaluator(model, rate=0.01, chunk_length=8).read(x)
     for place in (3, 16, 42, 59):
         changed = x.clone()
         changed[:, place] = (x[:, place] + 1) % 6
-        after = dynamic_evaluation(model, changed, rate=0.01, chunk_length=8)
+        after = DynamicEvaluator(model, rate=0.01, chunk_length=8).read(changed)
         assert torch.equal(after[:, :place], before[:, :place])
         assert not torch.equal(after[:, place], before[:, place])
 
@@ -39,7 +39,7 @@ def test_a_later_element_changes_no_earlier_score(make):
 @MODELS
 def test_what_was_scored_is_learnt(make):
     x = torch.tensor([[0, 1, 2, 3, 4, 5] * 40])
-    nats = dynamic_evaluation(make(), x, rate=0.01, chunk_length=8)
+    nats = DynamicEvaluator(make(), rate=0.01, chunk_length=8).read(x)
     assert nats[:, -60:].mean() < 0.8 * nats[:, :60].mean()
 
 
@@ -47,7 +47,7 @@ def test_what_was_scored_is_learnt(make):
 def test_rate_zero_is_plain_scoring(make):
     model = make().eval()
     x = torch.randint(6, (3, 50), generator=torch.Generator().manual_seed(2))
-    nats = dynamic_evaluation(model, x, rate=0, chunk_length=16)
+    nats = DynamicEvaluator(model, rate=0, chunk_length=16).read(x)
     assert nats.sum(1) == pytest.approx(-model.log_prob(x).detach(), rel=1e-6)
 
 
@@ -55,7 +55,7 @@ def test_rate_zero_is_plain_scoring(make):
 def test_the_model_stays_as_it_is(make):
     model = make()
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    dynamic_evaluation(model, torch.randint(6, (1, 40)), rate=0.1, chunk_length=8)
+    DynamicEvaluator(model, rate=0.1, chunk_length=8).read(torch.randint(6, (1, 40)))
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert model.training
     assert all(weight.grad is None for weight in model.parameters())
@@ -65,7 +65,7 @@ def test_where_a_text_is_cut_between_chunks_changes_nothing():
     x = torch.randint(6, (1, 48), generator=torch.Generator().manual_seed(3))
     evaluator = DynamicEvaluator(lstm(), rate=0.01, chunk_length=8)
     parts = [evaluator.read(part) for part in (x[:, :16], x[:, 16:])]
-    assert torch.equal(torch.cat(parts, 1), dynamic_evaluation(lstm(), x, rate=0.01, chunk_length=8))
+    assert torch.equal(torch.cat(parts, 1), DynamicEvaluator(lstm(), rate=0.01, chunk_length=8).read(x))
 
 
 def test_a_step_is_the_written_equation():
@@ -111,11 +111,11 @@ def test_arguments_out_of_range_are_refused(wrong):
 
 def test_a_model_that_diverges_is_said_to():
     with pytest.raises(ValueError, match="rate: expected a smaller number, got 1e\\+38"):
-        dynamic_evaluation(lstm(), torch.randint(6, (1, 80)), rate=1e38, chunk_length=4)
+        DynamicEvaluator(lstm(), rate=1e38, chunk_length=4).read(torch.randint(6, (1, 80)))
 
 
 def test_sequences_without_elements_and_models_without_weights():
     x = torch.zeros(2, 0, dtype=torch.long)
-    assert dynamic_evaluation(RecurrentLM(3, hidden_size=4), x).shape == (2, 0)
+    assert DynamicEvaluator(RecurrentLM(3, hidden_size=4)).read(x).shape == (2, 0)
     with pytest.raises(ValueError, match="model: expected weights to learn, got NgramLM"):
-        dynamic_evaluation(NgramLM.fit(torch.randint(4, (60,)), 4, 3), torch.zeros(1, 5, dtype=torch.long))
+        DynamicEvaluator(NgramLM.fit(torch.randint(4, (60,)), 4, 3))

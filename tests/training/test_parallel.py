@@ -11,9 +11,10 @@ import torch
 from safetensors.torch import load_file
 from training_toy import ToyLines, ToyModel, ToyStream, held_out, options
 
-from chainrule.training import process_shard, train
-from chainrule.training._checkpoint import read_sealed
-from chainrule.training._parallel import Processes, check_shares_of_rows, choose_device
+from chainrule.devices import choose_device, process_shard
+from chainrule.tensor_files import read_tensors
+from chainrule.training import Processes, train
+from chainrule.training._parallel import check_shares_of_rows
 from chainrule_app.tasks import TASKS, task_class
 
 
@@ -62,7 +63,7 @@ def test_buffers_are_those_of_the_first_process_and_then_each_ones_own(two: Path
 
 def test_a_signal_to_one_process_saves_and_ends_them_all(two: Path) -> None:
     assert [(two / f"interrupted-{rank}").read_text() for rank in (0, 1)] == ["7", "7"]
-    assert read_sealed(two / "interrupted" / "checkpoint.safetensors")[1]["position"]["step"] == 7
+    assert read_tensors(two / "interrupted" / "checkpoint.safetensors")[1]["position"]["step"] == 7
 
 
 def test_a_run_of_two_processes_continues_as_one_of_one(two: Path, tmp_path: Path) -> None:

@@ -4,8 +4,9 @@ import pytest
 import torch
 from training_toy import ToyModel, ToyStream, held_out, options
 
-from chainrule.training import choose_computation, train
-from chainrule.training._computation import autocast, emulation_note, instruction_set, multiply_dtype
+from chainrule.devices import instruction_set, multiply_dtype
+from chainrule.training import Computation, train
+from chainrule.training._computation import autocast, emulation_note
 
 CPU = torch.device("cpu")
 
@@ -70,10 +71,10 @@ def test_a_gpu_without_bfloat16_says_so(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_a_gpu_of_apple_computes_in_float32_and_says_so() -> None:
     batch = ToyStream().at(0)
-    way, reason = choose_computation(ToyModel(), batch, torch.device("mps"), threads=1, precision="bfloat16")
+    way, reason = Computation.choose(ToyModel(), batch, torch.device("mps"), threads=1, precision="bfloat16")
     assert way.precision == "float32"
     assert reason.endswith("mps, which computes only in float32")
-    assert "alone" not in choose_computation(ToyModel(), batch, torch.device("mps"), threads=1)[1]
+    assert "alone" not in Computation.choose(ToyModel(), batch, torch.device("mps"), threads=1)[1]
 
 
 def test_products_are_in_the_format_asked_for() -> None:

@@ -9,12 +9,10 @@ from chainrule.kernels._cuda_graphs import RecordedGradient
 from chainrule.models import VAE, RecurrentLM
 from chainrule.modes import seed_torch
 from chainrule.state import leaves, map_state
-from chainrule.training import Computation, train
+from chainrule.training import Computation, Processes, make_optimiser, steps_per_second, train
 from chainrule.training import _gradients as gradients
 from chainrule.training import _speed as speed
 from chainrule.training._evaluate import Objective
-from chainrule.training._parallel import Processes
-from chainrule.training._speed import steps_per_second
 
 
 class Played(RecordedGradient):
@@ -65,7 +63,9 @@ def test_the_speed_to_plan_with_is_that_of_launched_steps(first, computed, rate,
     monkeypatch.setattr(speed, "_take_step", stepped)
     monkeypatch.setattr(speed, "monotonic", lambda: clock[0])
     batch, cpu = ToyStream().at(0), torch.device("cpu")
-    assert steps_per_second(language_model(), batch, Computation(1), 0.2, cpu) == pytest.approx(rate)
+    model = language_model()
+    optimiser = make_optimiser(model, 0.0, 0.0)
+    assert steps_per_second(model, optimiser, batch, Computation(1), 0.2, cpu) == pytest.approx(rate)
     assert clock[0] <= first + speed._UNTIL_LAUNCHED + 3 * computed + 0.2
     assert len(recorded) == (computed < 1)
 

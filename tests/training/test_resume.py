@@ -11,8 +11,8 @@ from training_toy import SYMBOLS, ToyLines, ToyModel, ToyStream, held_out, optio
 
 from chainrule.kernels._products import _onednn_runs_lstm
 from chainrule.models import RecurrentLM, TransformerLM, WaveNet
-from chainrule.training import Computation, computing, train
-from chainrule.training._checkpoint import read_sealed, write_sealed
+from chainrule.tensor_files import read_tensors, write_tensors
+from chainrule.training import Computation, train
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +111,7 @@ def test_a_run_with_dropout_in_bfloat16_resumes_with_the_same_bits(tmp_path: Pat
         _onednn_runs_lstm.cache_clear()
         torch.manual_seed(0)
         model = RecurrentLM(SYMBOLS, hidden_size=8, embedding_size=4, dropout=0.3)
-        with computing(model, Computation(1, "bfloat16", "vendor")):
+        with Computation(1, "bfloat16", "vendor").applied_to(model):
             train(model, data, held_out, options(precision="bfloat16"), directory, resume=resume, progress=False)
 
     run(ToyStream(), tmp_path / "whole")
@@ -143,9 +143,9 @@ def test_a_carried_state_that_does_not_fit_is_damage(name, damage, message, tmp_
     with pytest.raises(ConnectionError):
         train(CARRIED[name](), Stopping(6), held_out, options(), tmp_path, progress=False)
     file = tmp_path / "checkpoint.safetensors"
-    tensors, record = read_sealed(file)
+    tensors, record = read_tensors(file)
     damage(tensors, record)
-    write_sealed(file, tensors, record)
+    write_tensors(file, tensors, record)
     with pytest.raises(ValueError, match=message):
         train(CARRIED[name](), ToyStream(), held_out, options(), tmp_path, resume=True, progress=False)
 

@@ -10,12 +10,11 @@ from torch import Tensor, nn
 from training_toy import ToyBatch, ToyLines, ToyModel, ToyStream, held_out, options
 
 from chainrule._base import Context, LikelihoodModel
-from chainrule.training import Evaluation, MetricValue, Objective, ValidationMetric, train
+from chainrule.training import Evaluation, MetricValue, Objective, ValidationMetric, count_elements, train
 from chainrule.training import _duration as duration
 from chainrule.training import _loop as loop
 from chainrule.training import _report as report
 from chainrule.training import _validation as validation
-from chainrule.training._batch import count_elements
 from chainrule.training._duration import Position
 from chainrule.training._measurements import Likelihood, MetricResult
 

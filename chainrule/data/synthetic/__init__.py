@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from chainrule.data.synthetic._recall import Parity as Parity
     from chainrule.data.synthetic._task import AddingProblem as AddingProblem
     from chainrule.data.synthetic._task import SubjectVerbAgreement as SubjectVerbAgreement
-    from chainrule.data.synthetic._task import SymbolTask as SymbolTask
     from chainrule.data.synthetic._task import SyntheticBatch as SyntheticBatch
     from chainrule.data.synthetic._task import SyntheticTask as SyntheticTask
 

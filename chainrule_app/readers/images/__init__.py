@@ -25,6 +25,6 @@ if TYPE_CHECKING:
     from chainrule_app.readers.images.source import grid as grid
     from chainrule_app.readers.images.source import png as png
     from chainrule_app.readers.images.source import spread_over as spread_over
-    from chainrule_app.readers.kinds import is_images as is_images
+    from chainrule_app.readers.sources import is_images as is_images
 
 __getattr__, __dir__ = attach(__name__)

@@ -9,8 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from chainrule.data import Batch, Batches
-from chainrule.data._batches import Shuffled
+from chainrule.data import Batch, Batches, Shuffled
 from chainrule_app.readers.images.source import Pixels, Reduction
 from chainrule_app.readers.row_order import Rows, in_order
 

@@ -10,10 +10,11 @@ from typing import Any, BinaryIO, Literal
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from chainrule.option_error import UserError, option, raw_text
 from chainrule_app.printing import listed
 from chainrule_app.readers.images.source import ImageLabels, ImageSource, Pixels, spread_over
-from chainrule_app.readers.kinds import IMAGES
 from chainrule_app.readers.members import LARGEST, Member, Members, split_of, ways_of
+from chainrule_app.readers.sources import IMAGES
 
 # Pillow looks at the content, not at the name, and would start Ghostscript on PostScript that is named 0.png.
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
@@ -61,8 +62,11 @@ class Reading:
         image, mode = _in_known_mode(_opened(content, label), label)
         image = self._in_colour(image, mode)
         if image.mode not in ("L", "RGB"):
-            remedy = " (in training, pass --colour rgb)" if self.colour is None and mode != "F" else ""
-            raise ValueError(f"{label}: has {_SAID.get(mode, mode)}: convert it to 8-bit grey or RGB{remedy}")
+            in_training = self.colour is None and mode != "F"
+            raise UserError(
+                f"{label}: {_SAID.get(mode, mode)}: expected grey or RGB of 8 bits",
+                "convert it" + (f" (in training, {option('colour', 'rgb')} does it)" if in_training else ""),
+            )
         if self.size is not None:
             height, width = self.size
             image = _FITS[self.fit](image, (width, height), Image.Resampling.LANCZOS)
@@ -210,17 +214,17 @@ class ImageFolder(ImageSource):
                 if skip_bad:
                     skipped.append(file.name)
                     continue
-                raise ValueError(f"{error}: remove it, or pass --skip-bad") from None
+                raise UserError(raw_text(error), f"remove it, or pass {option('skip_bad')}") from None
             if first is None:
                 first, (channels, height, width) = (file, mode), pixels.shape
                 self.shape = (channels, height, width)
             _same_mode(file, mode, first, self._reading.colour)
             if pixels.shape != self.shape:
                 _, height, width = self.shape
-                raise ValueError(
+                raise UserError(
                     f"{file.label}: {pixels.shape[1]}×{pixels.shape[2]} pixels, but {first[0].label} has "
-                    f"{height}×{width}: all images need the same size: crop or scale them (in training, pass --size "
-                    f"{height}x{width})"
+                    f"{height}×{width}: expected one size (height×width)",
+                    f"cut and scale them (in training, {option('size', f'{height}x{width}')} does it)",
                 )
             self.deep += mode == _SIXTEEN
             self.transparent += mode in _TRANSPARENT
@@ -238,9 +242,10 @@ def images_in(path: Path) -> Members:
 
 def _same_mode(file: Member, mode: str, first: tuple[Member, str], colour: Colour | None) -> None:
     if colour is None and mode != first[1]:
-        raise ValueError(
+        raise UserError(
             f"{file.label}: {_SAID.get(mode, mode)}, but {first[0].label} has {_SAID.get(first[1], first[1])}: "
-            "all images need the same mode: convert them (in training, pass --colour grey or --colour rgb)"
+            "expected one mode",
+            f"convert them (in training, {option('colour', 'grey')} or {option('colour', 'rgb')} does it)",
         )
 
 
@@ -258,8 +263,8 @@ def _labels_of(
         raise ValueError(f"{path}: expected a sub-folder of images for each label, named after it, got none")
     if labelled or len(names) > 1:
         outside = next(file for file in files if file.name not in folders)
-        raise ValueError(
-            f"{outside.label} is not in a sub-folder ({listed(names, 100)}), whose name is the label: "
-            f"move it into one{'' if labelled else ', or pass --no-labels'}"
+        raise UserError(
+            f"{outside.label}: outside the sub-folders ({listed(names, 100)}) whose names are the labels",
+            "move it into one" + ("" if labelled else f", or pass {option('labels', False)}"),
         )
     return None

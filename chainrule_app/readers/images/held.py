@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from chainrule.option_error import OptionError
 from chainrule_app.readers.images.folder import ImageFolder, Reading
 from chainrule_app.readers.images.source import ImageLabels, ImageSource, Pixels
 from chainrule_app.readers.images.stacked import Header, StackedImages
@@ -23,9 +24,9 @@ class HeldImages(InMemory):
             return
         if self.labels.shape != (len(images),):
             got = f"{len(self.labels)}" if self.labels.ndim == 1 else f"an array of shape {self.labels.shape}"
-            raise ValueError(f"labels: expected one for each of {len(images)} images, got {got}")
+            raise OptionError("labels", f"expected one for each of {len(images)} images, got {got}")
         if self.labels.dtype.kind not in "uiUb":
-            raise ValueError(f"labels: expected whole numbers, truth values or texts, got {self.labels.dtype}")
+            raise OptionError("labels", f"expected whole numbers, truth values or texts, got {self.labels.dtype}")
 
     def __len__(self) -> int:
         return len(self.images)

@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from chainrule.option_error import UserError, option
 from chainrule_app.printing import listed
-from chainrule_app.readers.held_out import check_fraction, hold_out
+from chainrule_app.readers.held_out import hold_out
 from chainrule_app.readers.images.folder import ImageFolder, Reading, images_in
 from chainrule_app.readers.images.held import HeldImages
 from chainrule_app.readers.images.source import ImageLabels, ImageSource, Pixels, Reduction
 from chainrule_app.readers.images.stacked import UNREADABLE, Header, StackedImages, image_layout, open_array, read_bytes
-from chainrule_app.readers.kinds import IMAGES, file_and_array
 from chainrule_app.readers.members import ARCHIVES
+from chainrule_app.readers.sources import IMAGES, file_and_array
 from chainrule_app.readers.store import Store, StoreWriter
 from chainrule_app.readers.text import check_file, fingerprint
 
@@ -45,8 +46,9 @@ def open_source(
             path, labelled=labelled, reading=reading, skip_bad=skip_bad, black_and_white=black_and_white, part=part
         )
     if reading is not None and reading != Reading():
-        raise ValueError(
-            f"{path}: --size and --colour apply only to folders and archives of image files: leave them out"
+        raise UserError(
+            f"{path}: {option('size')} and {option('colour')} are for folders and archives of image files",
+            "leave them out",
         )
     check_file(path)
     name = path.name.lower()
@@ -124,9 +126,9 @@ def _the_images(path: Path, names: list[str]) -> str:
         if image_layout(shape) is not None and dtype.kind in "uifb":
             fitting.append(name)
     if not fitting:
-        raise ValueError(
-            f"{path}: none of its arrays ({listed(names)}) holds images (N, H, W) or (N, H, W, 3): "
-            "rows of numbers (N, D) are read with --task table"
+        raise UserError(
+            f"{path}: none of its arrays ({listed(names)}) holds images (N, H, W) or (N, H, W, 3)",
+            f"rows of numbers (N, D) are read with {option('task', 'table')}",
         )
     named = [name for favourite in FAVOURITES for name in fitting if name.lower() == favourite]
     if len(fitting) > 1 and not named:
@@ -151,9 +153,10 @@ def _array_labels(path: Path, chosen: str, others: list[str], count: int, labell
     name = paired[0]
     shape, dtype, _ = _header(path, name)
     if shape not in ((count,), (count, 1)) or dtype.kind not in "uiU":
-        raise ValueError(
+        raise UserError(
             f"{path}: the array {name!r}: expected {count} whole numbers or texts, labels of {chosen!r}, got shape "
-            f"{shape} of {dtype}{_leave_out(labelled)}"
+            f"{shape} of {dtype}",
+            "" if labelled else f"pass {option('labels', False)} to leave it out",
         )
     return _labels(path, name, count)
 
@@ -170,16 +173,11 @@ def _idx_labels(path: Path, count: int, labelled: bool | None) -> ImageLabels | 
         return None
     shape = _header(label_file).shape
     if shape != (count,):
-        raise ValueError(
-            f"{label_file}: expected {count} labels, one for each image of {path.name}, got shape {shape}"
-            f"{_leave_out(labelled)}"
+        raise UserError(
+            f"{label_file}: expected {count} labels, one for each image of {path.name}, got shape {shape}",
+            "" if labelled else f"pass {option('labels', False)} to leave it out",
         )
     return _labels(label_file, None, count)
-
-
-def _leave_out(labelled: bool | None) -> str:
-    """Return the remedy for labels that do not fit, where nobody insists on them."""
-    return "" if labelled else ": pass --no-labels to leave it out"
 
 
 def _header(path: Path, array: str | None = None) -> Header:
@@ -201,9 +199,9 @@ def _labels(path: Path, array: str | None, count: int) -> ImageLabels:
     values = np.frombuffer(raw, header.dtype)
     labels = ImageLabels.of(values if values.dtype.kind == "U" else values.astype(np.int64))
     if len(labels.names) > _MOST_LABELS:
-        raise ValueError(
-            f"{path}{at}: expected at most {_MOST_LABELS:,} different labels, got {len(labels.names):,}: "
-            "pass --no-labels to train without them"
+        raise UserError(
+            f"{path}{at}: expected at most {_MOST_LABELS:,} different labels, got {len(labels.names):,}",
+            f"pass {option('labels', False)} to train without them",
         )
     return labels
 
@@ -250,13 +248,11 @@ def prepare_images(
     seed: int = 0,  # of the images held out, and of every draw
 ) -> PreparedImages:
     """Read images and write them into a directory, a few megabytes in memory at a time."""
-    check_fraction(validation_fraction)
     source = open_source(path, labelled=labelled, reading=reading, skip_bad=skip_bad, part=TRAIN)
     if prod(source.shape) > _LARGEST:
-        remedy = "pass --size" if source.kind == "folder" else "scale them"
-        raise ValueError(
-            f"{source.label}: expected images of at most {_LARGEST:,} values, got {format_shape(source.shape)}: "
-            f"{remedy}"
+        raise UserError(
+            f"{source.label}: expected images of at most {_LARGEST:,} values, got {format_shape(source.shape)}",
+            f"pass {option('size')}" if source.kind == "folder" else "scale them",
         )
     reduction = Reduction(source.levels, bits, binarise)
     held_out = _held_out(source, validation, reading, skip_bad=skip_bad)

@@ -4,12 +4,13 @@ import io
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from chainrule.option_error import OptionError
 from chainrule_app.printing import listed
 
 Pixels: TypeAlias = npt.NDArray[np.uint8]
@@ -112,16 +113,14 @@ class Reduction:
     binarise: Binarise | None = None
 
     def __post_init__(self) -> None:
-        if self.bits is not None and not 1 <= self.bits <= 8:
-            raise ValueError(f"bits: expected a whole number from 1 to 8, got {self.bits}")
-        if self.binarise is not None and self.binarise not in get_args(Binarise):
-            raise ValueError(f"binarise: expected one of {', '.join(get_args(Binarise))}, got {self.binarise!r}")
         if self.binarise is not None and self.bits not in (None, 1):
-            raise ValueError(f"binarise reduces each pixel to 1 bit, but bits is {self.bits}: drop one of the two")
+            raise OptionError(
+                "binarise", f"makes 1 bit of each pixel, but bits is {self.bits}", "leave one of them out"
+            )
         if self.bits is not None and 2**self.bits > self.found:
-            raise ValueError(f"bits: expected at most the {self.found} levels that the images have, got {self.bits}")
+            raise OptionError("bits", f"expected at most the {self.found} levels that the images have, got {self.bits}")
         if self.binarise is not None and self.found == 2:
-            raise ValueError("binarise: the images already have only 2 levels: leave it out")
+            raise OptionError("binarise", "the images have 2 levels already", "leave it out")
 
     @property
     def levels(self) -> int:

@@ -14,8 +14,7 @@ from torch import Tensor
 
 from chainrule.files import Record, read_record
 from chainrule_app.readers.ragged import Ragged
-from chainrule_app.readers.store import Store, StoreWriter
-from chainrule_app.readers.stored_tokens import Ids
+from chainrule_app.readers.store import Ids, Store, StoreWriter
 
 TextLevel = Literal["word", "char", "byte"]
 NGRAMS = range(3, 7)  # lengths, of a word between < and >

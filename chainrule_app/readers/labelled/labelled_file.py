@@ -8,11 +8,12 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from chainrule.option_error import UserError, option
 from chainrule_app.printing import listed
 from chainrule_app.readers.delimited import DelimitedFile, Row
 from chainrule_app.readers.origin import HeldRows
-from chainrule_app.readers.packed import plain_name
-from chainrule_app.readers.records import Nested, holds_records, record_rows
+from chainrule_app.readers.records import Nested, record_rows
+from chainrule_app.readers.sources import holds_records, plain_name
 from chainrule_app.readers.tables.first_rows import HEADER, find_layout, header_evidence
 from chainrule_app.readers.tables.frame_table import FrameTable
 from chainrule_app.readers.text import STDIN
@@ -141,9 +142,9 @@ class LabelledFile:
                 )
             for index, what in ((self.columns.text, "text"), (self.columns.label, "label")):
                 if index is not None and isinstance(cells[index], Nested):
-                    raise ValueError(
-                        f"{self._file.name} line {line}: the {what} is a list or an object, got {cells[index]!s:.60}: "
-                        f"name another column with --{what}-column, or write it as a text"
+                    raise UserError(
+                        f"{self._file.name} line {line}: the {what} is a list or an object, got {cells[index]!s:.60}",
+                        f"name another column with {option(f'{what}_column')}, or write it as a text",
                     )
             label = "" if self.columns.label is None else cells[self.columns.label].strip()
             if self.columns.label is not None and not any(map(str.strip, cells)):
@@ -238,8 +239,9 @@ def _find_columns(
     }
     several = [cell for cell in first if cell.lower() in LABEL_NAMES]
     if labelled and label is None and len(several) > 1 and not {"label", "labels"} & {*lower}:
-        raise ValueError(
-            f"{path}: several columns may hold the labels ({', '.join(several)}): name one with --label-column"
+        raise UserError(
+            f"{path}: several columns may hold the labels ({', '.join(several)})",
+            f"name one with {option('label_column')}",
         )
     header = has_keys or bool(names) or (usual["text"] is not None and (usual["label"] is not None or len(first) != 2))
     header = header or (usual["label"] is not None and len(first) == 2)
@@ -278,12 +280,14 @@ def _find_columns(
             at_label = 1 - at_text
     if at_text is None or (labelled and at_label is None):
         what = "text" if at_text is None else "label"
-        raise ValueError(
-            f"{path}: {width} columns ({listed(map(repr, first), 80)}): name the {what} column with "
-            f"--{what}-column NAME, or by its number"
+        raise UserError(
+            f"{path}: {width} columns ({listed(map(repr, first), 80)})",
+            f"name the {what} column with {option(f'{what}_column')}, or by its number",
         )
     if at_text == at_label:
-        raise ValueError(f"{path}: --text-column and --label-column name the same column: name two")
+        raise UserError(
+            f"{path}: {option('text_column')} and {option('label_column')}: expected two columns, got one twice"
+        )
     at_label = at_label if labelled else None
     if at_label is not None:
         header = header or _names_columns(rows, at_text, at_label)
@@ -315,9 +319,9 @@ def _prose(path: str, names: list[str], rows: list[list[str]]) -> int:
         if 2 * sum(len(row[index].split()) > 1 for row in rows[1:] if len(row) == len(names)) >= len(rows) - 1
     ]
     if len(texts) != 1:
-        raise ValueError(
-            f"{path}: the header has none of the names of the training file ({', '.join(map(repr, names))[:80]}): "
-            "name the text column with --text-column NAME, or by its number"
+        raise UserError(
+            f"{path}: the header has none of the names of the training file ({', '.join(map(repr, names))[:80]}): ",
+            f"name the text column with {option('text_column')}, or by its number",
         )
     return texts[0]
 

@@ -12,11 +12,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from chainrule.data import Batch, Batches
-from chainrule.data._batches import Shuffled, by_length
+from chainrule.data import Batch, Batches, Shuffled
 from chainrule.files import Record, read_record
-from chainrule.layers._ngrams import NgramScores
-from chainrule_app.readers.held_out import check_fraction, split_rows
+from chainrule.layers import NgramScores
+from chainrule.option_error import UserError, option
+from chainrule_app.readers.held_out import split_rows
 from chainrule_app.readers.labelled.encoded_texts import EncodedTexts, Numbers, TextLevel, TextSymbols
 from chainrule_app.readers.labelled.labelled_file import LabelledText, TextsSource, open_texts
 from chainrule_app.readers.origin import Origin, origin_of
@@ -92,7 +92,7 @@ def labelled_batches(
     shard: tuple[int, int] = (0, 1),
 ) -> Batches:
     """Labels given texts, in the order of `Shuffled`, sorted by length in pools of 32 batches."""
-    sort = by_length(texts.lengths)
+    sort = Shuffled.by_length(texts.lengths)
     order = Shuffled(
         len(texts), batch_size, seed, shard, name="texts", sort=sort, pool=_BATCHES_IN_POOL, within_pool=True
     )
@@ -172,7 +172,6 @@ def prepare_labelled(
     vectors: str | Path | None = None,  # of words, to begin with; see `read_vectors`
 ) -> LabelledTexts:
     """Read labelled texts, hold some out and write both parts as numbers; training texts define the symbols."""
-    check_fraction(validation_fraction)
     file = open_texts(path, text_column=text_column, label_column=label_column)
     train_rows = _checked(str(path), list(file))
     if validation is not None:
@@ -296,15 +295,17 @@ def part_facts(part: LabelledPart, limit: int) -> dict[str, int]:
 def _checked(path: str, rows: list[LabelledText]) -> list[LabelledText]:
     counts = Counter(row.label for row in rows)
     if len(counts) == 1:
-        raise ValueError(
+        raise UserError(
             f"{path}: all {len(rows)} rows have the label {rows[0].label!r:.60}: expected at least two labels; "
-            "is the label in another column (--label-column)?"
+            f"is the label in another column ({option('label_column')})?"
         )
     if rows and len({row.text for row in rows}) == 1:
-        raise ValueError(f"{path}: all {len(rows)} texts are identical: is the text in another column (--text-column)?")
+        raise UserError(
+            f"{path}: all {len(rows)} texts are equal", f"is the text in another column ({option('text_column')})?"
+        )
     if len(counts) > max(len(rows) // 2, 2):
-        raise ValueError(
-            f"{path}: {len(counts)} different labels in {len(rows)} rows: expected few labels, each seen often: "
-            "is the label in another column (--label-column)?"
+        raise UserError(
+            f"{path}: {len(counts)} different labels in {len(rows)} rows: expected few labels, each seen often",
+            f"is the label in another column ({option('label_column')})?",
         )
     return rows

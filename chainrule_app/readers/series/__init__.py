@@ -5,9 +5,6 @@ from typing import TYPE_CHECKING
 from chainrule.lazy import attach
 
 if TYPE_CHECKING:
-    from chainrule.data import SeriesWindows as SeriesWindows
-    from chainrule.data import window_batch as window_batch
-    from chainrule.data import window_context as window_context
     from chainrule_app.readers.series.frequency import clock as clock
     from chainrule_app.readers.series.prepare import PreparedSeries as PreparedSeries
     from chainrule_app.readers.series.prepare import SeriesSchema as SeriesSchema

@@ -12,6 +12,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from chainrule.option_error import UserError, option
 from chainrule_app.readers.origin import Origin
 
 Unit = Literal["seconds", "microseconds", "business days", "months", "month ends"]
@@ -72,10 +73,12 @@ class Frequency:
         for (before, _), (date, line) in pairwise(places):
             expected = frequency.after(before)
             if date != expected:
-                remedy = "train with --fill to have what is missing filled in" if date > expected else "move it"
-                raise ValueError(
+                filled = f"train with {option('fill')} to have what is missing filled in"
+                remedy = filled if date > expected else "move it"
+                raise UserError(
                     f"{where.at(line)}: {'a gap: ' if date > expected else ''}expected {expected} after {before}, "
-                    f"as rows are {frequency}, got {date}: {remedy}, or train with --date none to count rows only"
+                    f"as rows are {frequency}, got {date}",
+                    f"{remedy}, or train with {option('date', 'none')} to count rows only",
                 )
         return frequency
 
@@ -90,10 +93,11 @@ class Frequency:
             seen.add(date)
         if len(repeated) > max(1, len(places) // 10):
             date, line = repeated[0]
-            raise ValueError(
+            raise UserError(
                 f"{where.at(line)}: expected each date once, got {date} again, as in {len(repeated):,} of "
-                f"{len(places):,} rows: write date and time into one column, name the column of several series with "
-                "--item, or train with --date none to count rows only"
+                f"{len(places):,} rows",
+                f"write date and time into one column, name the column of several series with {option('item')}, or "
+                f"train with {option('date', 'none')} to count rows only",
             )
 
     @classmethod
@@ -212,14 +216,16 @@ def complete_dates(
         while complete[-1] < date and len(complete) < most:
             complete.append(frequency.after(complete[-1]))
         if complete[-1] < date:
-            raise ValueError(
+            raise UserError(
                 f"{where.at(line)}: expected no more missing dates than rows, got more up to "
-                f"{date}, as rows are {frequency}: train with --date none to count rows only"
+                f"{date}, as rows are {frequency}",
+                f"train with {option('date', 'none')} to count rows only",
             )
         if complete[-1] > date:
-            raise ValueError(
+            raise UserError(
                 f"{where.at(line)}: expected a date some steps after the one before it, as rows are {frequency}, "
-                f"got {date}: move it, or train with --date none to count rows only"
+                f"got {date}",
+                f"move it, or train with {option('date', 'none')} to count rows only",
             )
         places.append(len(complete) - 1)
     return complete, places

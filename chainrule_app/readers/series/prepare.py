@@ -12,6 +12,7 @@ import torch
 
 from chainrule.files import Record
 from chainrule.models import SeriesScaling
+from chainrule.option_error import OptionError, UserError, option
 from chainrule_app.readers.series.frequency import CYCLES, DAY, Frequency, calendar_features, calendar_names
 from chainrule_app.readers.series.series_file import SeriesFile, read_series
 from chainrule_app.readers.store import Store, StoreWriter
@@ -211,9 +212,9 @@ def _encoded(names: list[str], file: SeriesFile) -> tuple[tuple[str, ...], tuple
             continue
         categories = sorted(set(cells))
         if len(categories) > _MOST_CATEGORIES:
-            raise ValueError(
-                f"--static: {name!r} has {len(categories):,} different cells: expected at most {_MOST_CATEGORIES}, or "
-                "numbers"
+            raise OptionError(
+                "static",
+                f"{name!r} has {len(categories):,} different cells: expected at most {_MOST_CATEGORIES}, or numbers",
             )
         for category in categories:
             features[f"{name}={category}"] = [float(cell == category) for cell in cells]
@@ -234,7 +235,6 @@ def future_dates(dates: list[datetime], frequency: Frequency, count: int) -> lis
 
 
 _MANIFEST = "series.json"
-ANCHORS = ("last", "season", "centre")
 
 
 @dataclass(frozen=True)
@@ -287,8 +287,6 @@ def prepare_series(
         FileNotFoundError: there is no such file.
         ValueError: the file cannot be read, or has too few rows.
     """
-    if anchor not in ANCHORS:
-        raise ValueError(f"anchor: expected one of {', '.join(ANCHORS)}, got {anchor!r}")
     if schema is None:
         file = read_series(
             source, target, covariates, date,
@@ -299,14 +297,18 @@ def prepare_series(
     rows = len(file.values)
     held_out = max(round(validation_fraction * rows), horizon)
     if rows - held_out < 2 * horizon:
-        raise ValueError(
-            f"{source}: expected at least {2 * horizon + held_out} rows for a horizon of {horizon}, got {rows}: "
-            "choose a smaller --horizon"
+        raise UserError(
+            f"{source}: expected at least {2 * horizon + held_out} rows for a horizon of {horizon}, got {rows}",
+            f"choose a smaller {option('horizon')}",
         )
     if schema is None:
         length = season or (1 if file.frequency is None else file.frequency.season)
         if anchor == "season" and length == 1:
-            raise ValueError("--anchor season requires a season: pass its length with --season")
+            raise OptionError(
+                "anchor",
+                "expected series with a season",
+                f"pass its length with {option('season')}",
+            )
         lag = {"last": 1, "season": length, "centre": 0}[anchor]
         schema = SeriesSchema.fit(file, rows - held_out, length, lag, fill, static)
     else:

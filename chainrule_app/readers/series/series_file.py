@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import numpy.typing as npt
 
+from chainrule.option_error import OptionError, UserError, option
 from chainrule_app.printing import listed
 from chainrule_app.readers.origin import Origin
 from chainrule_app.readers.series.frequency import Frequency, clock, complete_dates, fill_in, on_one_clock, spread_out
@@ -142,9 +143,10 @@ def static_cells(
         line, cells = rows[number]
         for index in places:
             if cells[index] != first[index]:
-                raise ValueError(
-                    f"{where.at(line)}, column {file.names[index]!r}: expected {first[index]!r:.60} in all rows of "
-                    f"an item, got {cells[index]!r:.60}: if it changes, name it with --covariates"
+                raise UserError(
+                    f"{where.at(line)}, column {file.names[index]!r}: expected {first[index]!r:.60} in all rows, got "
+                    f"{cells[index]!r:.60}",
+                    f"name it with {option('covariates')}, if it changes",
                 )
     return tuple(first[index] or "" for index in places)
 
@@ -161,14 +163,14 @@ def _numbers(
             if cell is None or is_missing(cell):
                 if fill:
                     continue
-                expected, remedy = "a value, got an empty cell", "train with --fill to have it filled in"
+                expected, remedy = "a value, got an empty cell", f"train with {option('fill')} to have it filled in"
                 number = None
             else:
                 expected, number = f"a finite number, got {cell!r:.80}", as_number(cell)
                 number = words.get(cell.lower()) if number is None else number
                 remedy = "write it with a decimal point and without a unit" if is_odd_number(cell) else "write a number"
             if number is None or not math.isfinite(number):
-                raise ValueError(f"{where.at(line)}, column {names[column]!r}: expected {expected}: {remedy}")
+                raise UserError(f"{where.at(line)}, column {names[column]!r}: expected {expected}", remedy)
             numbers[row, column] = number
     for name, series in zip(names, numbers.T, strict=True):
         if np.isnan(series).all():
@@ -249,28 +251,28 @@ def read_series(
     rows, where = list(_rows(file)), file.origin if called is None else Origin(called)
     if not rows:
         raise ValueError(f"{file.origin}: expected rows under the header, got none")
-    known_names = _columns(file, covariates, "--covariates")
-    static_names = _columns(file, static, "--static")
-    named = [] if target in (None, ALL) else _columns(file, target or "", "--target")
+    known_names = _columns(file, covariates, "covariates")
+    static_names = _columns(file, static, "static")
+    named = [] if target in (None, ALL) else _columns(file, target or "", "target")
     cells = {name: _first_cell(rows, index) for index, name in enumerate(file.names)}
     item_name = _item_column(file, [*named, *known_names], item)
     if static_names and item_name is None:
-        raise ValueError("--static requires a file in long form: name the column of its items with --item")
+        raise OptionError("static", "expected a column of items, as in long form", f"name it with {option('item')}")
     taken = {*known_names, *named, *static_names, item_name}
     open_cells = {name: cell for name, cell in cells.items() if name not in taken}
     date_name = _date_column(file, cells, open_cells, date, date_format)
     rest = [name for name, cell in open_cells.items() if name != date_name and not is_date_like(cell)]
     if target is None and len(rest) > 1:
         hint = "" if item_name is not None else ", or pass all"
-        raise ValueError(f"--target: {where} has several columns: name one of {listed(rest)}{hint}")
+        raise OptionError("target", f"{where} has several columns", f"name one of {listed(rest)}{hint}")
     targets = rest if target in (None, ALL) else named
     if not targets:
-        raise ValueError(f"--target: expected the name of a column of {where}, got none")
+        raise OptionError("target", f"expected the name of a column of {where}, got none")
     for name in targets:
         if name == date_name or name in known_names:
-            raise ValueError(f"--target: {name!r} is also the column of dates or a covariate: drop one of the two")
+            raise OptionError("target", f"{name!r} is the column of dates or a covariate", "leave one of them out")
     if item_name is not None and len(targets) > 1:
-        raise ValueError(f"--target: expected one column of values for the items, got {listed(targets)}")
+        raise OptionError("target", f"expected one column of values for the items, got {listed(targets)}")
     dates: list[datetime] = []
     monthly, zone = False, None
     if date_name is not None:
@@ -305,12 +307,12 @@ def read_series(
     )  # fmt: skip
 
 
-def _item_column(file: "TableFile | FrameTable", taken: list[str], option: str) -> str | None:
+def _item_column(file: "TableFile | FrameTable", taken: list[str], name: str) -> str | None:
     """Return the column of items: the requested one, or one with a common name."""
-    if option == "none":
+    if name == "none":
         return None
-    if option != "auto":
-        return _columns(file, option, "--item")[0]
+    if name != "auto":
+        return _columns(file, name, "item")[0]
     return next((name for name in file.names if name.lower() in ITEM_NAMES and name not in taken), None)
 
 
@@ -320,13 +322,13 @@ def _first_cell(rows: list[Row], index: int) -> str:
 
 
 def _date_column(
-    file: "TableFile | FrameTable", cells: dict[str, str], open_cells: dict[str, str], option: str, date_format: str
+    file: "TableFile | FrameTable", cells: dict[str, str], open_cells: dict[str, str], name: str, date_format: str
 ) -> str | None:
     """Return the column of dates."""
-    if option == "none":
+    if name == "none":
         return None
-    if option != "auto":
-        return _columns(file, option, "--date")[0]
+    if name != "auto":
+        return _columns(file, name, "date")[0]
     if date_format:
         return next((name for name, cell in cells.items() if _date(cell, date_format) is not None), None)
     for name, cell in cells.items():
@@ -348,14 +350,14 @@ def _rows(file: "TableFile | FrameTable") -> Iterator[Row]:
             yield row
 
 
-def _columns(file: "TableFile | FrameTable", names: str, option: str) -> list[str]:
+def _columns(file: "TableFile | FrameTable", names: str, of: str) -> list[str]:
     columns = [name.strip() for name in names.split(",") if name.strip()]
     for index, name in enumerate(columns):
         if name not in file.names:
-            remedy = "" if file.header else ": pass --header yes if the first row names them"
-            raise ValueError(f"{option}: {file.origin} has no column {name!r} (columns: {listed(file.names)}){remedy}")
+            remedy = "" if file.header else f"pass {option('header', 'yes')} if the first row names them"
+            raise OptionError(of, f"{file.origin} has no column {name!r} (columns: {listed(file.names)})", remedy)
         if name in columns[:index]:
-            raise ValueError(f"{option}: {name!r} is named twice: name it once")
+            raise OptionError(of, f"{name!r} is named twice", "name it once")
     return columns
 
 
@@ -379,14 +381,15 @@ def _dates(rows: list[Row], index: int, name: str, where: Origin, date_format: s
         moment = _date(cell, date_format)
         if moment is None:
             expected = f"as {date_format} writes it" if date_format else "as 2024-01-31 or 2024-01-31 13:00"
-            raise ValueError(
-                f"{where.at(line)}, column {name!r}: expected a date {expected}, got {cell!r:.80}: rewrite "
-                "it, or train with --date none to count rows only, or with another --date-format, such as %d/%m/%Y"
+            raise UserError(
+                f"{where.at(line)}, column {name!r}: expected a date {expected}, got {cell!r:.80}",
+                f"rewrite it, or train with {option('date', 'none')} to count rows only, or with another "
+                f"{option('date_format')}, such as %d/%m/%Y",
             )
         if _FINER.search(cell):
-            raise ValueError(
-                f"{where.at(line)}, column {name!r}: expected at most six digits after the point of a second, got "
-                f"{cell!r:.80}: write microseconds, or train with --date none to count rows only"
+            raise UserError(
+                f"{where.at(line)}, column {name!r}: expected at most six digits of a second, got {cell!r:.80}",
+                f"write microseconds, or train with {option('date', 'none')} to count rows only",
             )
         if dates and (moment.tzinfo is None) != (dates[0].tzinfo is None):
             raise ValueError(

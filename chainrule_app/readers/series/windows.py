@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.data import Batch, window_batch
+from chainrule.data import Batch, SeriesWindows
 
 Floats = npt.NDArray[np.float64]
 Spans = npt.NDArray[np.int64]
@@ -55,4 +55,4 @@ def window_evaluation(
     for history, numbers in by_past(places, whole_spans(values) if spans is None else spans, past):
         for start in range(0, len(numbers), batch_size):
             chosen = [places[number] for number in numbers[start : start + batch_size]]
-            yield window_batch(values, features, chosen, history, horizon)
+            yield SeriesWindows.batch(values, features, chosen, history, horizon)

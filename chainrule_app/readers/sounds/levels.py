@@ -1,6 +1,7 @@
 """Levels of amplitudes by the name of their law."""
 
 from chainrule.data import LinearLevels, MuLawLevels
+from chainrule.option_error import OptionError
 
 SoundLevels = MuLawLevels | LinearLevels
 
@@ -10,5 +11,5 @@ LAWS = ("mu", "linear")
 def make_levels(law: str, levels: int) -> SoundLevels:
     """Return the levels by the name of their law, mu or linear; raises ValueError as they do, and for another name."""
     if law not in LAWS:
-        raise ValueError(f"law: expected one of {', '.join(LAWS)}, got {law!r}")
+        raise OptionError("law", f"expected one of {', '.join(LAWS)}, got {law!r}")
     return MuLawLevels(levels) if law == "mu" else LinearLevels(levels)

@@ -11,15 +11,14 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from chainrule.data import Batch, Batches, Tokens
-from chainrule.data._batches import Shuffled, by_length, padded
+from chainrule.data import Batch, Batches, Shuffled, Tokens, padded
+from chainrule.option_error import OptionError, UserError, option
 from chainrule.typed_json import read_value
-from chainrule_app.readers.held_out import OneInEvery, check_fraction, keep_labels
+from chainrule_app.readers.held_out import OneInEvery, keep_labels
 from chainrule_app.readers.members import read_each
 from chainrule_app.readers.sounds.levels import SoundLevels, make_levels
 from chainrule_app.readers.sounds.sound_file import Collection, HeldSounds, SoundFile, read_sound, sound_facts
-from chainrule_app.readers.store import Store, StoreWriter
-from chainrule_app.readers.stored_tokens import Ids, StoredTokens, token_dtype
+from chainrule_app.readers.store import Ids, Store, StoredTokens, StoreWriter, token_dtype
 
 _BATCHES_IN_POOL = 64
 Labels = npt.NDArray[np.int64]
@@ -46,7 +45,7 @@ def clip_batches(
     pieces = _Pieces(tokens, longest, labels)
     lengths = pieces.lengths
     order = Shuffled(
-        len(lengths), batch_size, seed, shard, name="clips", sort=by_length(lengths), pool=_BATCHES_IN_POOL
+        len(lengths), batch_size, seed, shard, name="clips", sort=Shuffled.by_length(lengths), pool=_BATCHES_IN_POOL
     )
     return Batches(order, lambda _, rows: pieces.batch(order.own(rows), int(lengths[rows].max())))
 
@@ -67,8 +66,6 @@ class _Pieces:
     """Clips cut into pieces: of each the clip, where it starts and its length."""
 
     def __init__(self, tokens: Tokens, longest: int, labels: Labels | None):
-        if longest < 1:
-            raise ValueError(f"chunk_length: expected at least 1, got {longest}")
         if not tokens.line_count:
             raise ValueError("clips: expected at least one, got none")
         starts, stops = tokens.line_bounds(np.arange(tokens.line_count))
@@ -94,7 +91,7 @@ class Labelling:
         if pattern is None:
             return
         if pattern.count("{label}") != 1:
-            raise ValueError(f"label_pattern: expected {{label}} once, as in '{{label}}_*', got {pattern!r}")
+            raise OptionError("label_pattern", f"expected {{label}} once, as in '{{label}}_*', got {pattern!r}")
         parts = re.split(r"(\{label\}|\*)", pattern)
         patterns = {"{label}": "(.+?)", "*": ".*?"}
         self._expression = re.compile("".join(patterns.get(part, re.escape(part)) for part in parts))
@@ -107,8 +104,8 @@ class Labelling:
             return folders[-1]
         match = self._expression.fullmatch(file.rpartition(".")[0])
         if match is None:
-            raise ValueError(
-                f"{name}: does not match --label-pattern {self.pattern!r}: rename it, or change the pattern"
+            raise UserError(
+                f"{name}: does not fit {option('label_pattern')} {self.pattern!r}", "rename it, or change the pattern"
             )
         return match[1]
 
@@ -124,7 +121,7 @@ def label_number(labels: Sequence[str], label: str) -> int:
     """Return the index of a label among the labels of a run."""
     if label not in labels:
         some = ", ".join(labels[:20]) + (", ..." if len(labels) > 20 else "")
-        raise ValueError(f"label: expected one of {some}, got {label!r}")
+        raise OptionError("label", f"expected one of {some}, got {label!r}")
     return labels.index(label)
 
 
@@ -206,7 +203,6 @@ class Writing:
 
 
 _MANIFEST = "sounds.json"
-SEQUENCES = ("clips", "stream")
 LOWEST_RATE, HIGHEST_USUAL_RATE = 100, 16_000
 FILES_TO_HOLD_OUT_WHOLE = 10
 _PARTS = ("train", "valid")
@@ -273,7 +269,8 @@ def prepare_sounds(
         ValueError: an argument out of range, a file that is no sound, is damaged or empty, all of them silent, or
             labels that cannot be told.
     """
-    _check(rate, labels, label_pattern, sequences, validation_fraction)
+    if labels == "none" and label_pattern is not None:
+        raise OptionError("label_pattern", "expected no pattern with labels=none", "leave one of them out")
     quantised = make_levels(law, levels)
     skipped: list[dict[str, str]] = []
     collection = Collection(source)
@@ -291,7 +288,9 @@ def prepare_sounds(
     training = [sound for sound, held in zip(sounds, chosen, strict=True) if not held]
     rate = rate or min(*(facts.rate for _, facts in training), HIGHEST_USUAL_RATE)
     if rate < LOWEST_RATE:
-        raise ValueError(f"{source}: expected at least {LOWEST_RATE} samples a second, got {rate}: pass --rate")
+        raise UserError(
+            f"{source}: expected at least {LOWEST_RATE} samples a second, got {rate}", f"pass {option('rate')}"
+        )
     if like is not None and bool(like) != (labelling is not None):
         raise ValueError(f"{source}: expected sounds {'with' if like else 'without'} labels, as in the earlier run")
     names = like or ([] if labelling is None else ordered(labelling(file.name) for file, _ in training))
@@ -300,7 +299,11 @@ def prepare_sounds(
         short = sum(length <= longest_clip for length in lengths) >= 0.9 * len(lengths)
         sequences = "clips" if names or short else "stream"
     if names and sequences == "stream":
-        raise ValueError("sequences=stream requires labels=none: sounds with labels are read as clips")
+        raise OptionError(
+            "sequences",
+            "expected clips where sounds have labels, got stream",
+            f"give {option('labels', 'none')}, or clips",
+        )
     writing = Writing(quantised, rate, labelling, names, skipped, skip_bad=skip_bad)
     with StoreWriter(directory, _MANIFEST) as writer:
         parts = {part: ClipWriter(writer, part, quantised.levels) for part in _PARTS}
@@ -358,17 +361,5 @@ def _labelling(labels: str, pattern: str | None, names: list[str]) -> Labelling 
     folders = {name.rpartition("/")[0] for name in names}
     has_folders = len(folders) > 1 and "" not in folders
     if labels == "folders" and not has_folders:
-        raise ValueError("labels: expected sounds in two folders or more, one for each label, got one")
+        raise OptionError("labels", "expected sounds in two folders or more, one for each label, got one")
     return Labelling(None) if labels == "folders" or (labels == "auto" and has_folders) else None
-
-
-def _check(rate: int | None, labels: str, pattern: str | None, sequences: str, fraction: float) -> None:
-    if rate is not None and not LOWEST_RATE <= rate <= 1_000_000:
-        raise ValueError(f"rate: expected {LOWEST_RATE} to 1000000 samples per second, got {rate}")
-    if labels not in ("auto", "folders", "none"):
-        raise ValueError(f"labels: expected auto, folders or none, got {labels!r}")
-    if labels == "none" and pattern is not None:
-        raise ValueError("label_pattern and labels=none exclude each other: drop one of the two")
-    if sequences not in ("auto", *SEQUENCES):
-        raise ValueError(f"sequences: expected auto, {', '.join(SEQUENCES)}, got {sequences!r}")
-    check_fraction(fraction)

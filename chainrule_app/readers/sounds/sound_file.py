@@ -11,9 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from chainrule.files import write_bytes
-from chainrule_app.readers.kinds import SOUNDS
+from chainrule.option_error import UserError, option
 from chainrule_app.readers.members import Member, Members
 from chainrule_app.readers.origin import InMemory, Origin, digest_of
+from chainrule_app.readers.sources import SOUNDS
 
 
 @dataclass(frozen=True)
@@ -113,9 +114,10 @@ def resampled(blocks: Iterator[Amplitudes], rate: int, new_rate: int) -> Iterato
         raise ValueError("resampling requires scipy: pip install scipy") from None
     up, down = new_rate // gcd(rate, new_rate), rate // gcd(rate, new_rate)
     if max(up, down) > _LARGEST_RATIO:
-        raise ValueError(
+        raise UserError(
             f"sounds of {rate:,} samples a second cannot be resampled to {new_rate:,}, as the rates have no large "
-            "common divisor: pass another --rate"
+            f"common divisor",
+            f"pass another {option('rate')}",
         )
     margin = (10 * max(up, down) // up // down + 2) * down  # of the old rate; blocks begin where a new sample does
     held, before = np.zeros(0, dtype=np.float32), 0  # `before` of them are done with, and kept for the filter

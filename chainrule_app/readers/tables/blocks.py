@@ -19,6 +19,9 @@ Lines = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 
+_FEW = 64  # cells that are looked up one by one sooner than by polars
+
+
 @dataclass(frozen=True)
 class NumberCells:
     """The numbers of a column."""
@@ -70,7 +73,7 @@ class CellColumn:
 
     def nulls(self) -> Flags:
         """(N,) which values of typed data are missing."""
-        return _flags(self._series.is_null())
+        return _nulls(self._series)
 
     def empty(self) -> Flags:
         """(N,) which cells hold nothing at all."""
@@ -152,7 +155,7 @@ class NumberColumn(CellColumn):
         )
 
     def missing(self) -> Flags:
-        missing = _flags(self._series.is_null())
+        missing = _nulls(self._series)
         return missing if self._misfits is None else missing & ~_flags(self._misfits)
 
     def codes(self, codes: Mapping[str, int], other: float) -> Floats:
@@ -197,12 +200,20 @@ class MomentColumn(CellColumn):
 
 def _flags(series: polars.Series) -> Flags:
     """Return truth values as an array; null is false."""
-    return np.array(series.fill_null(value=False).to_numpy(), dtype=np.bool_)
+    filled = series.fill_null(value=False) if series.null_count() else series  # which takes a tenth of a millisecond
+    return np.array(filled.to_numpy(), dtype=np.bool_)
+
+
+def _nulls(series: polars.Series) -> Flags:
+    """Return which values are null."""
+    return _flags(series.is_null()) if series.null_count() else np.zeros(len(series), dtype=np.bool_)
 
 
 def _coded(series: polars.Series, names: polars.Series, codes: Sequence[int], other: float) -> Floats:
     named = dict(zip(names.to_list(), map(float, codes), strict=True))
     named.pop(None, None)  # the missing cell, or what cannot be in this column
+    if len(series) <= _FEW:
+        return np.array([named.get(cell, other) for cell in series.to_list()], dtype=np.float64)
     numbers = series.replace_strict(
         polars.Series(list(named), dtype=series.dtype), list(named.values()), default=other, return_dtype=polars.Float64
     )

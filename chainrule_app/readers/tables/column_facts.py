@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from chainrule.heads import Column
-from chainrule_app.readers.delimited import types_flag
+from chainrule.option_error import UserError, option
+from chainrule_app.readers.delimited import types_option
 from chainrule_app.readers.origin import Origin
 from chainrule_app.readers.tables.blocks import CellColumn, Floats, MomentColumn
 from chainrule_app.readers.tables.cell import (
@@ -191,19 +192,19 @@ class ColumnFacts:
 
     def check(self, kind: ColumnKind, min_count: int) -> None:
         """Refuse a column that cannot be of a kind."""
-        leave = f"leave it out with {self._flag('skip')}"
+        leave = f"leave it out with {self._kept_as('skip')}"
         if kind == "categorical":
             if self._overflowed and min_count == 1:
                 raise self._error(
-                    f"{self.counted()} distinct values: pass --min-count 2 or more, which makes one category of rarer "
-                    f"ones, or {leave}"
+                    f"{self.counted()} distinct values: pass {option('min_count')} 2 or more, which makes one category "
+                    f"of rarer ones, or {leave}"
                 )
             return
         if self.count == 0:
             raise self._error(f"all {self.missing} training rows are missing: {leave}")
         expected = "a number" if kind != "date" else "a date written as the others, such as 2024-01-31"
         self._refuse_cell(
-            self._word, expected, f"correct it, empty it if none is known, or pass {self._flag('categorical')}"
+            self._word, expected, f"correct it, empty it if none is known, or pass {self._kept_as('categorical')}"
         )
         if kind == "date" and self.dates is None:
             raise self._error(
@@ -211,21 +212,21 @@ class ColumnFacts:
             )
         self._refuse_cell(self._infinite, "a finite number", "correct it, or leave the cell empty")
         if kind == "integer":
-            large = f"an integer of at most {LARGEST:,}, as larger ones would lose digits", self._flag("categorical")
-            expected, flag = large if self._large else ("an integer", self._flag("real"))
+            large = f"an integer of at most {LARGEST:,}, as larger ones would lose digits", self._kept_as("categorical")
+            expected, flag = large if self._large else ("an integer", self._kept_as("real"))
             self._refuse_cell(None if self.gaps else self._fraction, expected, f"say {flag}")
         self._take(len(self._waiting))
         if not math.isfinite(self._squares):
             raise self._error(f"values span too wide a range to standardise: rescale them, or {leave}")
         if self._squares <= 0:
-            raise self._error(f"only one number, or missing cells: pass {self._flag('categorical')}")
+            raise self._error(f"only one number, or missing cells: pass {self._kept_as('categorical')}")
 
     @property
     def free_text(self) -> bool:
         """True if most cells are texts of several words; single words are among all longer lists of sentences."""
         return self._word is not None and 2 * sum(" " in cell for cell in self._cells) >= len(self._cells)
 
-    def refuse_identifier(self, min_count: int, *, texts: str = "--task classify for texts with labels") -> None:
+    def refuse_identifier(self, min_count: int, *, texts: str) -> None:
         """Refuse names of rows or free texts: nothing repeats, or categories are too many or too rare.
 
         Args:
@@ -233,11 +234,11 @@ class ColumnFacts:
             texts: the option to use instead where the cells are free texts.
         """
         kind = self.kind()
-        leave, keep = f"leave it out with {self._flag('skip')}", f"keep it with {self._flag(kind)}"
+        leave, keep = f"leave it out with {self._kept_as('skip')}", f"keep it with {self._kept_as(kind)}"
         if kind == "categorical" and self._cells and all(map(_is_nested, self._cells)):
             raise self._error(f"lists or objects in JSON, which a table takes for categories: {leave}, or {keep}")
         if kind == "date":
-            leave = f"use --task forecast for a series, {leave}"
+            leave = f"use {option('task', 'forecast')} for a series, {leave}"
         elif self.free_text:
             leave = f"use {texts}, {leave}"
         repeats = self.count >= _FEW and max(self._cells.values()) > 1
@@ -255,7 +256,7 @@ class ColumnFacts:
                 raise self._error(
                     f"{self.counted()} different {what} in {self.count} rows, "
                     + (f"though {doubt}: correct them, or {leave}" if doubt else f"an identifier or free text: {leave}")
-                    + f", or keep those that occur --min-count times with {self._flag(kind)}"
+                    + f", or keep those that occur {option('min_count')} times with {self._kept_as(kind)}"
                 )
         if self.count < _FEW or kind == "real" or repeats:
             return
@@ -336,15 +337,13 @@ class ColumnFacts:
     def _refuse_cell(self, cell_at_line: tuple[int, str] | None, expected: str, remedy: str) -> None:
         if cell_at_line is not None:
             line, cell = cell_at_line
-            raise ValueError(
-                f"{self._where.at(line)}, column {self.name!r}: expected {expected}, got {cell!r}: {remedy}"
-            )
+            raise UserError(f"{self._where.at(line)}, column {self.name!r}: expected {expected}, got {cell!r}", remedy)
 
-    def _flag(self, kind: ColumnKind) -> str:
-        return types_flag({self.name: kind})
+    def _kept_as(self, kind: ColumnKind) -> str:
+        return types_option({self.name: kind})
 
-    def _error(self, what: str) -> ValueError:
-        return ValueError(f"{self._where}, column {self.name!r}: {what}")
+    def _error(self, what: str) -> UserError:
+        return UserError(f"{self._where}, column {self.name!r}: {what}")
 
 
 def _is_nested(cell: str) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from chainrule.heads import Column
+from chainrule.option_error import UserError, option
 from chainrule.typed_json import field_types, read_fields
 from chainrule_app.readers.tables.blocks import CellColumn, Flags, Floats, MomentColumn
 from chainrule_app.readers.tables.cell import (
@@ -120,7 +121,7 @@ class ColumnSchema:
                 texts = [category for category in self.categories if category is not None]
                 raise self._error(
                     f"the category {cell!r} was not in training (known: {', '.join(texts[:8])}"
-                    f"{', …' if len(texts) > 8 else ''}): correct it, or train with --min-count 2 or more, "
+                    f"{', …' if len(texts) > 8 else ''}): correct it, or train with {option('min_count')} 2 or more, "
                     f"which keeps a category {OTHER}"
                 )
             return float(code)
@@ -199,6 +200,27 @@ class ColumnSchema:
             return int(float(cell)) if as_integer(cell) is None else int(cell)
         return float(cell) if self.kind == "real" else cell
 
+    def values(self, cells: CellColumn, numbers: Floats) -> list[int | float | str | None]:
+        """Return what `parsed` makes of each cell, from the cells and the numbers that encode them."""
+        if self.kind in ("integer", "real"):
+            gaps = np.isnan(numbers)
+            filled = np.where(gaps, 0.0, numbers)
+            values: list[int | float | str | None] = (
+                filled.astype(np.int64) if self.kind == "integer" else filled
+            ).tolist()
+            for index in np.flatnonzero(gaps).tolist():
+                values[index] = None
+            return values
+        return list(map(self.parsed, cells.texts()))
+
+    def unseen_cells(self, cells: CellColumn, numbers: Floats) -> Flags:
+        """Return which cells are not `seen`."""
+        flags = np.zeros(len(numbers), dtype=np.bool_)
+        if self.numbers is None and OTHER in self._codes:
+            coded_as_other = np.flatnonzero(numbers == self._codes[OTHER])
+            flags[coded_as_other] = [not self.seen(cells.cell(index)) for index in coded_as_other.tolist()]
+        return flags
+
     def unseen_symbol(self) -> int | None:
         """Return the symbol of the head for cells that training lacked; None where it had all."""
         if not self.unseen:
@@ -238,8 +260,8 @@ class ColumnSchema:
     def _codes(self) -> dict[str | None, int]:
         return {category: code for code, category in enumerate(self.categories)}
 
-    def _error(self, what: str) -> ValueError:
-        return ValueError(f"column {self.name!r}: {what}")
+    def _error(self, what: str) -> UserError:
+        return UserError(f"column {self.name!r}: {what}")
 
 
 def _number_kind(kind: Any) -> Any:

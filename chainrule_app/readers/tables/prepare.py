@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from chainrule.data import Batch, Batches
-from chainrule.data._batches import Shuffled
+from chainrule.data import Batch, Batches, Shuffled
 from chainrule.files import Record
 from chainrule.heads import Column
+from chainrule.option_error import OptionError, UserError, option, raw_text
 from chainrule_app.printing import listed
-from chainrule_app.readers.delimited import types_flag
-from chainrule_app.readers.held_out import OneInEvery, check_fraction
+from chainrule_app.readers.delimited import types_option
+from chainrule_app.readers.held_out import OneInEvery
 from chainrule_app.readers.row_order import in_order
 from chainrule_app.readers.store import Store, StoreWriter
 from chainrule_app.readers.tables.blocks import Block, Flags
@@ -37,6 +37,7 @@ from chainrule_app.readers.tables.table_file import TableFile, TableSource, open
 from chainrule_app.readers.text import fingerprint
 
 Rows = npt.NDArray[np.float64]
+_ENCODED = 1 << 13  # rows whose cells are Python objects at once
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class TableSchema(Record):
 
     def __post_init__(self) -> None:
         if not self.kept:
-            raise ValueError("--types skips every column: keep at least one")
+            raise OptionError("types", "all columns are left out", "keep at least one")
 
     @classmethod
     def fit(cls, facts: Sequence[ColumnFacts], header: bool, types: Mapping[str, str], min_count: int) -> "TableSchema":
@@ -57,17 +58,17 @@ class TableSchema(Record):
         names, overrides = dict.fromkeys(column.name for column in facts), dict[str, ColumnKind]()
         for name, kind in types.items():
             if name not in names:
-                raise ValueError(f"--types {name}={kind}: there is no such column (columns: {', '.join(names)})")
+                raise OptionError("types", f"there is no column {name!r} (columns: {', '.join(names)})")
             column_kind = next((column_kind for column_kind in COLUMN_KINDS if column_kind == kind), None)
             if column_kind is None:
-                raise ValueError(f"--types {name}={kind}: expected one of {', '.join(COLUMN_KINDS)}")
+                raise OptionError("types", f"expected one of {', '.join(COLUMN_KINDS)}, got {name}={kind}")
             overrides[name] = column_kind
         columns, refused = [], dict[str, ValueError]()
-        texts = "--task classify for texts with labels"
+        texts = f"{option('task', 'classify')} for texts with labels"
         if len(facts) == 1:
-            texts = "--task text --reading lines for lines of text"
+            texts = f"{option('task', 'text')} with {option('reading', 'lines')} for lines of text"
         elif len(facts) == 2 and all(column.free_text for column in facts):
-            texts = "--task translate for pairs of sentences"
+            texts = f"{option('task', 'translate')} for pairs of sentences"
         for column in facts:
             try:
                 columns.append(ColumnSchema.fit(column, overrides.get(column.name) or column.kind(), min_count))
@@ -133,12 +134,20 @@ class TableSchema(Record):
 
     def encoded(self, source: TableSource) -> Generator[tuple[int, list[str | None], list[float]], None, None]:
         """Line, cells and numbers of the rows of a table; errors name the line."""
+        for block, rows in self.encoded_blocks(source, _ENCODED):
+            cells = zip(*(column.texts() for column in block.columns), strict=True)
+            yield from zip(block.lines.tolist(), map(list, cells), rows.tolist(), strict=True)
+
+    def encoded_blocks(self, source: TableSource, most: int) -> Generator[tuple[Block, Rows], None, None]:
+        """Yield the cells of the kept columns and their numbers (N, D), up to `most` rows at a time."""
         file, places = self.open(source)
         with closing(file.blocks()) as blocks:
             for block in blocks:
                 rows = self.encode_block(file, block, places)
-                cells = zip(*(block.columns[index].texts() for index in places), strict=True)
-                yield from zip(block.lines.tolist(), map(list, cells), rows.tolist(), strict=True)
+                kept = Block(block.lines, [block.columns[index] for index in places])
+                for start in range(0, len(block), most):
+                    part = slice(start, min(start + most, len(block)))
+                    yield kept.part(part), rows[part]
 
     def encode_block(self, file: "TableFile | FrameTable", block: Block, places: Sequence[int]) -> Rows:
         """Return the numbers of a block of rows of a table, (N, D)."""
@@ -154,7 +163,7 @@ class TableSchema(Record):
             try:
                 self.kept[number].encode(cells[number].cell(row))
             except ValueError as error:
-                raise ValueError(f"{file.origin.at(int(block.lines[row]))}, {error}") from None
+                raise UserError(f"{file.origin.at(int(block.lines[row]))}, {raw_text(error)}") from None
             raise AssertionError("a column refused a cell among others and took it alone")
         return rows
 
@@ -182,7 +191,7 @@ class TableSchema(Record):
                 try:
                     numbers.append(0.0 if own else column.encode(cell))
                 except ValueError as error:
-                    raise ValueError(f"{file.origin.at(line)}, {error}") from None
+                    raise UserError(f"{file.origin.at(line)}, {raw_text(error)}") from None
             yield PartialRow(cells, drawn, numbers, is_known, line, number)
 
     def to_json(self) -> dict[str, Any]:
@@ -197,9 +206,9 @@ def _together(refused: Mapping[str, ValueError], types: Mapping[str, str]) -> Va
     first, *others = refused.values()
     if not others:
         return first
-    flags = types_flag(types)
-    remedy = f": {flags} leaves them out" if types and len(flags) <= _NAMED else ""
-    return ValueError(f"{first}; {len(others)} more cannot be used either{remedy}")
+    flags = types_option(types)
+    remedy = f"{flags} leaves them out" if types and len(flags) <= _NAMED else ""
+    return UserError(f"{raw_text(first)}; {len(others)} more cannot be used either", remedy)
 
 
 _MANIFEST = "table.json"
@@ -259,9 +268,6 @@ def prepare_table(
     ...     [column.kind for column in table.schema.columns], table.train.shape, table.valid.shape
     (['categorical', 'real'], (36, 2), (4, 2))
     """
-    check_fraction(validation_fraction)
-    if min_count < 1:
-        raise ValueError(f"min_count: expected at least 1, got {min_count}")
     fraction = None if validation is not None else validation_fraction
     schema, columns = like or _fitted_schema(source, header, types or {}, min_count, fraction, seed)
     if check is not None:

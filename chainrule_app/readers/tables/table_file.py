@@ -9,9 +9,11 @@ from typing import TypeAlias
 import numpy as np
 import polars
 
+from chainrule.option_error import UserError, option
 from chainrule_app.readers.delimited import MOST_COLUMNS, DelimitedFile, Row, may_have_decimal_commas, with_point
 from chainrule_app.readers.origin import Origin
-from chainrule_app.readers.records import holds_records, parquet_errors, parquet_frames, record_rows
+from chainrule_app.readers.records import parquet_errors, parquet_frames, record_rows
+from chainrule_app.readers.sources import holds_records
 from chainrule_app.readers.tables.blocks import Block, regular_blocks
 from chainrule_app.readers.tables.first_rows import find_layout, is_header, is_units
 from chainrule_app.readers.tables.frame_table import FrameTable, TypedColumn, polars_column
@@ -65,7 +67,9 @@ class TableFile:
         self.names = [cell or name for cell, name in zip(cells[0], numbered, strict=True)] if self.header else numbered
         if len(set(self.names)) < len(self.names):
             twice = Counter(self.names).most_common(1)[0][0]
-            raise ValueError(f"{self.path}: the header names {twice!r} twice: rename one, or pass --header no")
+            raise UserError(
+                f"{self.path}: the header names {twice!r} twice", f"rename one, or pass {option('header', 'no')}"
+            )
 
     def left_out(self) -> str:
         """Describe the lines before the rows that are neither header nor data; empty without such lines."""

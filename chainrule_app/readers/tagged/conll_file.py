@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from chainrule.option_error import UserError, option
 from chainrule_app.readers.delimited import DelimitedFile
 from chainrule_app.readers.origin import InMemory, Origin, digest_of
 from chainrule_app.readers.text import name_of
@@ -27,7 +28,7 @@ class Sentence:
     line: int  # the number of the first word's line, or of the blank line of an empty sentence
 
 
-TEXT_HINT = "pass --text if each line is a sentence"
+TEXT_HINT = f"pass {option('text')} if each line is a sentence"
 
 
 class ConllFile:
@@ -146,9 +147,10 @@ class ConllFile:
                 continue
             cells = cells_of(line, self.separator)
             if len(cells) != self.width:
-                raise ValueError(
+                raise UserError(
                     f"{self.name} line {number}: expected {self.width} columns as in the file's first row, got "
-                    f"{len(cells)}: {line!r:.80}" + ("" if self._has_tags or self.separator else f": {TEXT_HINT}")
+                    f"{len(cells)}: {line!r:.80}",
+                    "" if self._has_tags or self.separator else TEXT_HINT,
                 )
             if self.conllu and not cells[0].isdigit():
                 if not _is_id(cells[0]):
@@ -161,9 +163,9 @@ class ConllFile:
                 tags.append(self._cell(cells, self._tag, "tag", number))
             lines.append(number)
             if self._max_length is not None and len(words) > self._max_length:
-                raise ValueError(
-                    f"{self.name} line {lines[0]}: a sentence of more than {self._max_length} words begins here: "
-                    "put blank lines between sentences, or raise --max-length"
+                raise UserError(
+                    f"{self.name} line {lines[0]}: a sentence of more than {self._max_length} words begins here",
+                    f"put blank lines between sentences, or raise {option('max_length')}",
                 )
         if words or (self._lines and not ended):
             yield Sentence(tuple(words), tuple(tags), tuple(lines), lines[0] if lines else len(self._lines))
@@ -208,9 +210,9 @@ class HeldSentences(InMemory):
             if tagged and sentence.words and not sentence.tags:
                 raise ValueError(f"{self.origin.at(sentence.line)}: expected words with tags, got only words")
             if max_length is not None and len(sentence.words) > max_length:
-                raise ValueError(
-                    f"{self.origin.at(sentence.line)}: a sentence of more than {max_length} words: split it, or raise "
-                    "--max-length"
+                raise UserError(
+                    f"{self.origin.at(sentence.line)}: a sentence of more than {max_length} words",
+                    f"divide it, or raise {option('max_length')}",
                 )
         return self
 

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from chainrule.data import Batch, Batches
-from chainrule.data._batches import Shuffled, by_length
-from chainrule_app.readers.held_out import check_fraction, split_rows
+from chainrule.data import Batch, Batches, Shuffled
+from chainrule.option_error import UserError, option
+from chainrule_app.readers.held_out import split_rows
 from chainrule_app.readers.origin import Origin
 from chainrule_app.readers.ragged import row_places
 from chainrule_app.readers.row_order import Rows, in_order
@@ -97,11 +97,15 @@ def tagged_batches(
     Rare words are read as unknown by chance, so that the unknown word is learned: one that the training sentences hold
     c times with probability α / (α + c) (Kiperwasser and Goldberg 2016). Its characters stay.
     """
-    if not 0 <= word_dropout < float("inf"):
-        raise ValueError(f"word_dropout: expected a number >= 0, got {word_dropout}")
     lengths = sentences.lengths
     order = Shuffled(
-        len(sentences), batch_size, seed, shard, name="sentences", sort=by_length(lengths), pool=_BATCHES_IN_POOL
+        len(sentences),
+        batch_size,
+        seed,
+        shard,
+        name="sentences",
+        pool=_BATCHES_IN_POOL,
+        sort=Shuffled.by_length(lengths),
     )
     seen = np.array([np.inf, *counts])  # the unknown word stays what it is
     chance = word_dropout / (word_dropout + seen) if word_dropout else np.zeros(len(seen))
@@ -159,9 +163,6 @@ def prepare_tagged(
     vectors: str | Path | None = None,  # of words, to begin with; see `read_vectors`
 ) -> TaggedCorpus:
     """Read tagged sentences and write their numbers into a directory; empty sentences are left out."""
-    check_fraction(validation_fraction)
-    if max_length < 1:
-        raise ValueError(f"max_length: expected an integer >= 1, got {max_length}")
     file = held_file = read_conll(path, column, word_column=word_column, max_length=max_length)
     if validation is not None:
         conllu = not isinstance(validation, HeldSentences) and is_conllu(read_lines_of(validation))
@@ -246,9 +247,9 @@ def possible(
         if fault is not None:
             if not repair:
                 index, what = fault
-                raise ValueError(
-                    f"{where.at(sentence.lines[index])}: {what} is impossible in {scheme.upper()} tags: correct it, "
-                    "or pass --repair to read it as the nearest valid tag"
+                raise UserError(
+                    f"{where.at(sentence.lines[index])}: {what} is impossible in {scheme.upper()} tags",
+                    f"correct it, or pass {option('repair')} to have it read as the nearest possible",
                 )
             mended += 1
             sentence = replace(sentence, tags=tuple(map(spelling.own, repaired(tags, scheme))))
@@ -268,7 +269,7 @@ def check_tags_known(
             try:
                 vocabulary.tag(tag)
             except ValueError as error:
-                raise ValueError(f"{where.at(line)}: {error}: {remedy}") from None
+                raise UserError(f"{where.at(line)}: {error}", remedy) from None
 
 
 def _refuse_numbers(sentences: Sequence[Sentence], file: ConllFile | HeldSentences) -> None:
@@ -282,17 +283,18 @@ def _refuse_numbers(sentences: Sequence[Sentence], file: ConllFile | HeldSentenc
     )
     if counted or all(len(set(words)) == 1 for words in rows):
         what = "the numbers of words" if counted else "the same for all words of a sentence"
-        raise ValueError(
-            f"{file.origin.at(sentences[0].line)}: expected words, got {what}: name the column that holds the words, "
-            "as in --word-column 2"
+        raise UserError(
+            f"{file.origin.at(sentences[0].line)}: expected words, got {what}",
+            f"name the column that holds the words, as in {option('word_column', '2')}",
         )
 
 
 def _split(sentences: list[Sentence], name: str, fraction: float, seed: int) -> tuple[list[Sentence], list[Sentence]]:
     """Training and held-out sentences, both in the order of the file; a tag that is seen once stays in training."""
     if not 0 < round(len(sentences) * fraction) < len(sentences):
-        raise ValueError(
-            f"{name}: too few sentences to hold some out ({len(sentences)}): add some, or pass --validation"
+        raise UserError(
+            f"{name}: expected enough sentences to hold some out, got {len(sentences)}",
+            f"give more, or {option('validation')}",
         )
     return split_rows(sentences, fraction, seed, [set(sentence.tags) for sentence in sentences])
 

@@ -1,9 +1,9 @@
 // Answers to inputs: tags, labels, translations with their alignment, captions and forecasts.
-import { bars, button, card, field, h, job, percent, post, recall, remember, say, seedField, select, svg, toBase64 } from "./dom.js";
+import { bars, button, card, curl, elsewhere, field, fromBase64, h, job, linked, linkTo, percent, post, quoted, recall, remember, reveal, say, seedField, select, svg, toBase64, tries } from "./dom.js";
 import { colour } from "./text.js";
 
 function asking(run, { title, label, verb, rows = 3, placeholder = "", extra = [] }, answer) {
-  const input = h("textarea", { rows, placeholder, value: recall(run.name, "input", "") });
+  const input = h("textarea", { rows, placeholder, value: linked("input") ?? recall(run.name, "input", run.examples[0] ?? "") });
   const results = h("div", { class: "results", "aria-live": "polite" });
   const go = () => {
     if (!input.value.trim()) return say("Write something first.");
@@ -11,11 +11,26 @@ function asking(run, { title, label, verb, rows = 3, placeholder = "", extra = [
     return job.run(async (signal) => {
       say("Working…");
       results.replaceChildren(...(await answer(input.value, signal)));
+      if (shown) reveal(results);
+      shown = true;
       say("");
     });
   };
+  let shown = false; // of what the view opens with nothing is scrolled
+  const own = (text) => { input.value = text; return go(); };
+  const ways = () => {
+    const lines = input.value.split("\n").filter((line) => line.trim());
+    return {
+      command: `printf '%s\\n' ${lines.map(quoted).join(" ")} | chainrule ${run.task} runs/${run.name} -`,
+      Python: `run = chainrule.load("runs/${run.name}")\nrun.${run.task}(${JSON.stringify(lines)})`,
+      curl: curl(run, run.task, { data: lines }),
+    };
+  };
+  if (input.value.trim()) go();
   input.addEventListener("keydown", (event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) go(); });
-  return h("div", {}, card(title, field(label, input), extra, h("div", { class: "buttons" }, button(verb, go, { class: "primary", title: "Ctrl+Enter" }))), results);
+  const link = linkTo(run, () => ({ input: input.value }));
+  return h("div", {}, card(title, tries(run.examples, own), field(label, input), extra, h("div", { class: "buttons" }, button(verb, go, { class: "primary", title: "Ctrl+Enter" }), link)),
+    results, elsewhere(ways));
 }
 
 export function tagView(run) {
@@ -60,8 +75,10 @@ export function translateView(run) {
   beam.value = 4;
   return asking(run, { title: "", label: "Sentences, one a line", verb: "Translate", extra: [h("div", { class: "row" }, field("Beam", beam))] }, async (text, signal) => {
     const { sentences } = await post("playground/answer", { run: run.name, text, beam: Number(beam.value) }, signal);
-    return sentences.map(({ translation, nats, read, written, weights }) =>
-      card("", h("p", { class: "answer" }, translation || "(empty)"), h("p", { class: "muted" }, `${nats.toFixed(2)} nats`), weights && alignment(read, written, weights)));
+    return sentences.map(({ translation, nats, unknown, read, written, weights }) =>
+      card("", h("p", { class: "answer" }, translation || "(empty)"),
+        unknown.length > 0 && h("p", { class: "wrong" }, `Never seen in training, so read as unknown: ${unknown.join(", ")}`),
+        h("p", { class: "muted" }, `${nats.toFixed(2)} nats`), weights && alignment(read, written, weights)));
   });
 }
 
@@ -87,23 +104,61 @@ async function shrunk(file) {
   return new Uint8Array(await blob.arrayBuffer());
 }
 
-function uploading(run, verb, show) {
+function uploading(run, verb, show, pad = null) {
   const file = h("input", { type: "file", accept: "image/*" });
   const preview = h("img", { alt: "The image that you chose", class: "preview", hidden: true });
   const results = h("div", { class: "results", "aria-live": "polite" });
-  file.addEventListener("change", () => job.run(async () => {
-    URL.revokeObjectURL(preview.src);
-    preview.src = URL.createObjectURL(file.files[0]);
-    preview.hidden = false;
+  const ask = (blob, visible) => job.run(async (signal) => {
+    if (visible) {
+      URL.revokeObjectURL(preview.src);
+      preview.src = URL.createObjectURL(blob);
+      preview.hidden = false;
+    }
     say("Working…");
-    const image = toBase64(await shrunk(file.files[0]));
-    results.replaceChildren(show(await post("playground/answer-image", { run: run.name, image })));
+    const image = toBase64(await shrunk(blob));
+    results.replaceChildren(show(await post("playground/answer-image", { run: run.name, image }, signal)));
     say("");
-  }));
-  return h("div", {}, card("", field(`Image file to ${verb}`, file), preview), results);
+  });
+  const own = (url) => ask(new Blob([fromBase64(url.split(",")[1])], { type: "image/png" }), true);
+  file.addEventListener("change", () => ask(file.files[0], true));
+  if (run.examples.length) own(run.examples[0]);
+  const examples = tries(run.examples, own, (url, place) => h("img", { src: url, alt: `held-out image ${place + 1}` }));
+  return h("div", {}, card("", examples, field(`Image file to ${verb}`, file), preview), pad?.(ask), results);
 }
 
-export const classifyImageView = (run) => uploading(run, "classify", ({ labels }) => card("Labels", bars(labels.slice(0, 20), 1)));
+export const classifyImageView = (run) => uploading(run, "classify", ({ labels, inverted }) =>
+  card("Labels", inverted && h("p", { class: "muted" }, "Light and dark were exchanged, as the training images have them."), bars(labels.slice(0, 20), 1)), (ask) => drawingPad(run, ask));
+
+// A canvas to draw on: what is drawn is classified as it is drawn.
+function drawingPad(run, ask) {
+  const side = 280;
+  const canvas = h("canvas", { width: side, height: side, class: "pad", role: "img", tabindex: "0", "aria-label": "Canvas to draw on with the pointer" });
+  const context = canvas.getContext("2d");
+  const clear = () => { context.fillStyle = "black"; context.fillRect(0, 0, side, side); };
+  const classify = () => canvas.toBlob((blob) => ask(blob, false), "image/png");
+  let last = null;
+  const where = (event) => {
+    const box = canvas.getBoundingClientRect();
+    return [(event.clientX - box.left) * side / box.width, (event.clientY - box.top) * side / box.height];
+  };
+  const line = (from, to) => {
+    Object.assign(context, { strokeStyle: "white", lineWidth: side / 9, lineCap: "round", lineJoin: "round" });
+    context.beginPath();
+    context.moveTo(...from);
+    context.lineTo(...to);
+    context.stroke();
+  };
+  canvas.addEventListener("pointerdown", (event) => { canvas.setPointerCapture(event.pointerId); last = where(event); line(last, last); event.preventDefault(); });
+  canvas.addEventListener("pointermove", (event) => {
+    if (!last) return;
+    const next = where(event);
+    line(last, next);
+    last = next;
+  });
+  canvas.addEventListener("pointerup", () => { last = null; classify(); });
+  clear();
+  return card("Draw one", h("p", { class: "muted" }, "Large and in the middle, as the held-out images are."), canvas, h("div", { class: "buttons" }, button("Clear", clear)));
+}
 
 export const captionView = (run) => uploading(run, "caption", ({ caption }) => card("Caption", h("p", { class: "answer" }, caption)));
 
@@ -112,21 +167,30 @@ export function forecastView(run) {
   const seed = seedField();
   const back = h("input", { type: "number", min: 0, value: 0, inputmode: "numeric" });
   const pasted = h("textarea", { rows: 4, placeholder: `${columns.join(",")}\n…`, value: recall(run.name, "series", ""), spellcheck: "false" });
+  const ways = () => ({
+    command: `chainrule forecast runs/${run.name} --seed ${seed.input.value}`,
+    Python: `run = chainrule.load("runs/${run.name}")\nrun.forecast(seed=${seed.input.value})`,
+    curl: curl(run, "forecast", { seed: Number(seed.input.value) }),
+  });
   const results = h("div", { class: "results", "aria-live": "polite" });
   const forecast = (text) => job.run(async (signal) => {
     say("Drawing paths…");
     remember(run.name, "series", pasted.value);
     const found = await post("playground/forecast", { run: run.name, text, back: Number(back.value) || 0, seed: seed.next() }, signal);
     results.replaceChildren(...found.series.map(fan));
+    if (shown) reveal(results);
+    shown = true;
     say("");
   });
+  let shown = false;
   const paste = () => pasted.value.trim() ? forecast(pasted.value) : say("Paste a series first.");
   if (own) forecast("");
   return h("div", {},
     own && card("The run's own series", h("p", { class: "muted" }, `The last ${horizon} rows are forecast from those before them, and compared with what came.`),
       h("div", { class: "row" }, field("Rows to go back", back), seed.element), h("div", { class: "buttons" }, button("Forecast", () => forecast(""), { class: "primary" }))),
     results,
-    card("Another series", field(`Comma-separated values with the columns ${columns.join(", ")}`, pasted), h("div", { class: "buttons" }, button("Forecast what follows", paste))));
+    card("Another series", field(`Comma-separated values with the columns ${columns.join(", ")}`, pasted), h("div", { class: "buttons" }, button("Forecast what follows", paste))),
+    elsewhere(ways));
 }
 
 function fan({ name, past, came, quantiles: [low, middle, high], times }) {

@@ -1,6 +1,7 @@
 // The shell: the list of runs, the view of the chosen one, and Escape.
 import { bear, button, card, field, get, h, job, say } from "./dom.js";
 import { imageView } from "./image.js";
+import { musicView } from "./music.js";
 import { latentView } from "./latent.js";
 import { soundView } from "./sound.js";
 import { tableView } from "./table.js";
@@ -8,8 +9,8 @@ import { textView } from "./text.js";
 import { captionView, classifyImageView, classifyView, forecastView, tagView, translateView } from "./answers.js";
 
 const VIEWS = {
-  text: textView, image: imageView, latent: latentView, sound: soundView, table: tableView, tag: tagView,
-  classify: classifyView,  "classify-images": classifyImageView, translate: translateView, caption: captionView, forecast: forecastView,
+  text: textView, image: imageView, latent: latentView, sound: soundView, music: musicView, table: tableView, tag: tagView,
+  classify: classifyView, "classify-images": classifyImageView, translate: translateView, caption: captionView, forecast: forecastView,
 };
 
 const main = document.getElementById("main");
@@ -32,28 +33,42 @@ function show(name) {
   main.setAttribute("aria-busy", "false");
 }
 
-const chosen = () => decodeURIComponent(location.hash.slice(1));
+const chosen = () => decodeURIComponent(location.hash.slice(1).split("?")[0]);
 
-function tokenForm() {
+function tokenForm(refused) {
   const token = h("input", { type: "password", autocomplete: "off" });
   const go = () => { bear(token.value.trim()); begin(); };
   token.addEventListener("keydown", (event) => event.key === "Enter" && go());
-  return card("This server asks for a token", field("Token that the server was started with", token), button("Open", go, { class: "primary" }));
+  return card("This server asks for a token", refused && h("p", { class: "wrong", role: "alert" }, "The server did not accept this token."),
+    field("Token that the server was started with", token), button("Open", go, { class: "primary" }));
 }
 
 async function begin() {
   try {
     ({ runs } = await get("playground/runs"));
   } catch (error) {
-    main.replaceChildren(error.status === 401 ? tokenForm() : h("p", { class: "card" }, error.message));
+    main.replaceChildren(error.status === 401 ? tokenForm(sessionStorage.getItem("token")) : h("p", { class: "card" }, error.message));
     main.setAttribute("aria-busy", "false");
     return;
   }
   document.getElementById("runs").replaceChildren(...runs.map((run) =>
     h("li", {}, h("a", { href: `#${encodeURIComponent(run.name)}`, "data-run": run.name }, run.name, h("small", {}, run.task)))));
   show(chosen());
-  addEventListener("hashchange", () => chosen() !== "main" && show(chosen()));
+  addEventListener("hashchange", () => show(chosen()));
 }
+
+document.querySelector(".skip").addEventListener("click", (event) => { // the address names the run, not a place on the page
+  event.preventDefault();
+  main.focus();
+});
+
+const theme = document.getElementById("theme");
+function dress(choice) {
+  document.documentElement.style.colorScheme = choice === "system" ? "" : choice;
+  theme.value = choice;
+}
+theme.addEventListener("change", () => { localStorage.setItem("theme", theme.value); dress(theme.value); });
+dress(localStorage.getItem("theme") ?? "system");
 
 addEventListener("keydown", (event) => {
   if (event.key === "Escape" && job.stop()) event.preventDefault();

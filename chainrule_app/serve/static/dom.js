@@ -58,13 +58,15 @@ export function seedField() {
   } };
 }
 
-// The status line is read out by screen readers; it fades from the screen, so that it covers nothing for long.
-export function say(text) {
+// The status line is read out by screen readers; it fades from the screen, so that it covers nothing for long. What went
+// wrong stays until the next line.
+export function say(text, { wrong = false } = {}) {
   const status = document.getElementById("status");
   clearTimeout(say.timer);
   status.classList.remove("faded");
+  status.classList.toggle("wrong", wrong);
   status.textContent = text;
-  say.timer = setTimeout(() => job.controller || status.classList.add("faded"), 2500 + 60 * text.length);
+  if (!wrong) say.timer = setTimeout(() => job.controller || status.classList.add("faded"), 2500 + 60 * text.length);
 }
 
 // A server that wants a bearer token gets the one of the address: http://127.0.0.1:8000/#token=SECRET
@@ -123,7 +125,7 @@ export async function* stream(path, body, signal) {
   }
 }
 
-// One job at a time: starting another, the Stop button and Escape end the one that runs.
+// One job at a time: starting another, the Stop button and Escape end the one that runs. It has ended when its `work` has.
 export const job = { controller: null, async run(work, buttons = {}) {
   this.stop();
   const controller = (this.controller = new AbortController());
@@ -132,21 +134,65 @@ export const job = { controller: null, async run(work, buttons = {}) {
   try {
     return await work(controller.signal);
   } catch (error) {
-    if (error.name !== "AbortError") say(error.message);
-    else say("Stopped.");
+    if (error.name !== "AbortError") say(error.message, { wrong: true });
+    else if (this.controller === controller) say("Stopped.");
   } finally {
     if (this.controller === controller) {
       this.controller = null;
-      if (buttons.stop) buttons.stop.disabled = true;
       document.getElementById("main").setAttribute("aria-busy", "false");
     }
+    if (buttons.stop && this.controller === null) buttons.stop.disabled = true;
   }
 }, stop() {
-  const running = this.controller !== null;
   this.controller?.abort();
-  this.controller = null;
-  return running;
+  return this.controller !== null;
 } };
+
+// Held-out data of the run, one click each.
+export function tries(examples, use, name = (example) => example) {
+  if (!examples?.length) return null;
+  const short = (text) => text.length > 34 ? `${text.slice(0, 32).trimEnd()}…` : text;
+  return h("div", { class: "buttons small tries" }, h("span", { class: "muted" }, "Held-out data:"),
+    examples.map((example, place) => {
+      const shown = name(example, place);
+      return button(typeof shown === "string" ? short(shown.replace(/\s+/g, " ").trim()) : shown, () => use(example), { title: "Use this example" });
+    }));
+}
+
+// The page shows what was asked for: in a narrow window it would lie below the screen.
+export function reveal(element) {
+  if (element.getBoundingClientRect().top > innerHeight - 120) {
+    element.scrollIntoView({ block: "start", behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth" });
+  }
+}
+
+// The same request elsewhere: on the command line, in Python and over HTTP.
+export function elsewhere(ways) {
+  const shown = h("div", {});
+  const paint = () => shown.replaceChildren(...Object.entries(ways()).map(([name, code]) => h("div", { class: "way" },
+    h("div", { class: "toolbar" }, h("strong", {}, name), button("Copy", async () => { await navigator.clipboard.writeText(code); say("Copied."); }, { "aria-label": `Copy as ${name}` })),
+    h("pre", { tabindex: "0", "aria-label": name }, code))));
+  return h("details", { class: "card", ontoggle: (event) => event.target.open && paint() }, h("summary", {}, "The same elsewhere: command, Python, curl"), shown);
+}
+
+export const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`; // for a shell
+
+export const curl = (run, verb, body) => `curl ${location.origin}/runs/${encodeURIComponent(run.name)}/${verb} \\\n  --json ${quoted(JSON.stringify(body))}`;
+
+// State of a view in the address: #run?name=value
+export function linked(name) {
+  return new URLSearchParams(location.hash.split("?")[1] ?? "").get(name);
+}
+
+export function linkTo(run, values) {
+  return button("Copy link", async () => {
+    const state = new URLSearchParams(Object.entries(values()).filter(([, value]) => value !== null && value !== ""));
+    const address = `${location.origin}${location.pathname}#${encodeURIComponent(run.name)}?${state}`;
+    await navigator.clipboard.writeText(address);
+    history.replaceState(null, "", address);
+    say("The link restores this page.");
+  });
+}
 
 export function remember(run, name, value) {
   try {

@@ -1,5 +1,5 @@
 // Tables: a row with gaps, the distribution of each missing cell, and the exact probability of a whole row.
-import { bars, button, card, field, h, job, post, recall, remember, say, seedField, select, svg } from "./dom.js";
+import { bars, button, card, curl, elsewhere, field, h, job, linked, linkTo, post, recall, remember, reveal, say, seedField, select, svg, tries } from "./dom.js";
 
 const SHOWN = 8; // categories of a distribution
 
@@ -10,7 +10,7 @@ export function tableView(run) {
   draws.value = 200;
   const stop = button("Stop", () => job.stop(), { disabled: true, title: "Escape" });
   const results = h("div", { class: "results", "aria-live": "polite" });
-  const kept = recall(run.name, "cells", {});
+  const kept = JSON.parse(linked("cells") ?? "null") ?? recall(run.name, "cells", gap(run.examples[0] ?? {}));
   const inputs = columns.map((column) => {
     const input = column.kind === "categorical"
       ? select([["", "—"], ...column.categories.map((name) => [name, name])])
@@ -41,6 +41,8 @@ export function tableView(run) {
     results.replaceChildren(
       card("Missing columns", h("p", { class: "muted" }, sure), h("div", { class: "cards" }, found.columns.map(distribution))),
       card("Completed rows", h("p", { class: "muted" }, "Choose one to put it into the form."), rowsTable(found.rows, found.columns.map(({ name }) => name), columns.map(({ name }) => name), use)));
+    if (shown) reveal(results);
+    shown = true;
     say(`Filled in ${found.columns.length} column${found.columns.length > 1 ? "s" : ""}, ${found.n} times.`);
   }, { stop });
 
@@ -63,13 +65,30 @@ export function tableView(run) {
     say("Drew a row. Clear some cells and fill them in again.");
   }, { stop });
 
+  let shown = false;
+  // The row without its last cell: the model fills that in.
+  function gap(row) {
+    const { [columns.at(-1).name]: _, ...others } = row;
+    return others;
+  }
+  const own = (row) => { set(gap(row)); return fillIn(); };
+  if (Object.keys(kept).length) fillIn();
+  const ways = () => {
+    const given = cells();
+    return {
+      command: `chainrule predict runs/${run.name} rows.csv   # empty cells are predicted`,
+      Python: `run = chainrule.load("runs/${run.name}")\nrun.predict(pandas.DataFrame([${JSON.stringify(given)}]))`,
+      curl: curl(run, "predict", { data: [given] }),
+    };
+  };
   const clear = () => { set({}); results.replaceChildren(); say("All cells are empty."); };
   return h("div", {},
     card("A row", h("p", { class: "muted" }, "Leave gaps: the model fills them in, given the rest."),
+      tries(run.examples, own, (row) => Object.values(row).slice(0, 4).join(", ")),
       h("div", { class: "form" }, columns.map((column, place) => field(column.name, inputs[place]))),
       h("div", { class: "row" }, field("Draws", draws), seed.element),
-      h("div", { class: "buttons" }, button("Fill in the gaps", fillIn, { class: "primary" }), button("Probability", scoreWhole), button("A random row", random), button("Clear", clear), stop)),
-    results);
+      h("div", { class: "buttons" }, button("Fill in the gaps", fillIn, { class: "primary" }), button("Probability", scoreWhole), button("A random row", random), button("Clear", clear), linkTo(run, () => ({ cells: JSON.stringify(cells()) })), stop)),
+    results, elsewhere(ways));
 }
 
 // Rows, the drawn columns first; with a function that uses one, a button for each.
@@ -91,7 +110,8 @@ function distribution(column) {
   if (!column.bins.length) return h("div", { class: "distribution" }, h("h3", {}, column.name), bars([["(missing)", 1]]));
   const most = Math.max(...column.bins);
   const wide = 240 / column.bins.length;
-  const format = (value) => typeof value === "string" ? value : Number(value.toPrecision(4)).toLocaleString("en");
+  // Whole numbers as they are (years have no thousands), others with four digits.
+  const format = (value) => typeof value === "string" ? value : column.kind === "integer" ? String(Math.round(value)) : String(Number(value.toPrecision(4)));
   const [low, middle, high] = column.quantiles.map(format);
   const whole = column.kind === "integer"; // whose bins end between whole numbers
   const ends = [whole ? Math.ceil(column.edges[0]) : column.edges[0], whole ? Math.floor(column.edges.at(-1)) : column.edges.at(-1)].map(format);

@@ -1,5 +1,6 @@
 // Texts: streamed symbols coloured by surprise, alternatives to branch to, and activations over the text.
-import { button, card, field, h, job, percent, post, recall, remember, say, seedField, select, slider, stream } from "./dom.js";
+import { button, card, curl, elsewhere, field, h, job, linked, linkTo, percent, post, quoted, recall, remember, say, seedField, select, slider, stream, tries } from "./dom.js";
+import { gameView } from "./game.js";
 
 const STEPS = 8; // of the colours of surprise
 const MOST = 6; // nats at which the colour is strongest
@@ -14,12 +15,16 @@ export function textView(run) {
   let ended = false;
 
   // Controls.
-  const prompt = h("textarea", { rows: 3, spellcheck: "false", autocomplete: "off", value: recall(run.name, "prompt", "") });
+  const prompt = h("textarea", { rows: 3, spellcheck: "false", autocomplete: "off", value: linked("prompt") ?? recall(run.name, "prompt", "") });
   const length = h("input", { type: "number", min: 1, max: 10000, value: recall(run.name, "length", level === "word" ? 60 : 300), inputmode: "numeric" });
-  const temperature = slider("Temperature", { min: 0, max: 2, step: 0.05, value: recall(run.name, "temperature", 0.8) });
+  const temperature = slider("Temperature", { min: 0, max: 2, step: 0.05, value: linked("temperature") ?? recall(run.name, "temperature", 0.8) });
   const topK = h("input", { type: "number", min: 1, max: run.facts.symbols, placeholder: "all", inputmode: "numeric" });
   const topP = slider("Top-p", { min: 0.05, max: 1, step: 0.05, value: 1 });
   const seed = seedField();
+  if (linked("seed") !== null) {
+    seed.input.value = linked("seed");
+    seed.fresh.checked = false;
+  }
   const write = button("Write", () => begin(), { class: "primary", title: "Ctrl+Enter" });
   const read = button("Read my text", () => readText());
   const stop = button("Stop", () => job.stop(), { disabled: true, title: "Escape" });
@@ -48,12 +53,12 @@ export function textView(run) {
     return go("playground/text", { ...settings(), prompt: prompt.value });
   }
 
-  function readText() {
-    if (!prompt.value) return say("Write or paste a text first.");
+  function readText(text = prompt.value) {
+    if (!text) return say("Write or paste a text first.");
     keep();
     tokens = [];
     session = null;
-    return go("playground/read", { run: run.name, text: prompt.value });
+    return go("playground/read", { run: run.name, text });
   }
 
   // Go on after symbols; of a model of lines, after those of the last line alone.
@@ -225,12 +230,25 @@ export function textView(run) {
     h("span", { class: "scale", "aria-hidden": "true" }, Array.from({ length: STEPS + 1 }, (_, step) => h("i", { class: `u${step}` }))), h("span", {}, `${MOST}+ nats`));
   const options = h("details", { class: "card options", open: innerWidth > 760 }, h("summary", {}, "Options"),
     field(`Length, ${noun}s`, length), temperature.element, topP.element, field("Top-k", topK), seed.element);
+  const own = (text) => { prompt.value = text; return readText(); };
+  const ways = () => {
+    const [count, heat, drawn] = [Number(length.value), temperature.value, Number(seed.input.value)];
+    const body = { prompt: prompt.value, length: count, temperature: heat, seed: drawn };
+    return {
+      command: `chainrule sample runs/${run.name} --prompt ${quoted(prompt.value)} --length ${count} --temperature ${heat} --seed ${drawn}`,
+      Python: `run = chainrule.load("runs/${run.name}")\nrun.sample(prompt=${JSON.stringify(prompt.value)}, length=${count}, temperature=${heat}, seed=${drawn})`,
+      curl: curl(run, "sample", body),
+    };
+  };
+  const link = linkTo(run, () => ({ prompt: prompt.value, temperature: temperature.value, seed: seed.input.value }));
   draw();
+  if (linked("prompt") !== null) begin();
+  else if (!tokens.length && run.examples.length) readText(run.examples[0]);
   return h("div", { class: "columns" },
     h("div", {},
-      card("", field("Prompt", prompt), h("div", { class: "buttons" }, write, stop, read)),
+      card("", tries(run.examples, own), field("Prompt", prompt), h("div", { class: "buttons" }, write, stop, read, link)),
       card("", h("div", { class: "toolbar" }, legend, h("div", { class: "buttons small" }, more, edit, undo, copy)), page, figures),
-      look.element, popover),
+      look.element, level === "char" && run.examples.length ? gameView(run) : null, elsewhere(ways), popover),
     options);
 }
 
@@ -238,8 +256,9 @@ export function textView(run) {
 function insideView(run, inside, tokensNow) {
   if (!inside.kind) return { element: null, refresh() {}, highlight() {} };
   const units = inside.kind === "units";
+  const first = units ? 0 : 1; // units have the numbers of the weights, heads are counted like layers
   const layer = select(Array.from({ length: inside.layers }, (_, place) => [place, String(place + 1)]));
-  const unit = h("input", { type: "number", min: 0, max: inside.units - 1, value: 0, inputmode: "numeric" });
+  const unit = h("input", { type: "number", min: first, max: inside.units - 1 + first, value: first, inputmode: "numeric" });
   const shown = select([]);
   const suggestions = h("div", { class: "buttons small" });
   const strip = h("div", { class: "page inside" });
@@ -252,7 +271,8 @@ function insideView(run, inside, tokensNow) {
     tokens = tokensNow().slice(0, LONGEST_INSPECTED);
     found = null;
     if (!tokens.length || !element.open) return;
-    const body = { run: run.name, symbols: tokens.map((token) => token.id), layer: Number(layer.value), unit: Number(unit.value) || 0 };
+    unit.value = Math.max(first, Math.min(Math.floor(Number(unit.value)) || first, inside.units - 1 + first));
+    const body = { run: run.name, symbols: tokens.map((token) => token.id), layer: Number(layer.value), unit: Number(unit.value) - first };
     try {
       found = await post("playground/inside", body);
     } catch (error) {
@@ -301,7 +321,7 @@ function insideView(run, inside, tokensNow) {
     : "Move over a symbol of the text above, or to it by keyboard: what its prediction attended to is coloured here. Below, all predictions as rows.";
   const element = h("details", { class: "card", ontoggle: load }, h("summary", {}, units ? "Look inside: gates of a unit" : "Look inside: attention of a head"),
     h("p", { class: "muted" }, words),
-    h("div", { class: "row" }, field("Layer", layer), field(units ? `Unit, 0 to ${inside.units - 1}` : `Head, 0 to ${inside.units - 1}`, unit), units ? field("Show", shown) : null),
+    h("div", { class: "row" }, field("Layer", layer), field(`${units ? "Unit" : "Head"}, ${first} to ${inside.units - 1 + first}`, unit), units ? field("Show", shown) : null),
     units ? suggestions : null, strip, h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Map, scrollable" }, canvas), note);
   return { element, refresh: load, highlight };
 }

@@ -7,15 +7,29 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from chainrule.files import check_header, copy_file, naming
+from chainrule.option_error import OptionError, option
 from chainrule.printing import printable
+from chainrule.ranges import Layers, Probability, Range, Size
 from chainrule_app.heavy import caption_data, np
-from chainrule_app.readers.origin import is_path
-from chainrule_app.readers.records import holds_records
+from chainrule_app.readers.sources import holds_records, is_path
 from chainrule_app.readers.text import check_file
-from chainrule_app.tasks.config import Counts, Facts, Fingerprint, OptimisationOptions, RunConfig, SplitOptions, within
+from chainrule_app.tasks.config import (
+    BatchSize,
+    Cell,
+    CheckedOptions,
+    Counts,
+    Facts,
+    Fingerprint,
+    HeldOutShare,
+    LearningRate,
+    MinCount,
+    OptimisationOptions,
+    RunConfig,
+    SplitOptions,
+)
 from chainrule_app.tasks.display import counted, measured_part
 from chainrule_app.tasks.likelihood_record import Basis
 from chainrule_app.tasks.model import Model
@@ -38,25 +52,53 @@ _SIZES = SizeSchedule("words", ({"hidden_size": 128, "embedding_size": 128, "ima
 class CaptionData(SplitOptions):
     """Options for reading images and captions, and for holding some out."""
 
-    image_size: int = within(64, 8, 1024)
+    image_size: Annotated[int, Range(8, 1024)] = 64
     """Height and width in pixels to which every image is scaled."""
     fit: Literal["crop", "pad", "stretch"] = "crop"
     """Way to make an image square: cut two sides, add black bars, or change the proportions."""
-    min_count: int = within(3, 1, 1 << 40)
+    min_count: MinCount = 3
     """Rarer words become unknown."""
     lower_case: bool = True
     """Read captions in lower case."""
-    max_length: int = within(100, 1, 1 << 16)
+    max_length: Annotated[int, Range(1, 1 << 16)] = 100
     """Maximum words of a caption."""
-    validation_fraction: float = within(0.1, 1e-4, 0.5)
+    validation_fraction: HeldOutShare = 0.1
     """Share of the images to hold out without --validation-captions."""
 
 
 @dataclass(frozen=True)
+class CaptionerOptions(CheckedOptions):
+    cell: Cell = "lstm"
+    """Recurrence of the decoder."""
+    embedding_size: Size = 192
+    """Features of each word, for its embedding and for its prediction."""
+    hidden_size: Size = 256
+    """Units of each layer."""
+    num_layers: Layers = 1
+    """Recurrent layers."""
+    image_features: Annotated[int, Range(8, 16384)] = 128
+    """Features of each place of the built-in encoder's grid; earlier stages have a half and a quarter of them."""
+    blocks: Layers = 1
+    """Residual blocks of each stage of the built-in encoder."""
+    backbone: Literal["resnet18", "resnet34", "resnet50"] | None = None
+    """Published image network that replaces the built-in encoder; its weights come from a file and are not trained."""
+    dropout: Probability = 0.4
+    """Share of features dropped in training: embeddings, grid, between layers and before the output."""
+    attention: Literal["additive", "multiplicative"] | None = "additive"
+    """Score of the decoder's attention to the image; none reads a single vector, the mean of the grid."""
+    input_feeding: bool = False
+    """Feed the attention output for the last word back to the decoder (Luong et al. 2015)."""
+    tie_weights: bool = True
+    """Use the embeddings as output weights."""
+    label_smoothing: Probability = 0.0
+    """Share of each target that is spread over all words, in training."""
+
+
+@dataclass(frozen=True)
 class CaptionTraining(OptimisationOptions):
-    batch_size: int = within(64, 1, 1 << 24)
+    batch_size: BatchSize = 64
     optimiser: Literal["adamw", "muon"] = "muon"
-    learning_rate: float = within(4e-3, 0.0, 1e3)
+    learning_rate: LearningRate = 4e-3
     """Peak learning rate; 0.002 by default with AdamW."""
 
 
@@ -108,7 +150,7 @@ class CaptionTask(Task["Captioner"]):
     Training = CaptionTraining
     DEFAULT_TRAINING: ClassVar[dict[str, dict[str, Any]]] = {"captioner": {"learning_rate": {"adamw": 2e-3}}}
     APPLE = True
-    MODELS: ClassVar[dict[str, Model]] = {"captioner": Model("Captioner")}
+    MODELS: ClassVar[dict[str, Model]] = {"captioner": Model("Captioner", CaptionerOptions)}
     BUDGET = "10m"
     SIZE_SCHEDULES: ClassVar[dict[str, SizeSchedule]] = dict.fromkeys(MODELS, _SIZES)
     WORDS: ClassVar[dict[str, str]] = {"captioner": "caption"}
@@ -145,11 +187,11 @@ class CaptionTask(Task["Captioner"]):
         super().check_asked(request, explicit_flags)
         sources = request.sources
         if sources["validation"] is not None and sources["validation_captions"] is None:
-            raise ValueError("--validation: expected --validation-captions too: give both")
+            raise OptionError("validation", f"expected {option('validation_captions')} too", "give both")
         weights = sources["backbone_weights"]
         if (weights is None) != (request.options.backbone is None):
-            raise ValueError(
-                "--backbone and --backbone-weights: expected a network and a file with its weights: give both"
+            raise OptionError(
+                "backbone", f"expected a network, and a file with its {option('backbone_weights')}", "give both"
             )
         if weights is not None:
             check_file(weights)

@@ -3,13 +3,15 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, cast
 
+from chainrule.option_error import OptionError, option
+from chainrule.ranges import Range
 from chainrule_app.blocks import in_blocks
 from chainrule_app.heavy import caption_data, modes, np, pair_data, torch
 from chainrule_app.readers.origin import origin_of
 from chainrule_app.results import Column, Report, Result
-from chainrule_app.tasks.config import MOST_SEED, CheckedOptions, NBestOptions, SearchOptions, within
+from chainrule_app.tasks.config import CheckedOptions, LengthPenalty, NBestOptions, SearchOptions, Seed
 from chainrule_app.tasks.display import Switch
 from chainrule_app.tasks.output import attention_report, inspect_again
 
@@ -35,22 +37,20 @@ _TOGETHER = 64  # images captioned in one batch
 
 @dataclass(frozen=True)
 class CaptionOptions(NBestOptions):
-    """Write a caption for each image.
+    """Write a caption for each image."""
 
-    Args:
-        file: Image files, one or more.
-        json: Print one JSON object per caption, with "image", "caption", "nats" and "proven".
-        plot: An image (.png, .svg, .pdf) that shows, for a single image, where the model looked for each word.
-    """
+    ARGUMENTS: ClassVar[dict[str, str]] = {
+        "file": "Image files, one or more.",
+        "json": 'Print one JSON object per caption, with "image", "caption", "nats" and "proven".',
+        "plot": "An image (.png, .svg, .pdf) that shows, for a single image, where the model looked for each word.",
+    }
 
-    length_penalty: float = within(0.7, 0.0, 1e9)
-    max_length: int | None = within(None, 1, 1 << 16)
+    length_penalty: LengthPenalty = 0.7
+    max_length: Annotated[int, Range(1, 1 << 16)] | None = None
     """Maximum words of a caption; as in training by default."""
 
 
 def caption(run: "CaptionTask", images: list[str], options: CaptionOptions, *, device: str) -> Result:
-    from chainrule.decoding import rescored
-
     pixels = [read_image(image, run.data) for image in images]
     model, vocabulary = run.model(device), run.vocabulary
     results = search(
@@ -68,14 +68,14 @@ def caption(run: "CaptionTask", images: list[str], options: CaptionOptions, *, d
         device = modes.device_of(model)
         for index, (image, image_pixels, decoded) in enumerate(zip(images, pixels, results, strict=True)):
             context = torch.from_numpy(image_pixels).unsqueeze(0).to(device)
-            decoded = rescored(model, context, decoded, eos=vocabulary.eos, length_penalty=options.length_penalty)
+            decoded = decoded.rescored(model, context, eos=vocabulary.eos, length_penalty=options.length_penalty)
             best[index] = decoded.sequences[0]
             for text, log_prob in zip(words_of(decoded, vocabulary), decoded.log_probs.tolist(), strict=True):
                 yield str(image), text, -log_prob, decoded.proven
 
     def figure() -> "Figure":
         if len(images) > 1:
-            raise ValueError(f"--plot: expected a single image, got {len(images)}")
+            raise OptionError("plot", f"expected a single image, got {len(images)}")
         return _looked(run, model, pixels[0], best[0])
 
     columns = [Column("image"), Column("caption"), Column("nats", 4), Column("proven", shown=False)]
@@ -95,27 +95,27 @@ def _looked(run: "CaptionTask", model: "Captioner", pixels: "Pixels", symbols: "
     from chainrule_app.pages.attention_figures import image_attention
 
     if run.config.options.attention is None:
-        raise ValueError("--plot: expected a run with attention, got one that reads a single vector")
+        raise OptionError("plot", "expected a run with attention, got one that reads a single vector")
     if not len(symbols):
-        raise ValueError("--plot: the caption is empty, there is nothing to draw")
+        raise OptionError("plot", "the caption is empty, there is nothing to draw")
     words = [run.vocabulary.decode([symbol]) for symbol in symbols.tolist()]
     return image_attention(pixels, words, attention_over(model, pixels, symbols))
 
 
 @dataclass(frozen=True)
 class CaptionEvaluation(SearchOptions):
-    """Compare a model's captions with human references: BLEU-1 to BLEU-4, and perplexity.
+    """Compare a model's captions with human references: BLEU-1 to BLEU-4, and perplexity."""
 
-    Args:
-        data: The images: an archive (zip, tar) or a folder.
-    """
+    ARGUMENTS: ClassVar[dict[str, str]] = {
+        "data": "The images: an archive (zip, tar) or a folder.",
+    }
 
     captions: Path | None = None
     """Reference captions; any number for each image."""
-    length_penalty: float = within(0.7, 0.0, 1e9)
+    length_penalty: LengthPenalty = 0.7
     shuffle: Switch = False
     """Pair each caption with a wrong image, to measure what the model predicts from captions alone."""
-    seed: int = within(0, 0, MOST_SEED)
+    seed: Seed = 0
     """Seed of the shuffling."""
 
 
@@ -123,7 +123,7 @@ def evaluate_captioner(run: "CaptionTask", data: str | None, options: CaptionEva
     from chainrule.metrics import caption_bleu
 
     if data is None or options.captions is None:
-        raise ValueError("DATA and --captions: expected images and their reference captions: give both")
+        raise OptionError("data", f"expected images, and their reference {option('captions')}", "give both")
     store = caption_data.ImageStore(data, run.data.image_size, run.data.fit)
     people = caption_data.captions_by_image(options.captions, store, lower_case=run.data.lower_case)
     names = list(people)
@@ -158,7 +158,7 @@ def evaluate_captioner(run: "CaptionTask", data: str | None, options: CaptionEva
 def _turned(names: Sequence[str], seed: int) -> list[str]:
     """Turn the names in a cycle drawn from the seed: none keeps its position."""
     if len(names) < 2:
-        raise ValueError(f"--shuffle: expected at least two images, got {len(names)}")
+        raise OptionError("shuffle", f"expected at least two images, got {len(names)}")
     order = np.random.default_rng(seed).permutation(len(names)).tolist()
     following = dict(zip(order, [*order[1:], order[0]], strict=True))
     return [names[following[index]] for index in range(len(names))]
@@ -194,12 +194,13 @@ class CaptionerInspection(CheckedOptions):
 
     Captions held-out images, or the image DATA, greedily. Prints the parts and how narrowly the decoder attends, and
     writes a page that shows each image once per word, bright where the model looked (HTML, one file, needs no network).
-
-    Args:
-        data: An image file; held-out images by default.
     """
 
-    rows: int = within(4, 1, 64)
+    ARGUMENTS: ClassVar[dict[str, str]] = {
+        "data": "An image file; held-out images by default.",
+    }
+
+    rows: Annotated[int, Range(1, 64)] = 4
     """Number of held-out images."""
 
 

@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+from chainrule.ranges import Range
 from chainrule_app.heavy import np, torch
 from chainrule_app.results import Report
 from chainrule_app.tasks.classify.labels import surest_mistakes
-from chainrule_app.tasks.config import CheckedOptions, within
+from chainrule_app.tasks.config import CheckedOptions
 from chainrule_app.tasks.display import counted
 from chainrule_app.tasks.output import inspect_again, page_report
 
@@ -29,9 +30,9 @@ class ImageClassifierInspection(CheckedOptions):
     by attention. Writes a page (HTML, one file, needs no network).
     """
 
-    rows: int = within(1000, 1, 4096)
+    rows: Annotated[int, Range(1, 4096)] = 1000
     """Number of held-out images to label."""
-    examples: int = within(12, 0, 4096)
+    examples: Annotated[int, Range(0, 4096)] = 12
     """Number of wrong answers to show, and of right ones."""
 
 

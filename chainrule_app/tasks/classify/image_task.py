@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from cyclopts import Parameter
 
+from chainrule.option_error import OptionError
+from chainrule.ranges import Layers, Probability, Range, Size
 from chainrule_app import frames
 from chainrule_app.heavy import modes, np, torch
-from chainrule_app.readers.kinds import IMAGES
-from chainrule_app.readers.origin import is_path
+from chainrule_app.readers.sources import IMAGES, is_path
 from chainrule_app.results import Column, Result
 from chainrule_app.tasks.classify.labels import (
     figure_notes,
@@ -25,11 +26,18 @@ from chainrule_app.tasks.classify.labels import (
     label_metric,
     surest_mistakes,
 )
-from chainrule_app.tasks.config import CheckedOptions, OptimisationOptions, RunConfig, within
+from chainrule_app.tasks.config import (
+    BatchSize,
+    CheckedOptions,
+    LearningRate,
+    OptimisationOptions,
+    Top,
+    WeightDecay,
+)
 from chainrule_app.tasks.display import counted, measured_part
 from chainrule_app.tasks.image.image_data import ImageDataTask, ImageFacts, ImageFiles, ImageReading
 from chainrule_app.tasks.likelihood_record import Basis
-from chainrule_app.tasks.model import Model
+from chainrule_app.tasks.model import Model, Planned
 from chainrule_app.tasks.run_directory import FRAME
 from chainrule_app.tasks.size_schedule import SizeSchedule, record_resolved, time_passes
 from chainrule_app.tasks.task import Shard, Source
@@ -52,18 +60,77 @@ _COARSE_SWIN = SizeSchedule("images", ({"patch_size": _COARSE_PATCH},), passes=1
 
 
 @dataclass(frozen=True)
+class ImageClassifierOptions(CheckedOptions):
+    """Options of all classifiers of images."""
+
+    dropout: Probability = 0.0
+    """Probability of zeroing, in training, what a branch adds."""
+    label_smoothing: Probability = 0.05
+    """Share of the training objective that is spread evenly over the labels."""
+    mixup: Annotated[float, Range(0.0, 100.0)] = 0.0
+    """α of mixup in training: pairs of images are averaged with weights from Beta(α, α), 0 for none; by default 1 for
+    40 passes over the images or more, else 0."""
+
+
+@dataclass(frozen=True)
+class ConvNetOptions(ImageClassifierOptions):
+    channels: Size = 32
+    """Features of a place in the first stage."""
+    stages: Annotated[int, Range(1, 8)] = 3
+    """Stages, each at half the resolution of the one before."""
+    blocks: Layers = 1
+    """Residual blocks of a stage."""
+    dropout: Probability = 0.1
+    """Probability of zeroing a feature before the output, in training."""
+    mixup: Annotated[float, Range(0.0, 100.0)] = 0.0
+    """α of mixup in training: pairs of images are averaged with weights from Beta(α, α), 0 for none; by default 0.4
+    for 40 passes over the images or more, else 0."""
+
+
+@dataclass(frozen=True)
+class VisionTransformerOptions(ImageClassifierOptions):
+    patch_size: Annotated[int, Range(1, 256)] | None = None
+    """Pixels to a side of a patch; by default what fits, about 4."""
+    model_size: Size = 96
+    """Features of a patch, a multiple of --num-heads."""
+    num_layers: Layers = 6
+    """Blocks."""
+    num_heads: Layers = 4
+    """Heads of attention in each block."""
+    pooling: Literal["token", "mean"] = "mean"
+    """The features of a class token, or their mean over the patches."""
+
+
+@dataclass(frozen=True)
+class SwinOptions(ImageClassifierOptions):
+    patch_size: Annotated[int, Range(1, 256)] | None = None
+    """Pixels to a side of a patch; by default 2 if the stages can halve the rest, else 1, and 4 if a budget allows few
+    steps."""
+    window: Annotated[int, Range(1, 64)] = 7
+    """Maximum places per side of a window; a stage takes the largest divisor of its height and width."""
+    model_size: Size = 48
+    """Features of a place in the first stage, a multiple of --num-heads."""
+    blocks: Layers = 2
+    """Blocks in each stage."""
+    stages: Annotated[int, Range(1, 6)] | None = None
+    """Number of stages; by default 2 if the places can be halved, else 1."""
+    num_heads: Layers = 3
+    """Heads of attention in the first stage; they double with the features."""
+
+
+@dataclass(frozen=True)
 class ImageClassifierTraining(OptimisationOptions):
-    batch_size: int = within(64, 1, 1 << 24)
+    batch_size: BatchSize = 64
     optimiser: Literal["adamw", "muon"] = "muon"
-    learning_rate: float = within(4e-3, 0.0, 1e3)
+    learning_rate: LearningRate = 4e-3
     """Peak learning rate; by default 0.015 for cnn, 0.01 for swin, and 0.002 with AdamW."""
-    weight_decay: float = within(0.05, 0.0, 1e3)
+    weight_decay: WeightDecay = 0.05
     """Decoupled weight decay of matrices."""
-    shift: float = within(2.0, 0.0, 1e4)
+    shift: Annotated[float, Range(0.0, 1e4)] = 2.0
     """Maximum random shift of each image, in pixels."""
-    rotate: float = within(0.0, 0.0, 180.0)
+    rotate: Annotated[float, Range(0.0, 180.0)] = 0.0
     """Maximum random rotation of each image, in degrees."""
-    scale: float = within(0.0, 0.0, 9.0)
+    scale: Annotated[float, Range(0.0, 9.0)] = 0.0
     """Random scaling of each image: 0.1 scales by 1 / 1.1 to 1.1."""
     flip: bool = False
     """Mirror half of the images: only if that keeps labels, as for a cat and not for a digit."""
@@ -76,14 +143,14 @@ class ImageClassifierTraining(OptimisationOptions):
 
 @dataclass(frozen=True)
 class ImageLabelling(CheckedOptions, ImageFiles):
-    """Label images: print the name of each, its label and the label's probability.
+    """Label images: print the name of each, its label and the label's probability."""
 
-    Args:
-        file: An image file, a folder, a .zip or .tar file, an npz, npy or idx file.
-        json: Print one JSON object per image, with the probabilities of all labels.
-    """
+    ARGUMENTS: ClassVar[dict[str, str]] = {
+        "file": "An image file, a folder, a .zip or .tar file, an npz, npy or idx file.",
+        "json": "Print one JSON object per image, with the probabilities of all labels.",
+    }
 
-    top: Annotated[int, Parameter(name=["--top", "-n"])] = within(1, 1, 1 << 30)
+    top: Annotated[Top, Parameter(name=["--top", "-n"])] = 1
     """Number of most probable labels per image."""
 
 
@@ -93,22 +160,23 @@ class ImageLabelEvaluation(CheckedOptions):
 
     Prints accuracy, F1 averaged over labels, nats per image, calibration error, the confusion matrix, and the most
     confident mistakes.
-
-    Args:
-        data: Images and labels, in the form of the training data.
     """
 
-    errors: int = within(5, 0, 1 << 30)
+    ARGUMENTS: ClassVar[dict[str, str]] = {
+        "data": "Images and labels, in the form of the training data.",
+    }
+
+    errors: Annotated[int, Range(0, 1 << 30)] = 5
     """Number of mistakes to show."""
 
 
 @dataclass(frozen=True)
 class ImageClassifierEmbedding(ImageFiles):
-    """Embed images: print the name of each, and the features that predict its label.
+    """Embed images: print the name of each, and the features that predict its label."""
 
-    Args:
-        data: An image file, a folder, an npz, npy or idx file.
-    """
+    ARGUMENTS: ClassVar[dict[str, str]] = {
+        "data": "An image file, a folder, an npz, npy or idx file.",
+    }
 
 
 @dataclass(frozen=True)
@@ -133,9 +201,9 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"]):
     Training = ImageClassifierTraining
     APPLE = True
     MODELS: ClassVar[dict[str, Model]] = {
-        "cnn": Model("ConvNet", hidden=("levels",)),
-        "vit": Model("VisionTransformer", hidden=("levels",)),
-        "swin": Model("SwinTransformer", hidden=("levels",)),
+        "cnn": Model("ConvNet", ConvNetOptions),
+        "vit": Model("VisionTransformer", VisionTransformerOptions),
+        "swin": Model("SwinTransformer", SwinOptions),
     }
     BUDGET = "5m"
     NEXT = ("chainrule classify {run} IMAGE", "chainrule evaluate {run} TEST")
@@ -158,16 +226,15 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"]):
     def classes(self) -> tuple[str, ...]:
         return tuple(self.facts.classes)
 
-    def plan(self, explicit_flags: frozenset[str]) -> RunConfig:
+    def plan(self, explicit_flags: frozenset[str]) -> Planned:
         """Choose the size if it is open, and mixup: images that are read often are mixed."""
-        config = super().plan(explicit_flags)
+        planned = super().plan(explicit_flags)
         if "--mixup" in explicit_flags:
-            return config
-        run = type(self)(self.path, config)
-        batches, _ = run.batches((0, 1))
-        config, passes = time_passes(config, run.new_model, batches)
+            return planned
+        run = type(self)(self.path, planned.config)
+        (config, timed), passes = time_passes(run, planned, run.batches((0, 1))[0])
         options = replace(config.options, mixup=_MIXUP_OF_MANY[config.model] if passes >= _MANY_PASSES else 0.0)
-        return replace(record_resolved(config, ["mixup"]), options=options)
+        return Planned(replace(record_resolved(config, ["mixup"]), options=options), timed)
 
     @property
     def schedule(self) -> SizeSchedule | None:
@@ -242,7 +309,7 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"]):
         from chainrule.metrics import classification_scores
 
         if data is None:
-            raise ValueError("DATA: expected labelled images, got none")
+            raise OptionError("data", "expected labelled images, got none")
         source = self.source_of(data, labelled=True, skip_bad=False)
         assert source.labels is not None
         true = torch.from_numpy(source.labels.among(self.classes, source.label))

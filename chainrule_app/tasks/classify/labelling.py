@@ -5,10 +5,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from math import exp, log
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from cyclopts import Parameter
 
+from chainrule.option_error import OptionError
+from chainrule.ranges import Range
 from chainrule_app import frames
 from chainrule_app.blocks import in_blocks
 from chainrule_app.heavy import modes, np, torch
@@ -25,7 +27,7 @@ from chainrule_app.tasks.classify.labels import (
     label_log_probs,
     surest_mistakes,
 )
-from chainrule_app.tasks.config import CheckedOptions, within
+from chainrule_app.tasks.config import CheckedOptions, Top
 from chainrule_app.tasks.display import counted
 from chainrule_app.tasks.run_directory import FRAME
 
@@ -40,25 +42,27 @@ _BLOCK = 64  # texts read together
 
 @dataclass(frozen=True)
 class Labelling(TextColumn):
-    """Label texts: print the line, the label, its probability and the text of each.
+    """Label texts: print the line, the label, its probability and the text of each."""
 
-    Args:
-        file: One text per line, or a file with the columns of the training file; - is standard input. Empty texts get
-            the label frequencies of training.
-        json: Print one JSON object per text, with the probabilities of all labels, the words and their weights.
-    """
+    ARGUMENTS: ClassVar[dict[str, str]] = {
+        "file": (
+            "One text per line, or a file with the columns of the training file; - is standard input. Empty texts "
+            "get the label frequencies of training."
+        ),
+        "json": "Print one JSON object per text, with the probabilities of all labels, the words and their weights.",
+    }
 
-    top: Annotated[int, Parameter(name=["--top", "-n"])] = within(1, 1, 1 << 30)
+    top: Annotated[Top, Parameter(name=["--top", "-n"])] = 1
     """Number of most probable labels per text."""
 
 
 @dataclass(frozen=True)
 class LabelledEmbedding(TextColumn):
-    """Embed texts: print the line of each, and the pooled features that predict its label.
+    """Embed texts: print the line of each, and the pooled features that predict its label."""
 
-    Args:
-        data: One text per line, or a file with the columns of the training file; - is standard input.
-    """
+    ARGUMENTS: ClassVar[dict[str, str]] = {
+        "data": "One text per line, or a file with the columns of the training file; - is standard input.",
+    }
 
 
 def label_texts(run: "ClassifyTask", data: list[str], options: Labelling, *, device: str) -> Result:
@@ -148,16 +152,17 @@ class LabelEvaluation(CheckedOptions):
 
     Prints accuracy, F1 averaged over labels, nats per text, calibration error, the confusion matrix, and the most
     confident mistakes.
-
-    Args:
-        data: Texts and labels, in a file like the training file.
     """
+
+    ARGUMENTS: ClassVar[dict[str, str]] = {
+        "data": "Texts and labels, in a file like the training file.",
+    }
 
     text_column: str | None = None
     """Column of the texts (name, or number from 1); as in training by default."""
     label_column: str | None = None
     """Column of the labels (name, or number from 1); as in training by default."""
-    errors: int = within(5, 0, 1 << 30)
+    errors: Annotated[int, Range(0, 1 << 30)] = 5
     """Number of mistakes to show."""
 
 
@@ -165,7 +170,7 @@ def evaluate_labels(run: "ClassifyTask", data: str | None, options: LabelEvaluat
     from chainrule.metrics import classification_scores
 
     if data is None:
-        raise ValueError("DATA: expected a file of texts and labels, got none")
+        raise OptionError("data", "expected a file of texts and labels, got none")
     names, limit = run.labels.names, run.data.max_length
     rows = list(run.file(data, text_column=options.text_column, label_column=options.label_column))
     if not rows:
@@ -199,15 +204,16 @@ class ClassifierInspection(TextColumn):
 
     The entropy of the attention tells over how much of a text it spreads; a word's share is relative to an even share.
     If the model pools by attention, writes a page of texts with shaded words. Reads held-out texts or DATA.
-
-    Args:
-        data: Texts to read; held-out texts by default; - is standard input.
-        seed: No effect: nothing is random.
     """
 
-    rows: int = within(256, 1, 1 << 16)
+    ARGUMENTS: ClassVar[dict[str, str]] = {
+        "data": "Texts to read; held-out texts by default; - is standard input.",
+        "seed": "No effect: nothing is random.",
+    }
+
+    rows: Annotated[int, Range(1, 1 << 16)] = 256
     """Maximum number of texts to read."""
-    top: int = within(12, 1, 1000)
+    top: Annotated[int, Range(1, 1000)] = 12
     """Number of words with the largest share of attention to show."""
 
 

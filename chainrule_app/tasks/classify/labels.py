@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from chainrule import TrainableModel
     from chainrule.data import Batch
-    from chainrule.metrics._tagging import ClassificationScores
+    from chainrule.metrics import ClassificationScores
     from chainrule.models import SequenceClassifier
     from chainrule.training import MetricValue, ValidationMetric
     from chainrule_app.readers.row_order import Rows

@@ -16,19 +16,31 @@ import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
+from chainrule.option_error import OptionError, option
+from chainrule.ranges import Layers, Probability, Range, Size
 from chainrule_app.heavy import np, torch
 from chainrule_app.readers import labelled as label_reader
 from chainrule_app.tasks._vectors import VECTORS, describe_vectors, fill_embedding, resolve_size
 from chainrule_app.tasks.capabilities import CheckedRows
 from chainrule_app.tasks.classify.labels import ROWS, TextColumn, label_metric
-from chainrule_app.tasks.config import Counts, Facts, Fingerprint, OptimisationOptions, RunConfig, SplitOptions, within
+from chainrule_app.tasks.config import (
+    CheckedOptions,
+    Counts,
+    Facts,
+    Fingerprint,
+    LearningRate,
+    MinCount,
+    OptimisationOptions,
+    RunConfig,
+    SplitOptions,
+)
 from chainrule_app.tasks.display import counted, measured_part
 from chainrule_app.tasks.likelihood_record import Basis
-from chainrule_app.tasks.model import Model
+from chainrule_app.tasks.model import Model, Planned
 from chainrule_app.tasks.run_directory import DATA, WEIGHTS
-from chainrule_app.tasks.size_schedule import describe_passes, limit_passes
+from chainrule_app.tasks.size_schedule import describe_passes, limit_passes, time_budget
 from chainrule_app.tasks.task import Shard, Source, Task
 
 if TYPE_CHECKING:
@@ -44,7 +56,6 @@ _CHECKED_ROWS, _CHECKED_ELEMENTS = 4, 12
 _NGRAM_ORDER = {"word": 2, "char": 6, "byte": 6}
 _MOST_PASSES, _FEWEST_STEPS = 5, 1000  # of use, over texts read as words
 _PLANNED = ("ngram_order",)
-_FROM_DATA = ("vocab_size", "feature_size", "ngram_symbols")  # arguments of the model
 _MODEL = "SequenceClassifier"
 _LISTED_LABELS = 12
 
@@ -59,15 +70,50 @@ class LabelledData(TextColumn, SplitOptions):
     """Convert to lower case; not for bytes."""
     ngrams: bool = True
     """Also read the character n-grams (3 to 6) of each word, which inform about unseen words."""
-    min_count: int = within(2, 1, 1 << 40)
+    min_count: MinCount = 2
     """Rarer words or characters are unknown."""
-    max_length: int = within(1024, 1, 1 << 24)
+    max_length: Annotated[int, Range(1, 1 << 24)] = 1024
     """Maximum elements of a text; the rest is cut."""
 
 
 @dataclass(frozen=True)
+class _TextClassifierOptions(CheckedOptions):
+    embedding_size: Size = 100
+    """Features of a word, character or byte."""
+    hidden_size: Size = 100
+    """Units of each layer in each direction; of a Transformer, the width of its blocks, a multiple of --num-heads."""
+    num_layers: Layers = 1
+    """Layers, or blocks of a Transformer."""
+    pooling: str = "attention+mean+max"
+    """Combines all steps into one vector: last (the state after the whole sequence), mean, max, attention, or several
+    of them joined by +, which are concatenated."""
+    dropout: Probability = 0.5
+    """Share of features zeroed in training: of the input, between layers and before the output."""
+    symbol_dropout: Probability = 0.3
+    """Share of symbols dropped in training."""
+    ngram_order: Annotated[int, Range(0, 16)] | None = None
+    """Longest n-grams of a linear classifier that is averaged with the network, 0 for none; by default 2 for words, 6
+    for characters and bytes."""
+
+
+@dataclass(frozen=True)
+class TransformerOptions(_TextClassifierOptions):
+    num_layers: Layers = 2
+    num_heads: Layers = 2
+    """Heads of attention."""
+
+
+@dataclass(frozen=True)
+class ClassifierOptions(_TextClassifierOptions):
+    cell: Literal["lstm", "gru", "rnn", "transformer"] = "lstm"
+    """Recurrence that reads the sequence; transformer attends to all of it."""
+    bidirectional: bool = True
+    """Read from both ends."""
+
+
+@dataclass(frozen=True)
 class ClassifierTraining(OptimisationOptions):
-    learning_rate: float = within(1e-3, 0.0, 1e3)
+    learning_rate: LearningRate = 1e-3
     precision: Literal["auto", "float32", "bfloat16"] = "float32"
     """Precision of matrix products; a classifier's are too small to gain from bfloat16 on a CPU."""
     naive_bayes: bool = True
@@ -113,10 +159,8 @@ class ClassifyTask(Task["SequenceClassifier"]):
     Facts = LabelledFacts
     Training = ClassifierTraining
     MODELS: ClassVar[dict[str, Model]] = {
-        "classifier": Model(_MODEL, planned=_PLANNED, hidden=(*_FROM_DATA, "num_heads")),
-        "transformer": Model(
-            _MODEL, fixed={"cell": "transformer"}, planned=_PLANNED, hidden=(*_FROM_DATA, "bidirectional"), num_layers=2
-        ),
+        "classifier": Model(_MODEL, ClassifierOptions, planned=_PLANNED),
+        "transformer": Model(_MODEL, TransformerOptions, fixed={"cell": "transformer"}, planned=_PLANNED),
     }
     BUDGET = "1m"
     PLAIN: ClassVar[dict[str, Any]] = {"ngram_order": 1, "ngrams": False, "naive_bayes": False}
@@ -128,7 +172,7 @@ class ClassifyTask(Task["SequenceClassifier"]):
     def resolve_reading(cls, request: RunConfig) -> RunConfig:
         """Choose the default n-gram order by level, and the embedding size by the vectors."""
         if request.sources.get("vectors") is not None and request.data.level != "word":
-            raise ValueError("--vectors requires --level word")
+            raise OptionError("vectors", f"requires {option('level', 'word')}")
         request = resolve_size(request)
         if request.options.ngram_order is not None:
             return request
@@ -165,14 +209,16 @@ class ClassifyTask(Task["SequenceClassifier"]):
             **options,
         ).manifest
 
-    def plan(self, explicit_flags: frozenset[str]) -> RunConfig:
+    def plan(self, explicit_flags: frozenset[str]) -> Planned:
         """Limit training on words to five passes and at least 1,000 steps: more would overfit."""
         config = self.config
         if config.duration.budget is None or self.data.level != "word":
-            return config
+            return Planned(config)
         batches, _ = self.batches((0, 1))
         most = float(max(_MOST_PASSES, math.ceil(_FEWEST_STEPS / batches.steps_per_epoch)))
-        return limit_passes(config, self.new_model(self.training.seed), batches, most, elements=len(batches.at(0).x))
+        timed = time_budget(self, batches)
+        rows = len(batches.at(0).x)
+        return Planned(limit_passes(config, timed.steps_per_second, batches, most, elements=rows), timed)
 
     def choice(self) -> str:
         return describe_passes(self.config, "texts", "texts")

@@ -3,13 +3,15 @@
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
+from chainrule.option_error import OptionError, UserError, option
 from chainrule.printing import one_line
+from chainrule.ranges import Range
 from chainrule_app.heavy import np
 from chainrule_app.readers import series as series_reader
 from chainrule_app.results import Report, Result
-from chainrule_app.tasks.config import MOST_SEED, CheckedOptions, within
+from chainrule_app.tasks.config import CheckedOptions, Paths, Seed
 from chainrule_app.tasks.display import counted
 from chainrule_app.tasks.forecast.paths import draw_paths
 from chainrule_app.tasks.forecast.task import lags_of
@@ -37,16 +39,17 @@ class ForecastEvaluation(CheckedOptions):
     Compares the model with persistence, which repeats the last value, and seasonal-naive, which repeats the last
     season, each with and without errors drawn from its errors before the first origin. CRPS and RMSE are in the unit
     of the series; lower is better. Intervals of 80% probability should contain 80% of the values.
-
-    Args:
-        data: A file with the columns that the run was trained on.
     """
+
+    ARGUMENTS: ClassVar[dict[str, str]] = {
+        "data": "A file with the columns that the run was trained on.",
+    }
 
     start: str | None = None
     """First origin: a date, or a row number from 1, after the training rows."""
-    paths: int = within(100, 2, 1 << 20)
+    paths: Paths = 100
     """Number of draws per forecast."""
-    seed: int = within(0, 0, MOST_SEED)
+    seed: Seed = 0
     """Seed of the draws."""
 
 
@@ -74,17 +77,17 @@ class TrainedRows:
 
 def evaluate_series(run: "ForecastTask", data: str | None, options: ForecastEvaluation, *, device: str) -> Result:
     if data is None:
-        raise ValueError("DATA: expected a file of series to forecast, got none")
+        raise OptionError("data", "expected a file of series to forecast, got none")
     file, horizon = run.schema.open(data), run.data.horizon
     trained = TrainedRows.find(run, file)
     first = _first_origin(run, file, data, options.start, trained)
     origins = series_reader.rolling_origins(first, len(file.values), horizon)
     places = series_reader.places_of(file.spans, origins, horizon, reach=max(run.schema.season, 1))
     if not places:
-        remedy = "choose an earlier --start" if first > trained.count else f"add rows; {trained}"
-        raise ValueError(
-            f"{data}: expected {horizon} rows, the horizon, from row {first + 1} on, got {len(file.values) - first}: "
-            f"{remedy}"
+        remedy = f"choose an earlier {option('start')}" if first > trained.count else f"add rows; {trained}"
+        raise UserError(
+            f"{data}: expected {horizon} rows, the horizon, from row {first + 1} on, got {len(file.values) - first}",
+            remedy,
         )
     figures = _scores(run, file, places, options, device) | {"trained_rows": trained.count}
     notes = [str(trained)] if trained.count else []
@@ -104,16 +107,17 @@ def _first_origin(run: "ForecastTask", file: "SeriesFile", data: str, start: str
         date = as_date(start)
         date = None if date is None else as_shown(date, file.utc_offset)
         if date is None or date not in file.dates:
-            raise ValueError(f"--start: expected a date of {data}, or the number of a row, got {start!r}")
+            raise OptionError("start", f"expected a date of {data}, or the number of a row, got {start!r}")
         index = file.dates.index(date)
     if not max(run.schema.season, 1) <= index < len(file.values):
-        raise ValueError(
-            f"--start: expected a row from {run.schema.season + 1} on, with a season before it, "
-            f"to {len(file.values)}, got {index + 1}"
+        raise OptionError(
+            "start",
+            f"expected a row from {run.schema.season + 1} on, with a season before it, "
+            f"to {len(file.values)}, got {index + 1}",
         )
     if index < trained.count:
-        raise ValueError(
-            f"--start: expected a row of {data} from {trained.count + 1} on, got row {index + 1}: {trained}"
+        raise OptionError(
+            "start", f"expected a row of {data} from {trained.count + 1} on, got row {index + 1}", f"{trained}"
         )
     return index
 
@@ -169,12 +173,13 @@ class ForecastInspection(CheckedOptions):
 
     Recomputes the likelihood of the last horizons of the held-out rows, or of DATA, with fewer rows of the past, and
     with one column at a time shuffled in time (permutation importance).
-
-    Args:
-        data: A file with the columns that the run was trained on; the held-out rows by default.
     """
 
-    origins: int = within(32, 1, 1 << 20)
+    ARGUMENTS: ClassVar[dict[str, str]] = {
+        "data": "A file with the columns that the run was trained on; the held-out rows by default.",
+    }
+
+    origins: Annotated[int, Range(1, 1 << 20)] = 32
     """Forecasts to look at, a horizon apart."""
 
 

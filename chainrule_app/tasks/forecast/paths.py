@@ -28,6 +28,7 @@ def draw_paths(
     seed: int,
 ) -> "Floats":
     """Draw n paths of P forecasts, (n, P, H), from `past` rows before each place: a row and the number of a series."""
+    from chainrule.data import SeriesWindows
     from chainrule.decoding import sample_paths
 
     generator = torch.Generator(modes.device_of(model)).manual_seed(seed)
@@ -36,9 +37,7 @@ def draw_paths(
     for known, numbers in series_reader.by_past(places, spans, past):
         for start in range(0, len(numbers), block):
             chosen = numbers[start : start + block]
-            context = series_reader.window_context(
-                values, features, [places[number] for number in chosen], known, horizon
-            )
+            context = SeriesWindows.context(values, features, [places[number] for number in chosen], known, horizon)
             drawn = sample_paths(model, context, paths=paths, length=horizon, generator=generator)
             result[:, chosen] = drawn.cpu().view(len(chosen), paths, horizon).movedim(1, 0).double().numpy()
     return result

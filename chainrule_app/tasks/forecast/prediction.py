@@ -6,13 +6,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from functools import partial
 from secrets import randbelow
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
+from chainrule.option_error import OptionError
+from chainrule.ranges import Range
 from chainrule_app import frames
 from chainrule_app.heavy import np
 from chainrule_app.readers import series as series_reader
 from chainrule_app.results import Column, Result
-from chainrule_app.tasks.config import MOST_SEED, CheckedOptions, within
+from chainrule_app.tasks.config import CheckedOptions, Paths, Seed
 from chainrule_app.tasks.display import counted
 from chainrule_app.tasks.forecast.paths import draw_paths
 from chainrule_app.tasks.run_directory import FRAME
@@ -35,23 +37,25 @@ _BLUE, _GREY = "#2a6fbb", "#888888"
 
 @dataclass(frozen=True)
 class ForecastPrediction(CheckedOptions):
-    """Forecast what comes after the last row of a file.
+    """Forecast what comes after the last row of a file."""
 
-    Args:
-        file: A file with the columns that the run was trained on; last rows with empty targets are the future, with
-            their known covariates. By default the file that the run was trained on.
-        out: A CSV file with the quantiles; standard output by default.
-        json: Print one JSON object per row, with its time, its mean, its quantiles and all paths.
-        plot: An image (.png, .svg, .pdf) of the last rows, some paths and the quantiles.
-    """
+    ARGUMENTS: ClassVar[dict[str, str]] = {
+        "file": (
+            "A file with the columns that the run was trained on; last rows with empty targets are the future, "
+            "with their known covariates. By default the file that the run was trained on."
+        ),
+        "out": "A CSV file with the quantiles; standard output by default.",
+        "json": "Print one JSON object per row, with its time, its mean, its quantiles and all paths.",
+        "plot": "An image (.png, .svg, .pdf) of the last rows, some paths and the quantiles.",
+    }
 
     quantiles: str = "0.1,0.5,0.9"
     """Quantiles to print, separated by commas."""
-    paths: int = within(100, 2, 1 << 20)
+    paths: Paths = 100
     """Number of sample paths, from which quantiles are computed."""
-    horizon: int | None = within(None, 1, 1 << 20)
+    horizon: Annotated[int, Range(1, 1 << 20)] | None = None
     """Rows to forecast; the run's horizon by default."""
-    seed: int | None = within(None, 0, MOST_SEED)
+    seed: Seed | None = None
     """The same seed gives the same paths; random by default."""
 
 
@@ -178,7 +182,7 @@ def parse_quantiles(text: str) -> list[float]:
     except ValueError:
         levels = []
     if not levels or not all(0 < level < 1 for level in levels):
-        raise ValueError(f"--quantiles: expected numbers between 0 and 1, separated by commas, got {text!r:.80}")
+        raise OptionError("quantiles", f"expected numbers between 0 and 1, separated by commas, got {text!r:.80}")
     return levels
 
 
@@ -215,10 +219,10 @@ def forecast_figure(forecast: Forecast) -> Any:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise ValueError("--plot requires matplotlib: pip install matplotlib") from None
+        raise OptionError("plot", "requires matplotlib", "pip install matplotlib") from None
     names = [forecast.file.targets[number] for number in forecast.series]
     if len(names) > _MOST_AXES:
-        raise ValueError(f"--plot: expected at most {_MOST_AXES} series, got {len(names):,}: forecast fewer items")
+        raise OptionError("plot", f"expected at most {_MOST_AXES} series, got {len(names):,}", "forecast fewer items")
     figure = Figure(figsize=(9, 2.6 * len(names)), layout="constrained")
     axes = figure.subplots(len(names), squeeze=False)[:, 0]
     for number, name in enumerate(names):

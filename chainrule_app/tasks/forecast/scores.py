@@ -12,6 +12,7 @@ from chainrule.metrics import (
     quantiles_of_samples,
     root_mean_squared_error,
 )
+from chainrule.option_error import OptionError
 
 Floats = npt.NDArray[np.float64]
 
@@ -72,7 +73,7 @@ def naive_paths(
     back = season * (steps // season + 1)  # steps from each value back to the value that it repeats
     first = int(back.max())
     if min(origins) + int((steps - back).min()) < 0:
-        raise ValueError(f"origins: expected a season of {season} rows before each, got row {min(origins)}")
+        raise OptionError("origins", f"expected a season of {season} rows before each, got row {min(origins)}")
     if rows < first + horizon:
         raise ValueError(f"rows: expected at least {first + horizon} of training to draw errors from, got {rows}")
     starts = random.integers(first, rows - horizon + 1, size=(draws, len(origins)))

@@ -10,26 +10,37 @@ import math
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from chainrule.files import copy_file
+from chainrule.option_error import OptionError, option
 from chainrule.printing import one_line
+from chainrule.ranges import Layers, Probability, Range
 from chainrule_app.heavy import torch
 from chainrule_app.printing import listed
 from chainrule_app.readers import series as series_reader
 from chainrule_app.readers import tables as table_reader
-from chainrule_app.readers.origin import is_path
+from chainrule_app.readers.sources import is_path
 from chainrule_app.tasks.capabilities import CheckedRows
-from chainrule_app.tasks.config import Facts, HeaderOptions, OptimisationOptions, Parts, RunConfig, within
+from chainrule_app.tasks.config import (
+    CheckedOptions,
+    Facts,
+    HeaderOptions,
+    HeldOutShare,
+    LearningRate,
+    Members,
+    OptimisationOptions,
+    Parts,
+)
 from chainrule_app.tasks.display import counted, progress_bars, quoted, sparkline
 from chainrule_app.tasks.forecast.paths import draw_paths
 from chainrule_app.tasks.likelihood_record import Basis
-from chainrule_app.tasks.model import Model, share_of
+from chainrule_app.tasks.model import Model, Planned, share_of
 from chainrule_app.tasks.run_directory import DATA, WEIGHTS
-from chainrule_app.tasks.size_schedule import describe_passes, limit_passes, record_resolved, resolve_decay
+from chainrule_app.tasks.size_schedule import describe_passes, limit_passes, record_resolved, resolve_decay, time_budget
 from chainrule_app.tasks.task import Shard, Source, Task
 
 if TYPE_CHECKING:
@@ -46,8 +57,6 @@ _MOST_PASSES, _FEWEST_STEPS = 2, 1000  # over all windows, which overlap: each v
 _MOST_MEMBERS = 4
 _PATIENCE = 0.25  # share of the validations of a short series without improvement, after which it is given up
 _CHECKED_ROWS, _CHECKED_STEPS = 4, 8
-_FROM_DATA = ("anchor", "num_covariates")  # arguments of the model
-_forecaster = partial(Model, "Forecaster", planned=("num_members",), hidden=_FROM_DATA, members=True)
 
 _CALIBRATED_ON = 1 << 16  # values
 _MOST_LAGS, _ROWS_A_LAG = 100, 50  # the shape of the weights follows: other numbers are another format of runs
@@ -57,7 +66,7 @@ _MOST_LAGS, _ROWS_A_LAG = 100, 50  # the shape of the weights follows: other num
 class ForecastData(HeaderOptions):
     target: str | None = None
     """Columns to forecast, separated by commas, or all; required if there are several."""
-    horizon: int = within(24, 1, 1 << 20)
+    horizon: Annotated[int, Range(1, 1 << 20)] = 24
     """Rows to forecast."""
     covariates: str = ""
     """Columns known in advance, separated by commas."""
@@ -71,20 +80,36 @@ class ForecastData(HeaderOptions):
     """Notation of the dates, such as %d/%m/%Y; by default ISO 8601 or day.month.year."""
     fill: bool = False
     """Fill in missing rows and empty cells with the last value before them."""
-    season: int | None = within(None, 1, 1 << 20)
+    season: Annotated[int, Range(1, 1 << 20)] | None = None
     """Rows of a season; by default 24 for hours, 7 for days, 12 for months."""
     anchor: Literal["last", "season", "centre"] = "last"
     """Reference of a step: the last value, the value one season ago, or the centre of the series."""
-    history: int | None = within(None, 1, 1 << 20)
+    history: Annotated[int, Range(1, 1 << 20)] | None = None
     """Rows that a forecast reads; by default the longest lag and a little more."""
-    validation_fraction: float = within(0.1, 1e-4, 0.5)
+    validation_fraction: HeldOutShare = 0.1
     """Share of the rows to hold out, from the end."""
+
+
+@dataclass(frozen=True)
+class ForecasterOptions(CheckedOptions):
+    hidden_size: Annotated[int, Range(1, 16384)] = 64
+    """Units of each layer."""
+    num_layers: Layers = 1
+    """Recurrent layers."""
+    dropout: Probability = 0.1
+    """Share of features zeroed in training, between layers and before the output."""
+    head: Literal["student", "normal"] = "student"
+    """Components of the mixture of each step: student, which has heavier tails, or normal."""
+    components: Annotated[int, Range(1, 1024)] = 2
+    """Number of mixture components."""
+    num_members: Members | None = None
+    """Models to train separately and average; time and memory grow in proportion. Depends on the budget by default."""
 
 
 @dataclass(frozen=True)
 class ForecastTraining(OptimisationOptions):
     optimiser: Literal["adamw", "muon"] = "muon"
-    learning_rate: float = within(3e-3, 0.0, 1e3)
+    learning_rate: LearningRate = 3e-3
     """Peak learning rate; 0.002 by default with AdamW."""
     linear: bool = True
     """Average the network with a linear autoregression, weighted by the held-out rows."""
@@ -111,9 +136,8 @@ class ForecastTask(Task["AutoregressiveModel"]):
     Training = ForecastTraining
     NEEDS_FLOAT64 = True
     MODELS: ClassVar[dict[str, Model]] = {
-        "lstm": _forecaster(fixed={"cell": "lstm"}),
-        "gru": _forecaster(fixed={"cell": "gru"}),
-        "rnn": _forecaster(fixed={"cell": "rnn"}),
+        name: Model("Forecaster", ForecasterOptions, fixed={"cell": name}, planned=("num_members",))
+        for name in ("lstm", "gru", "rnn")
     }
     DEFAULT_TRAINING: ClassVar[dict[str, dict[str, Any]]] = {
         name: {"learning_rate": {"adamw": 2e-3}} for name in MODELS
@@ -168,25 +192,24 @@ class ForecastTask(Task["AutoregressiveModel"]):
             source.save(self.path / DATA / "source.parquet")
         return facts
 
-    def plan(self, explicit_flags: frozenset[str]) -> RunConfig:
+    def plan(self, explicit_flags: frozenset[str]) -> Planned:
         """Limit passes and choose the number of models: overlapping windows are soon overfitted."""
         batches, _ = self.batches((0, 1))
-        config = resolve_decay(super().plan(explicit_flags), batches.steps_per_epoch / 4, most=1.0)
+        config = resolve_decay(super().plan(explicit_flags).config, batches.steps_per_epoch / 4, most=1.0)
         open_number = config.options.num_members is None
         if open_number:
             config = replace(config, options=replace(config.options, num_members=1))
         if config.duration.budget is None:
-            return config
+            return Planned(config)
         most = float(max(_MOST_PASSES, math.ceil(_FEWEST_STEPS / batches.steps_per_epoch)))
-        alone = replace(config, training=replace(config.training, linear=False))
-        model = type(self)(self.path, alone).new_model(config.training.seed)
-        members = _MOST_MEMBERS if open_number else 1
-        limited = limit_passes(config, model, batches, most, elements=batches.at(0).x.numel(), most_members=members)
+        timed = time_budget(type(self)(self.path, config), batches)
+        rate, members = timed.steps_per_second, _MOST_MEMBERS if open_number else 1
+        limited = limit_passes(config, rate, batches, most, elements=batches.at(0).x.numel(), most_members=members)
         if most == _MOST_PASSES or limited.duration.epochs is None or limited.training.patience is not None:
-            return limited
+            return Planned(limited, timed)
         validations = most * batches.steps_per_epoch / (limited.training.validate_every or 1)
         limited = replace(limited, training=replace(limited.training, patience=max(round(_PATIENCE * validations), 3)))
-        return record_resolved(limited, ["patience"])
+        return Planned(record_resolved(limited, ["patience"]), timed)
 
     def choice(self) -> str:
         return describe_passes(self.config, "values", "windows")
@@ -194,11 +217,10 @@ class ForecastTask(Task["AutoregressiveModel"]):
     def added_parts(self) -> Sequence[str]:
         return ["linear autoregression"] if self.training.linear else []
 
-    def build(self) -> "AutoregressiveModel":
-        return self._with_linear(self._network()) if self.training.linear else self._network()
-
-    def _with_linear(self, network: "AutoregressiveModel") -> "AutoregressiveModel":
-        """Average a network with a linear autoregression of its training rows."""
+    def completed(self, network: "AutoregressiveModel") -> "AutoregressiveModel":
+        """Average a network with a linear autoregression of its training rows, if the run has one."""
+        if not self.training.linear:
+            return network
         from chainrule.models import CalibratedMixture, LinearForecaster
 
         schema, options, rows = self.schema, self.config.options, self.facts.rows.train
@@ -219,7 +241,7 @@ class ForecastTask(Task["AutoregressiveModel"]):
                 linear.fit(torch.tensor(series.values[:rows]), torch.tensor(series.features[:rows]), spans)
         return CalibratedMixture(network, linear, calibrated_on=_CALIBRATED_ON)
 
-    def _network(self) -> "AutoregressiveModel":
+    def build(self) -> "AutoregressiveModel":
         schema = self.schema
         network: AutoregressiveModel = self.built(
             series=schema.scalings, lags=schema.lags, anchor=schema.anchor, num_covariates=schema.num_covariates
@@ -245,8 +267,10 @@ class ForecastTask(Task["AutoregressiveModel"]):
             series.spans, series_reader.rolling_origins(rows, len(series.values), horizon), horizon
         )
         if not places:
-            raise ValueError(
-                f"DATA: expected an item with {horizon} rows after row {rows:,}: choose a smaller --horizon"
+            raise OptionError(
+                "data",
+                f"expected an item with {horizon} rows after row {rows:,}",
+                f"choose a smaller {option('horizon')}",
             )
         return batches, lambda: series_reader.window_evaluation(
             series.values, series.features, places, self.history, horizon, _ROWS, series.spans
@@ -321,6 +345,8 @@ class ForecastTask(Task["AutoregressiveModel"]):
         return Basis("value", "density in the unit of the series", given="the past")
 
     def checked_rows(self) -> CheckedRows:
+        from chainrule.data import SeriesWindows
+
         series, steps = self.series(), min(_CHECKED_STEPS, self.data.horizon)
         longest = (series.spans[:, 1] - series.spans[:, 0]).argsort(kind="stable")[::-1]
         whole = [int(number) for number in longest[: max(1, len(longest) // 2)]]
@@ -329,7 +355,7 @@ class ForecastTask(Task["AutoregressiveModel"]):
         numbers = [whole[number % len(whole)] for number in range(_CHECKED_ROWS)]
         places = [(int(series.spans[own, 1]) - steps - number, own) for number, own in enumerate(numbers)]
         past = min(self.longest_lag, *(origin - int(series.spans[own, 0]) for origin, own in places))
-        batch = series_reader.window_batch(series.values, series.features, places, past, steps)
+        batch = SeriesWindows.batch(series.values, series.features, places, past, steps)
         return CheckedRows(self.model(), batch.x, batch.context)
 
     def _step(self) -> str:

@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
+from chainrule.option_error import OptionError
+from chainrule.ranges import Range
 from chainrule_app.heavy import modes, np, torch
 from chainrule_app.results import Column, Report, Result
 from chainrule_app.tasks.codes import STEPS, code_report, traversals_of
-from chainrule_app.tasks.config import CheckedOptions, within
+from chainrule_app.tasks.config import CheckedOptions
 from chainrule_app.tasks.display import counted
 from chainrule_app.tasks.image.image_data import ImageFiles
 from chainrule_app.tasks.image.verbs import named_images, read_image, source_of
@@ -33,23 +35,23 @@ _SHOWN, _REBUILT = 16, 64  # pairs on the page, and images whose error is
 
 @dataclass(frozen=True)
 class ImageEmbedding(ImageFiles):
-    """Embed images: the mean of the code of each, or the code itself of an autoencoder.
+    """Embed images: the mean of the code of each, or the code itself of an autoencoder."""
 
-    Args:
-        data: A folder, an npz, npy or idx file, as for training.
-    """
+    ARGUMENTS: ClassVar[dict[str, str]] = {
+        "data": "A folder, an npz, npy or idx file, as for training.",
+    }
 
 
 @dataclass(frozen=True)
 class ImageReconstruction(CheckedOptions, ImageFiles):
-    """Draw a grid of images as a PNG file, each with its reconstruction to the right.
+    """Draw a grid of images as a PNG file, each with its reconstruction to the right."""
 
-    Args:
-        data: A folder, an npz, npy or idx file, as for training.
-        out: The PNG file; RUN-pairs.png in the current folder by default.
-    """
+    ARGUMENTS: ClassVar[dict[str, str]] = {
+        "data": "A folder, an npz, npy or idx file, as for training.",
+        "out": "The PNG file; RUN-pairs.png in the current folder by default.",
+    }
 
-    count: int = within(32, 1, _MOST)
+    count: Annotated[int, Range(1, _MOST)] = 32
     """Number of images, from the beginning of DATA."""
 
 
@@ -58,14 +60,15 @@ class ImageInterpolation(CheckedOptions):
     """Draw a row of images between two as a PNG file: their codes lie on a straight line.
 
     The row begins and ends with the two images, as the model reads them.
-
-    Args:
-        first: An image file.
-        last: Another image file.
-        out: The PNG file; RUN-row.png in the current folder by default.
     """
 
-    count: int = within(9, 2, _MOST)
+    ARGUMENTS: ClassVar[dict[str, str]] = {
+        "first": "An image file.",
+        "last": "Another image file.",
+        "out": "The PNG file; RUN-row.png in the current folder by default.",
+    }
+
+    count: Annotated[int, Range(2, _MOST)] = 9
     """Number of images, including the reconstructions of both ends."""
 
 
@@ -174,7 +177,7 @@ def inspect_codes(run: "ImageTask", options: "ImageInspection", *, seed: int) ->
     from chainrule.diagnostics import active_units
 
     if options.pixel is not None:
-        raise ValueError("--pixel: only models without a code have a receptive field: leave it out")
+        raise OptionError("pixel", "only models without a code have a receptive field", "leave it out")
     model = run.code_model("cpu", "inspect")
     x = run.held_out_batch(_LOOKED_AT).x
     use = active_units(model, x)
@@ -252,7 +255,7 @@ class ImageInspection(CheckedOptions):
 
     pixel: str | None = None
     """Pixel of the receptive field: ROW,COLUMN from 0; the middle one by default."""
-    rows: int = within(4, 1, 64)
+    rows: Annotated[int, Range(1, 64)] = 4
     """Number of held-out images for the derivatives."""
 
 
@@ -365,10 +368,10 @@ def _pixel(text: str | None, shape: tuple[int, int, int]) -> tuple[int, int]:
         return height // 2, width // 2
     parts = text.split(",")
     if len(parts) != 2 or not all(part.strip().isdecimal() for part in parts):
-        raise ValueError(f"--pixel: expected ROW,COLUMN such as {height // 2},{width // 2}, got {text!r:.40}")
+        raise OptionError("pixel", f"expected ROW,COLUMN such as {height // 2},{width // 2}, got {text!r:.40}")
     row, column = (int(part) for part in parts)
     if row >= height or column >= width:
-        raise ValueError(
-            f"--pixel: expected at most {height - 1},{width - 1} in an image of {height}×{width}, got {text}"
+        raise OptionError(
+            "pixel", f"expected at most {height - 1},{width - 1} in an image of {height}×{width}, got {text}"
         )
     return row, column

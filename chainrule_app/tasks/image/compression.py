@@ -10,7 +10,7 @@ import torch
 from PIL import ExifTags, Image
 from torch import Tensor
 
-from chainrule.coding import RowLayout, layout_rows
+from chainrule.coding import RowLayout
 from chainrule_app.readers.images.source import Pixels, Reduction, png
 from chainrule_app.readers.images.stacked import image_layout, read_header
 from chainrule_app.tasks.capabilities import EncodedFile, FileCodec
@@ -54,7 +54,7 @@ class ImageCodec(FileCodec):
 
     def lay_out(self, layout: dict[str, Any], elements: Tensor | None = None) -> RowLayout:
         size = int(np.prod(self.shape))
-        return layout_rows(layout["count"], size, elements, most=min(max(ELEMENTS // size, 16), 512))
+        return RowLayout.of(layout["count"], size, elements, most=min(max(ELEMENTS // size, 16), 512))
 
     def restore(self, layout: dict[str, Any], side: bytes, elements: Sequence[Tensor], most: int) -> bytes:
         x = torch.cat(list(elements))[: layout["count"]]

@@ -4,12 +4,14 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
+from chainrule.option_error import OptionError
+from chainrule.ranges import Range
 from chainrule_app.readers import images as image_reader
-from chainrule_app.readers.origin import is_path
+from chainrule_app.readers.sources import is_path
 from chainrule_app.readers.text import no_such_file, refuse_stdin
-from chainrule_app.tasks.config import Facts, Fingerprint, Parts, RunConfig, SplitOptions, within
+from chainrule_app.tasks.config import Facts, Fingerprint, Parts, RunConfig, SplitOptions
 from chainrule_app.tasks.display import Switch, counted
 from chainrule_app.tasks.run_directory import DATA
 from chainrule_app.tasks.task import M, Task
@@ -50,7 +52,7 @@ class ImageReading(SplitOptions):
 class ImageData(ImageReading):
     """Options for reading, reducing and holding out images."""
 
-    bits: int | None = within(None, 1, 8)
+    bits: Annotated[int, Range(1, 8)] | None = None
     """Bits per channel of a pixel; all bits by default."""
     binarise: Literal["no", "threshold", "fixed", "per-epoch"] = "no"
     """Make pixels black or white: at half of the maximum brightness, or at random, once or in each epoch."""
@@ -68,8 +70,8 @@ def parse_size(text: str) -> tuple[int, int] | None:
         return None
     sides = text.lower().replace("×", "x").split("x")
     if len(sides) > 2 or not all(side.isdecimal() and 1 <= int(side) <= LARGEST for side in sides):
-        raise ValueError(
-            f"--size: expected a number of pixels such as 32, or HEIGHTxWIDTH such as 24x32, got {text!r:.40}"
+        raise OptionError(
+            "size", f"expected a number of pixels such as 32, or HEIGHTxWIDTH such as 24x32, got {text!r:.40}"
         )
     return int(sides[0]), int(sides[-1])
 
@@ -132,7 +134,7 @@ class ImageDataTask(Task[M]):
             was = {"shape": list(old.shape), "found_levels": old.facts.found_levels, "classes": old.facts.classes}
             for name, value in was.items():
                 if (now := images.manifest[name]) != value:
-                    raise ValueError(f"--from: {old.path} was trained on images with {name} {value}, these have {now}")
+                    raise OptionError("init", f"{old.path} was trained on images with {name} {value}, these have {now}")
         return images
 
     @property

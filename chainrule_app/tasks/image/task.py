@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from chainrule_app.readers import images as image_reader
 from chainrule_app.tasks.capabilities import CheckedRows, FileCodec
 from chainrule_app.tasks.codes import CodedTask
-from chainrule_app.tasks.config import OptimisationOptions, RunConfig, Settled, within
+from chainrule_app.tasks.config import BatchSize, LearningRate, OptimisationOptions, Settled
 from chainrule_app.tasks.display import quoted
 from chainrule_app.tasks.image.image_data import ImageData, ImageDataTask
+from chainrule_app.tasks.image.models import MODELS
 from chainrule_app.tasks.likelihood_record import Basis, LikelihoodRecord
-from chainrule_app.tasks.model import Model
+from chainrule_app.tasks.model import Planned
 from chainrule_app.tasks.size_schedule import SizeSchedule, describe_passes, record_resolved, time_passes
 from chainrule_app.tasks.task import Shard, Source
 
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 _ELEMENTS, _ELEMENTS_OF_A_CODE = 1 << 13, 1 << 16
 _CHECKED_ROWS, _CHECKED_SIDE = 4, 5
 _OF_A_CODE = {"batch_size": 128, "learning_rate": {"muon": 1e-2, "adamw": 3e-3}}
-_FROM_DATA = ("levels", "num_classes")  # arguments of the models
 _MEASURED = 256  # held-out images whose codes are looked at during training
 _STEPS_AT_FULL_RATE, _LOWEST_RATE = 500, 1e-3  # of a PixelCNN++; the paper trains at 1e-3 (Salimans et al. 2017)
 
@@ -45,11 +45,11 @@ _STEPS_AT_FULL_RATE, _LOWEST_RATE = 500, 1e-3  # of a PixelCNN++; the paper trai
 class ImageTraining(OptimisationOptions):
     """Training options of an image model: each image has hundreds of elements."""
 
-    batch_size: int = within(16, 1, 1 << 24)
+    batch_size: BatchSize = 16
     """Batch size; 128 by default for a model with a code."""
     optimiser: Literal["adamw", "muon"] = "muon"
     """adamw, default for autoencoder, or muon: orthogonal steps for matrices and kernels."""
-    learning_rate: float = within(4e-3, 0.0, 1e3)
+    learning_rate: LearningRate = 4e-3
     """Peak learning rate; by default 0.01 for a model with a code; with AdamW 0.003, and 0.002 for pixelcnn++.
     With Muon, pixelcnn++ has 0.001 to 0.004, less for more steps."""
 
@@ -72,17 +72,7 @@ class ImageTask(CodedTask["ImageModel"], ImageDataTask["ImageModel"]):
     Data = ImageData
     Training = ImageTraining
     APPLE = True
-    MODELS: ClassVar[dict[str, Model]] = {
-        "gated-pixelcnn": Model("GatedPixelCNN", hidden=_FROM_DATA),
-        "pixelcnn": Model("PixelCNN", hidden=_FROM_DATA),
-        "pixelcnn++": Model("PixelCNNPP", hidden=_FROM_DATA),
-        "row-lstm": Model("PixelRNN", fixed={"kind": "row"}, hidden=_FROM_DATA),
-        "diagonal-bilstm": Model("PixelRNN", fixed={"kind": "diagonal"}, hidden=_FROM_DATA),
-        "image-transformer": Model("ImageTransformer", hidden=_FROM_DATA),
-        "vae": Model("VAE", hidden=("levels",)),
-        "pixel-vae": Model("PixelVAE", hidden=("levels",)),
-        "autoencoder": Model("Autoencoder", hidden=("levels",)),
-    }
+    MODELS = MODELS
     CODED = ("vae", "pixel-vae", "autoencoder")  # they know no labels
     BUDGET = "10m"
     SIZE_SCHEDULES: ClassVar[dict[str, SizeSchedule]] = {
@@ -106,19 +96,19 @@ class ImageTask(CodedTask["ImageModel"], ImageDataTask["ImageModel"]):
     FILES = (".png",)
     DEFAULT_NUMBER = 16
 
-    def plan(self, explicit_flags: frozenset[str]) -> RunConfig:
+    def plan(self, explicit_flags: frozenset[str]) -> Planned:
         """Lower the rate of a PixelCNN++ that trains for long: at a high one its gates close, and stay closed."""
-        config = super().plan(explicit_flags)
-        training = config.training
-        if config.model != "pixelcnn++" or training.optimiser != "muon" or "--learning-rate" in explicit_flags:
-            return config
-        run = type(self)(self.path, config)
+        planned = super().plan(explicit_flags)
+        training = planned.config.training
+        if self.config.model != "pixelcnn++" or training.optimiser != "muon" or "--learning-rate" in explicit_flags:
+            return planned
+        run = type(self)(self.path, planned.config)
         batches, _ = run.batches((0, 1))
-        config, passes = time_passes(config, run.new_model, batches)
+        (config, timed), passes = time_passes(run, planned, batches)
         share = min(1.0, _STEPS_AT_FULL_RATE / (passes * batches.steps_per_epoch)) ** 0.5
         rate = max(_LOWEST_RATE, float(f"{training.learning_rate * share:.2g}"))
         config = replace(config, settled=config.settled or Settled([]), training=replace(training, learning_rate=rate))
-        return record_resolved(config, ["learning_rate"])
+        return Planned(record_resolved(config, ["learning_rate"]), timed)
 
     def choice(self) -> str:
         if self.config.model != "pixelcnn++":

@@ -3,14 +3,16 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
+from chainrule.option_error import OptionError, option
+from chainrule.ranges import Range
 from chainrule_app.heavy import modes, np, torch
 from chainrule_app.printing import listed
 from chainrule_app.readers import images as image_reader
 from chainrule_app.results import Column, Result
 from chainrule_app.tasks.codes import MOST_SAMPLES, BoundMeter, refuse_samples
-from chainrule_app.tasks.config import CheckedOptions, within
+from chainrule_app.tasks.config import CheckedOptions
 from chainrule_app.tasks.display import Switch
 from chainrule_app.tasks.image.image_data import ImageFiles
 from chainrule_app.tasks.output import channels_last
@@ -76,12 +78,13 @@ class ImageScoring(CheckedOptions, ImageFiles):
     Images are reduced to the model's levels as in training. A model conditioned on labels scores each image given its
     label. A variational autoencoder gives an upper bound of the nats, with the standard error of the draws, and the
     ELBO. An autoencoder has no likelihood; its score is the squared reconstruction error.
-
-    Args:
-        data: A folder, an npz, npy or idx file, as for training.
     """
 
-    samples: int | None = within(None, 1, MOST_SAMPLES)
+    ARGUMENTS: ClassVar[dict[str, str]] = {
+        "data": "A folder, an npz, npy or idx file, as for training.",
+    }
+
+    samples: Annotated[int, Range(1, MOST_SAMPLES)] | None = None
     """K, the codes drawn (twice) for the bound of a variational autoencoder; 100 by default. More tighten it."""
 
 
@@ -92,7 +95,7 @@ def score_images(run: "ImageTask", data: str, options: ImageScoring, *, device: 
     if not run.has_code:
         refuse_samples(options.samples, run.config.model)
     if run.config.model == "autoencoder" and options.samples is not None:
-        raise ValueError("--samples: an autoencoder has no likelihood to bound: leave it out")
+        raise OptionError("samples", "an autoencoder has no likelihood to bound", "leave it out")
     source, basis = source_of(run, data, skip_bad=options.skip_bad), run.basis
     if is_binary_already(run, source):
         basis = replace(basis, base_measure="2 levels")
@@ -115,7 +118,7 @@ def score_images(run: "ImageTask", data: str, options: ImageScoring, *, device: 
 
     named = [Column("image"), Column("label", shown=bool(run.classes)), *columns]
     about = {"measured": basis, "values": protocol(run, source)}
-    empty = "DATA: expected at least one image to score, got none"
+    empty = f"{source}: expected at least one image to score, got none"
     return total.result(named, rows(), basis=basis, unit="image", empty=empty, rank=columns[0].name, about=about)
 
 
@@ -154,18 +157,19 @@ class ImageSampling(CheckedOptions):
     """Draw images from a trained model, or complete one, as a grid in a PNG file.
 
     A single image is written without a frame; a grid of small images is enlarged.
-
-    Args:
-        n: Number of images; 16 by default.
-        out: The PNG file; RUN-samples.png in the current folder by default.
-        json: Describe the images as one JSON object.
     """
+
+    ARGUMENTS: ClassVar[dict[str, str]] = {
+        "n": "Number of images; 16 by default.",
+        "out": "The PNG file; RUN-samples.png in the current folder by default.",
+        "json": "Describe the images as one JSON object.",
+    }
 
     label: str | None = None
     """Label of all images, for a model conditioned on labels; all labels in turn by default."""
     complete: Path | None = None
     """Image file whose first rows are kept while the rest is drawn n times."""
-    keep_rows: int | None = within(None, 0, 1 << 20)
+    keep_rows: Annotated[int, Range(0, 1 << 20)] | None = None
     """Rows of that image to keep; half of them by default."""
     temperature: float = 1.0
     """Sampling temperature: 1 is the model's distribution, lower values are less varied, 0 is greedy."""
@@ -182,9 +186,9 @@ def sample_images(run: "ImageTask", n: int, options: ImageSampling, *, seed: int
     if run.has_code:
         return _result(run, _sample_codes(run, n, options, seed, device), None, seed)
     if options.mean:
-        raise ValueError(f"--mean: a {run.config.model} has no code: leave it out")
+        raise OptionError("mean", f"a {run.config.model} has no code", "leave it out")
     if options.keep_rows is not None and options.complete is None:
-        raise ValueError("--keep-rows requires --complete IMAGE")
+        raise OptionError("keep_rows", f"requires {option('complete')}")
     Categorical.check_filters(options.temperature, None, None)
     first_rows = None if options.complete is None else _first_rows(run, options.complete, options.keep_rows)
     sampler = Sampler(run, run.model(device), options.temperature)
@@ -205,13 +209,13 @@ def _sample_codes(run: "ImageTask", n: int, options: ImageSampling, seed: int, d
     from chainrule_app.tasks.image.codes import draw_codes
 
     others = {
-        "--label": options.label is not None,
-        "--complete": options.complete is not None,
-        "--keep-rows": options.keep_rows is not None,
-        "--temperature": options.temperature != 1,
+        "label": options.label is not None,
+        "complete": options.complete is not None,
+        "keep_rows": options.keep_rows is not None,
+        "temperature": options.temperature != 1,
     }
     for name in (name for name, is_set in others.items() if is_set):
-        raise ValueError(f"{name}: a {run.config.model} draws the whole image from a code: leave it out")
+        raise OptionError(name, f"a {run.config.model} draws the whole image from a code", "leave it out")
     model = run.code_model(device, "sample")
     generator = torch.Generator(modes.device_of(model)).manual_seed(seed)
     return draw_codes(run, model, n, generator, mean=options.mean)
@@ -222,7 +226,7 @@ def _first_rows(run: "ImageTask", path: Path, keep_rows: int | None) -> "Tensor"
     height = run.shape[1]
     rows = height // 2 if keep_rows is None else keep_rows
     if not 0 <= rows <= height:
-        raise ValueError(f"--keep-rows: expected a whole number from 0 to {height}, the rows of an image, got {rows}")
+        raise OptionError("keep_rows", f"expected a whole number from 0 to {height}, the rows of an image, got {rows}")
     return torch.from_numpy(read_image(run, path)[None, :, :rows].copy()).long()
 
 
@@ -238,9 +242,9 @@ class Sampler:
         if name is None:
             return None if classes is None else torch.arange(n) % len(classes)
         if classes is None:
-            raise ValueError(f"--label {name}: this model was trained without labels: leave it out")
+            raise OptionError("label", f"this model was trained without labels, got {name}", "leave it out")
         if name not in classes:
-            raise ValueError(f"--label {name}: expected one of {listed(classes)}")
+            raise OptionError("label", f"expected one of {listed(classes)}, got {name}")
         return torch.full((n,), classes.index(name))
 
     def sketches(self, n: int, labels: "Tensor | None", seed: int, seconds: float) -> "Pixels":

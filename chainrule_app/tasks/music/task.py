@@ -11,28 +11,31 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
+from chainrule.option_error import OptionError, option
+from chainrule.ranges import Layers, Probability, Range, Size
 from chainrule_app.heavy import modes, music_data, np, torch
 from chainrule_app.readers.members import read_each
 from chainrule_app.results import Column, Report, Result
 from chainrule_app.tasks.config import (
+    BatchSize,
+    Cell,
     CheckedOptions,
     Counts,
     Facts,
     Fingerprint,
+    LearningRate,
     OptimisationOptions,
-    RunConfig,
     SkippedFile,
     SplitOptions,
-    within,
 )
 from chainrule_app.tasks.display import Switch, counted
 from chainrule_app.tasks.likelihood_record import Basis
-from chainrule_app.tasks.model import Model
+from chainrule_app.tasks.model import Model, Planned
 from chainrule_app.tasks.output import write_piece
 from chainrule_app.tasks.run_directory import DATA
-from chainrule_app.tasks.size_schedule import SizeSchedule, describe_passes, limit_passes
+from chainrule_app.tasks.size_schedule import SizeSchedule, describe_passes, limit_passes, time_budget
 from chainrule_app.tasks.tally import Tally
 from chainrule_app.tasks.task import Shard, Source, Task
 
@@ -57,23 +60,37 @@ _MOSTLY_UP = -3.0  # logit of a key that is down one frame in twenty, from which
 class MusicData(SplitOptions):
     """Options for reading MIDI files as frames of keys."""
 
-    frames_per_quarter: int = within(4, 1, 48)
+    frames_per_quarter: Annotated[int, Range(1, 48)] = 4
     """Frames of a quarter note: 4 for sixteenth notes, 12 for triplets too."""
-    semitones: int = within(5, 0, 24)
+    semitones: Annotated[int, Range(0, 24)] = 5
     """Maximum random transposition of a training piece, in semitones, drawn each time it is read."""
     skip_bad: bool = False
     """Skip files that cannot be read."""
 
 
 @dataclass(frozen=True)
+class RNNMADEOptions(CheckedOptions):
+    hidden_size: Size = 256
+    """Units of each recurrent layer."""
+    cell: Cell = "lstm"
+    """Recurrence over the frames."""
+    num_layers: Layers = 1
+    """Recurrent layers."""
+    dropout: Probability = 0.3
+    """Probability of zeroing in training, of what the recurrence reads and gives, and of the MADE's hidden units."""
+    direct: bool = True
+    """Connect each note to later ones past the MADE's hidden layers too."""
+
+
+@dataclass(frozen=True)
 class MusicTraining(OptimisationOptions):
     """Training options of a model of music: a row is hundreds of frames."""
 
-    batch_size: int = within(4, 1, 1 << 24)
+    batch_size: BatchSize = 4
     optimiser: Literal["adamw", "muon"] = "muon"
-    learning_rate: float = within(0.02, 0.0, 1e3)
+    learning_rate: LearningRate = 0.02
     """Peak learning rate; 0.003 by default with AdamW."""
-    chunk_length: int = within(128, 1, 1 << 17)
+    chunk_length: Annotated[int, Range(1, 1 << 17)] = 128
     """Frames per row: a part of a longer piece."""
 
 
@@ -103,17 +120,17 @@ _TOGETHER = 64  # pieces drawn in one batch
 
 @dataclass(frozen=True)
 class MusicSampling(CheckedOptions):
-    """Draw pieces of music from a trained model, each as a MIDI file.
+    """Draw pieces of music from a trained model, each as a MIDI file."""
 
-    Args:
-        n: Number of pieces.
-        out: The file, sample.mid by default; several pieces become sample-1.mid, sample-2.mid and so on.
-        json: Print one JSON object per piece, with its seconds.
-    """
+    ARGUMENTS: ClassVar[dict[str, str]] = {
+        "n": "Number of pieces.",
+        "out": "The file, sample.mid by default; several pieces become sample-1.mid, sample-2.mid and so on.",
+        "json": "Print one JSON object per piece, with its seconds.",
+    }
 
-    seconds: float | None = within(None, 0.0, 36_000.0)
+    seconds: Annotated[float, Range(0.0, 36_000.0)] | None = None
     """Length of each piece, including the prompt; by default the mean of the training pieces, after the prompt."""
-    tempo: int | None = within(None, 4, 1000)
+    tempo: Annotated[int, Range(4, 1000)] | None = None
     """Quarter notes per minute; by default the median of the training files."""
     prompt: Path | None = None
     """MIDI file with which each piece begins."""
@@ -125,11 +142,11 @@ class MusicSampling(CheckedOptions):
 
 @dataclass(frozen=True)
 class MusicScoring:
-    """Score music: nats and bits per frame of each MIDI file, exact under the model, and its most surprising moment.
+    """Score music: nats and bits per frame of each MIDI file, exact under the model, and its most surprising moment."""
 
-    Args:
-        data: A folder or archive of MIDI files, or one file.
-    """
+    ARGUMENTS: ClassVar[dict[str, str]] = {
+        "data": "A folder or archive of MIDI files, or one file.",
+    }
 
     skip_bad: Switch = False
     """Skip files that cannot be read."""
@@ -164,7 +181,7 @@ def sample_music(run: "MusicTask", n: int, options: MusicSampling, *, seed: int,
 def _prompt(run: "MusicTask", path: Path) -> "Tensor":
     files = music_data.MidiFiles(path).files
     if len(files) != 1:
-        raise ValueError(f"--prompt: expected one MIDI file, got {len(files)} in {path}")
+        raise OptionError("prompt", f"expected one MIDI file, got {len(files)} in {path}")
     (roll,) = _rolls(run, files)
     return torch.from_numpy(roll).float().unsqueeze(0)
 
@@ -176,7 +193,7 @@ def _length(run: "MusicTask", options: MusicSampling, prompt: int) -> int:
     length = round(seconds / run.seconds(1, options.tempo))
     if length <= prompt:
         began = f", more than the {run.seconds(prompt, options.tempo):.2f} of the prompt" if prompt else ""
-        raise ValueError(f"--seconds: expected a length of at least one frame{began}, got {seconds:g}")
+        raise OptionError("seconds", f"expected a length of at least one frame{began}, got {seconds:g}")
     return length
 
 
@@ -186,7 +203,7 @@ def score_music(run: "MusicTask", data: str, options: MusicScoring, *, device: s
     def rows() -> Iterator[Sequence[Any]]:
         read = partial(music_data.read_piece, frames_per_quarter=run.rate)
         for file, piece in read_each(files, read, skipped, skip_bad=options.skip_bad):
-            nats = _surprise(model, torch.from_numpy(piece.roll))
+            nats = frame_surprise(model, torch.from_numpy(piece.roll))
             total.add(float(nats.sum()), len(nats))
             bits = float(nats.mean()) / math.log(2)
             yield file.name, len(nats), float(nats.sum()), bits, run.seconds(int(nats.argmax()))
@@ -202,7 +219,7 @@ def score_music(run: "MusicTask", data: str, options: MusicScoring, *, device: s
     )  # fmt: skip
 
 
-def _surprise(model: "RNNMADE", roll: "Tensor") -> Any:
+def frame_surprise(model: "RNNMADE", roll: "Tensor") -> Any:
     """Return the nats of each frame of a piano roll (T, 88)."""
     state, x_prev, nats = model.initial_state(1), None, []
     for chunk in roll.float().to(modes.device_of(model)).unsqueeze(0).split(_CHUNK, 1):
@@ -222,12 +239,13 @@ class MusicInspection(CheckedOptions):
 
     Predicts frames of held-out pieces, or of DATA, from more and more quarter notes before them, and prints the nats
     per frame.
-
-    Args:
-        data: A folder or archive of MIDI files, or one file; held-out pieces by default.
     """
 
-    frames: int = within(256, 1, 1 << 16)
+    ARGUMENTS: ClassVar[dict[str, str]] = {
+        "data": "A folder or archive of MIDI files, or one file; held-out pieces by default.",
+    }
+
+    frames: Annotated[int, Range(1, 1 << 16)] = 256
     """Number of frames to predict."""
 
 
@@ -264,7 +282,7 @@ class MusicTask(Task["RNNMADE"]):
         "validation": Source("MIDI files to hold out; a random part of DATA by default.", "--validation"),
     }
     Data, Facts, Training = MusicData, MusicFacts, MusicTraining
-    MODELS: ClassVar[dict[str, Model]] = {"rnn-made": Model("RNNMADE", hidden=("num_features",), dropout=0.3)}
+    MODELS: ClassVar[dict[str, Model]] = {"rnn-made": Model("RNNMADE", RNNMADEOptions)}
     DEFAULT_TRAINING: ClassVar[dict[str, dict[str, Any]]] = {"rnn-made": {"learning_rate": {"adamw": 3e-3}}}
     BUDGET = "10m"
     SIZE_SCHEDULES: ClassVar[dict[str, SizeSchedule]] = {
@@ -293,7 +311,9 @@ class MusicTask(Task["RNNMADE"]):
     def prepare(self, old: "MusicTask | None" = None) -> dict[str, Any]:
         data = self.data
         if old is not None and old.data.frames_per_quarter != data.frames_per_quarter:
-            raise ValueError(f"--from: {old.path} was trained with --frames-per-quarter {old.data.frames_per_quarter}")
+            raise OptionError(
+                "init", f"{old.path} was trained with {option('frames_per_quarter')} {old.data.frames_per_quarter}"
+            )
         return music_data.prepare_music(
             self.source,
             self.path / DATA,
@@ -308,17 +328,16 @@ class MusicTask(Task["RNNMADE"]):
     def fingerprint(cls, path: Any) -> dict[str, Any]:
         return music_data.MidiFiles(path).fingerprint()
 
-    def plan(self, explicit_flags: frozenset[str]) -> RunConfig:
+    def plan(self, explicit_flags: frozenset[str]) -> Planned:
         """Limit the passes over the pieces, which are soon overfitted."""
-        config = super().plan(explicit_flags)
+        config, timed = super().plan(explicit_flags)
         if config.duration.budget is None:
-            return config
-        run = MusicTask(self.path, config)
-        model, batches = run.new_model(config.training.seed), run.batches((0, 1))[0]
-        frames, settled = self.facts.train.frames // batches.steps_per_epoch, config.settled
-        return limit_passes(
-            config, model, batches, _MOST_PASSES, elements=frames, options=settled.options if settled else []
-        )
+            return Planned(config)
+        batches, settled = self.batches((0, 1))[0], config.settled
+        timed = timed or time_budget(MusicTask(self.path, config), batches)
+        frames, options = self.facts.train.frames // batches.steps_per_epoch, settled.options if settled else []
+        rate = timed.steps_per_second
+        return Planned(limit_passes(config, rate, batches, _MOST_PASSES, elements=frames, options=options), timed)
 
     def choice(self) -> str:
         return f"{describe_passes(self.config, 'frames', 'pieces')}: hidden size {self.config.options.hidden_size}"

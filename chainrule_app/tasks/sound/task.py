@@ -9,19 +9,23 @@ preview.wav                               drawn at the last validation
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from shlex import quote
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
+from chainrule.option_error import OptionError, option
+from chainrule.ranges import Range
 from chainrule_app.heavy import modes, torch
 from chainrule_app.readers import sounds as sound_reader
 from chainrule_app.tasks.config import (
+    BatchSize,
+    CheckedOptions,
     Counts,
     Facts,
     Fingerprint,
+    LearningRate,
     OptimisationOptions,
     RunConfig,
     SkippedFile,
     SplitOptions,
-    within,
 )
 from chainrule_app.tasks.display import counted, loudness_line, quoted
 from chainrule_app.tasks.likelihood_record import Basis
@@ -48,11 +52,11 @@ _VALIDATION_ROWS = 8
 class SoundData(SplitOptions):
     """Options for turning sounds into sequences of levels."""
 
-    rate: int | None = within(None, 100, 1_000_000)
+    rate: Annotated[int, Range(100, 1_000_000)] | None = None
     """Samples per second; by default the files' lowest rate, at most 16000. Other files are resampled."""
     law: Literal["mu", "linear"] = "mu"
     """Spacing of the levels: mu is finer for quiet sounds, as in telephony; linear is even."""
-    levels: int | None = within(None, 2, 65536)
+    levels: Annotated[int, Range(2, 65536)] | None = None
     """Levels of a sample; 256 (mu) or 65536 (linear) by default. Above 1024 a mixture of --components (10) predicts."""
     labels: Literal["auto", "folders", "none"] = "auto"
     """Labels that condition the sounds: their folders, or none; auto uses folders if every file is in one."""
@@ -65,14 +69,30 @@ class SoundData(SplitOptions):
 
 
 @dataclass(frozen=True)
+class WaveNetOptions(CheckedOptions):
+    channels: Annotated[int, Range(1, 4096)] = 48
+    """Features between the layers."""
+    blocks: Annotated[int, Range(1, 64)] = 2
+    """How many times the dilations start at 1."""
+    layers_per_block: Annotated[int, Range(1, 20)] = 9
+    """Layers of a block, with dilations 1, 2, 4 and so on."""
+    kernel_size: Annotated[int, Range(2, 16)] = 2
+    """Taps of each convolution."""
+    skip_channels: Annotated[int, Range(1, 16384)] = 128
+    """Features in which the layers' outputs are summed."""
+    components: Annotated[int, Range(1, 1024)] | None = None
+    """Components of a mixture of logistics, which replaces the categorical distribution."""
+
+
+@dataclass(frozen=True)
 class SoundTraining(OptimisationOptions):
     """Training options of a sound model: a row is thousands of samples."""
 
-    batch_size: int = within(2, 1, 1 << 24)
+    batch_size: BatchSize = 2
     optimiser: Literal["adamw", "muon"] = "muon"
-    learning_rate: float = within(1.2e-2, 0.0, 1e3)
+    learning_rate: LearningRate = 1.2e-2
     """Peak learning rate; 0.003 by default with AdamW."""
-    chunk_length: int = within(8192, 1, 1 << 24)
+    chunk_length: Annotated[int, Range(1, 1 << 24)] = 8192
     """Samples per row: a piece of a longer clip, or of a stream."""
 
 
@@ -117,7 +137,7 @@ class SoundTask(Task["WaveNet"]):
     Training = SoundTraining
     DEFAULT_TRAINING: ClassVar[dict[str, dict[str, Any]]] = {"wavenet": {"learning_rate": {"adamw": 3e-3}}}
     APPLE = True
-    MODELS: ClassVar[dict[str, Model]] = {"wavenet": Model("WaveNet", hidden=("levels", "num_classes"))}
+    MODELS: ClassVar[dict[str, Model]] = {"wavenet": Model("WaveNet", WaveNetOptions)}
     BUDGET = "10m"
     SIZE_SCHEDULES: ClassVar[dict[str, SizeSchedule]] = {
         "wavenet": SizeSchedule(
@@ -141,8 +161,8 @@ class SoundTask(Task["WaveNet"]):
         from chainrule_app.readers.sounds.prepare import label_number
 
         if not self.labels:
-            raise ValueError(
-                "--label: this run was trained without labels: leave it out, or train with --label-pattern"
+            raise OptionError(
+                "label", "this run was trained without labels", f"leave it out, or train with {option('label_pattern')}"
             )
         return label_number(self.labels, name)
 
@@ -191,7 +211,7 @@ class SoundTask(Task["WaveNet"]):
         return self.built(levels=self.facts.levels, num_classes=len(self.labels) or None)
 
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
-        from chainrule.data import StreamBatches, stream_evaluation
+        from chainrule.data import StreamBatches
         from chainrule_app.readers.sounds.prepare import clip_batches, clip_evaluation
 
         sounds, training = self.sounds(), self.training
@@ -199,7 +219,7 @@ class SoundTask(Task["WaveNet"]):
         if self.facts.sequences == "stream":
             return (
                 StreamBatches(sounds.train, rows, length, seed, shard),
-                lambda: stream_evaluation(sounds.valid, _VALIDATION_ROWS, length),
+                lambda: StreamBatches.evaluation(sounds.valid, _VALIDATION_ROWS, length),
             )
         return (
             clip_batches(sounds.train, rows, length, sounds.train_labels, seed, shard),

@@ -5,13 +5,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
+from chainrule.option_error import OptionError, UserError, option, raw_text
+from chainrule.ranges import Range
 from chainrule_app.heavy import modes, np, torch
 from chainrule_app.readers import sounds as sound_reader
 from chainrule_app.readers.members import read_each
 from chainrule_app.results import Column, Report, Result
-from chainrule_app.tasks.config import CheckedOptions, within
+from chainrule_app.tasks.config import CheckedOptions
 from chainrule_app.tasks.display import Switch, counted
 from chainrule_app.tasks.tally import Tally
 
@@ -28,15 +30,15 @@ _STREAM_SECONDS = 3.0
 
 @dataclass(frozen=True)
 class SoundSampling(CheckedOptions):
-    """Draw sounds from a trained model, each as a 16-bit wav file.
+    """Draw sounds from a trained model, each as a 16-bit wav file."""
 
-    Args:
-        n: Number of sounds.
-        out: The file, sample.wav by default; several sounds become sample-1.wav, sample-2.wav and so on.
-        json: Print one JSON object per sound, with its label and seconds.
-    """
+    ARGUMENTS: ClassVar[dict[str, str]] = {
+        "n": "Number of sounds.",
+        "out": "The file, sample.wav by default; several sounds become sample-1.wav, sample-2.wav and so on.",
+        "json": "Print one JSON object per sound, with its label and seconds.",
+    }
 
-    seconds: float | None = within(None, 0.0, 3600.0)
+    seconds: Annotated[float, Range(0.0, 3600.0)] | None = None
     """Length of each sample, including the prompt; by default the mean of the training clips, after the prompt."""
     label: str | None = None
     """Label of the sounds, in a run with labels; all labels in turn by default."""
@@ -87,10 +89,10 @@ def _labels(run: "SoundTask", label: str | None, n: int) -> "Tensor | None":
 def _prompt(run: "SoundTask", path: Path) -> "Tensor":
     files = sound_reader.Collection(path).files
     if len(files) != 1:
-        raise ValueError(f"--prompt: expected one sound, got {len(files)} in {path}")
+        raise OptionError("prompt", f"expected one sound, got {len(files)} in {path}")
     blocks = [run.levels.encode(block) for block in sound_reader.read_sound(files[0], run.rate)]
     if not blocks:
-        raise ValueError(f"--prompt: expected a sound with samples, got none in {path}")
+        raise OptionError("prompt", f"expected a sound with samples, got none in {path}")
     return torch.from_numpy(np.concatenate(blocks))
 
 
@@ -99,7 +101,7 @@ def _length(run: "SoundTask", seconds: float | None, prompt_length: int) -> int:
     length = prompt_length + round(default * run.rate) if seconds is None else round(seconds * run.rate)
     if length <= prompt_length:
         began = f", more than the {prompt_length / run.rate:.2f} of the prompt" if prompt_length else ""
-        raise ValueError(f"--seconds: expected a length of at least one sample{began}, got {seconds:g}")
+        raise OptionError("seconds", f"expected a length of at least one sample{began}, got {seconds:g}")
     return length
 
 
@@ -109,11 +111,11 @@ _WINDOW = 0.05  # seconds over which surprise is averaged to find where it is hi
 
 @dataclass(frozen=True)
 class SoundScoring:
-    """Score sounds: nats and bits per sample of each file, exact under the model, and its most surprising moment.
+    """Score sounds: nats and bits per sample of each file, exact under the model, and its most surprising moment."""
 
-    Args:
-        data: A folder or archive of sounds, or one file; resampled to the run's rate.
-    """
+    ARGUMENTS: ClassVar[dict[str, str]] = {
+        "data": "A folder or archive of sounds, or one file; resampled to the run's rate.",
+    }
 
     label: str | None = None
     """Label of all sounds, in a run with labels; read from file names by default."""
@@ -154,7 +156,7 @@ def label_of(run: "SoundTask", file: "SoundFile", label: str | None) -> "tuple[s
     try:
         return name, torch.tensor([label_number(run.labels, name)])
     except ValueError as error:
-        raise ValueError(f"{file.label}: {error}; --label sets it for all files") from None
+        raise UserError(f"{file.label}: {raw_text(error)}", f"{option('label')} sets it for all files") from None
 
 
 def _score(run: "SoundTask", model: "WaveNet", file: "SoundFile", label: str | None) -> dict[str, Any]:
@@ -194,12 +196,13 @@ class SoundInspection(CheckedOptions):
 
     Takes the derivatives of one conditional with respect to every earlier sample, on held-out sounds: they show how far
     back the receptive field reaches, and within how many samples half, 90% and 99% of the squared influence lie.
-
-    Args:
-        json: Print one JSON object, with the influence of every sample, nearest first.
     """
 
-    rows: int = within(4, 1, 4096)
+    ARGUMENTS: ClassVar[dict[str, str]] = {
+        "json": "Print one JSON object, with the influence of every sample, nearest first.",
+    }
+
+    rows: Annotated[int, Range(1, 4096)] = 4
     """Number of clips to read."""
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from chainrule.decoding import Conditional
-    from chainrule.models import TableMADE
+    from chainrule.models import TableEnsemble, TableMADE
     from chainrule_app.readers.tables.column_schema import ColumnSchema
     from chainrule_app.tasks.table.task import TableTask
 
@@ -44,8 +44,11 @@ def score_cells(run: "TableTask", file: str, *, given_all: bool, device: str, em
 
 
 def _cells(run: "TableTask", file: str, given_all: bool, device: str, total: Tally) -> Iterator[Sequence[Any]]:
-    model, columns = run.model(device), run.schema.kept
-    typical = _measured(model, _typical_rows(run, model), given_all)[0].median(0).values.tolist()
+    model, columns = run.fixed_model(device), run.schema.kept
+    name = f"median_nats given {'all' if given_all else 'previous'}"
+    if name not in run.computed:
+        run.computed[name] = _measured(model, _typical_rows(run, model), given_all)[0].median(0).values.tolist()
+    typical = run.computed[name]
     for block in in_blocks(run.schema.encoded(file), _BLOCK):
         x = torch.tensor([numbers for _, _, numbers in block], dtype=torch.float64)
         nats, found = _measured(model, x, given_all)
@@ -62,14 +65,14 @@ def _cells(run: "TableTask", file: str, given_all: bool, device: str, total: Tal
                 )  # fmt: skip
 
 
-def _typical_rows(run: "TableTask", model: "TableMADE") -> "Tensor":
+def _typical_rows(run: "TableTask", model: "TableMADE | TableEnsemble") -> "Tensor":
     """Return held-out rows, or drawn ones where an export left them out."""
     if run.is_prepared():
         return torch.from_numpy(run.table().valid[:_TYPICAL].copy())
     return model.sample(_TYPICAL, generator=torch.Generator(modes.device_of(model)).manual_seed(0))
 
 
-def _measured(model: "TableMADE", x: "Tensor", given_all: bool) -> "tuple[Tensor, list[Conditional]]":
+def _measured(model: "TableMADE | TableEnsemble", x: "Tensor", given_all: bool) -> "tuple[Tensor, list[Conditional]]":
     """Return the nats (B, D) of each cell, and the distributions given all other cells where these are asked for."""
     from chainrule.decoding import conditional
 

@@ -1,12 +1,13 @@
 """Fill in the gaps of a table."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from cyclopts import Parameter
 
+from chainrule.option_error import OptionError, option
 from chainrule_app.results import Column, Result
-from chainrule_app.tasks.config import within
+from chainrule_app.tasks.config import Number
 from chainrule_app.tasks.table.prediction import CellOptions, Kind, PredictedCell, Predictor, row_count
 
 if TYPE_CHECKING:
@@ -19,22 +20,23 @@ class TableFilling(CellOptions):
 
     Known cells are written as they are. Each gap gets its own mean, most probable value or median given all known
     cells; `--with draw` draws the gaps of a row together, for multiple imputation.
-
-    Args:
-        file: A table with empty cells.
-        out: A CSV file (.csv.gz compresses it) or a Parquet file; standard output by default.
     """
+
+    ARGUMENTS: ClassVar[dict[str, str]] = {
+        "file": "A table with empty cells.",
+        "out": "A CSV file (.csv.gz compresses it) or a Parquet file; standard output by default.",
+    }
 
     values: Annotated[Kind, Parameter(name="--with")] = "mean"
     """What a gap gets: the mean (of a number; the median of a date), the most probable value (mode), the median, or a
     draw. Categories get the most probable one, except with draw."""
-    n: Annotated[int, Parameter(name=["-n", "--number"])] = within(1, 1, 1 << 20)
+    n: Annotated[Number, Parameter(name=["-n", "--number"])] = 1
     """Copies of each row; with --with draw."""
 
 
 def fill_table(run: "TableTask", file: str, options: TableFilling, *, device: str) -> Result:
     if options.n > 1 and options.values != "draw":
-        raise ValueError("-n requires --with draw: the others give equal copies")
+        raise OptionError("n", f"requires {option('values', 'draw')}", "the others give equal copies")
     columns, _ = run.schema.partial(file)
     named = [Column(column.name, parse=column.parsed) for column in columns]
     predictor = Predictor(run, options, device, 0.8)

@@ -3,12 +3,13 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from chainrule.printing import one_line
+from chainrule.ranges import Range
 from chainrule_app.heavy import torch
 from chainrule_app.results import Report
-from chainrule_app.tasks.config import CheckedOptions, within
+from chainrule_app.tasks.config import CheckedOptions
 from chainrule_app.tasks.display import aligned
 from chainrule_app.tasks.table.verbs import nats_of
 
@@ -26,12 +27,13 @@ class TableInspection(CheckedOptions):
 
     The model predicts a column from the earlier ones. Shuffling one of these over the rows (permutation importance)
     increases the nats by the information that it gives about the column. Reads held-out rows, or DATA.
-
-    Args:
-        data: Table to read; the held-out rows by default.
     """
 
-    rows: int = within(1024, 2, 1 << 30)
+    ARGUMENTS: ClassVar[dict[str, str]] = {
+        "data": "Table to read; the held-out rows by default.",
+    }
+
+    rows: Annotated[int, Range(2, 1 << 30)] = 1024
     """Maximum number of rows to read."""
 
 

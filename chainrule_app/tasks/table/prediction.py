@@ -9,17 +9,19 @@ from math import inf
 from pathlib import Path
 from secrets import randbelow
 from textwrap import shorten
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from cyclopts import Parameter
 
+from chainrule.option_error import OptionError
 from chainrule.printing import one_line
+from chainrule.ranges import Range
 from chainrule_app.blocks import in_blocks
 from chainrule_app.heavy import modes, torch
 from chainrule_app.printing import listed
 from chainrule_app.readers.origin import InMemory
 from chainrule_app.results import Column, Result
-from chainrule_app.tasks.config import MOST_SEED, CheckedOptions, within
+from chainrule_app.tasks.config import CheckedOptions, Particles, Seed
 from chainrule_app.tasks.display import Switch, counted
 from chainrule_app.tasks.table.gaps import complete_block, empty_columns, is_seen, restricted
 
@@ -45,13 +47,13 @@ Kind = Literal["mean", "mode", "median", "draw"]
 class CellOptions(CheckedOptions):
     """Options of both verbs."""
 
-    particles: int = within(256, 1, 1 << 18)
+    particles: Particles = 256
     """Weighted draws of the other gaps of a row, where these come before known columns."""
-    draws: int = within(16, 1, 1 << 14)
+    draws: Annotated[int, Range(1, 1 << 14)] = 16
     """Draws chosen among these, over whose exact distributions each prediction is a mean."""
     allow_missing: Switch = False
     """Let a cell be missing again, as in training; otherwise every prediction is of a value."""
-    seed: int | None = within(None, 0, MOST_SEED)
+    seed: Seed | None = None
     """The same seed gives the same draws; random by default."""
 
 
@@ -62,16 +64,19 @@ class TablePrediction(CellOptions):
     For each empty cell, or each cell of the named columns: the value, an interval, the probability of the value, and
     whether it is exact or a mean over draws. The value is the mean of a number, the median of a date, and the most
     probable category. A model of the whole row answers every such question; it needs no training for one.
-
-    Args:
-        file: A table; columns that are left out are predicted too.
-        json: Print one JSON object per cell, with the mean, median and mode, and the probability of each category or
-            quantiles.
     """
+
+    ARGUMENTS: ClassVar[dict[str, str]] = {
+        "file": "A table; columns that are left out are predicted too.",
+        "json": (
+            "Print one JSON object per cell, with the mean, median and mode, and the probability of each category "
+            "or quantiles."
+        ),
+    }
 
     columns: Annotated[str, Parameter(name=["--columns", "--column"])] = ""
     """Columns to predict in every row, NAME,..., from those that are not named; by default every empty cell."""
-    interval: float = within(0.8, 0.01, 0.999)
+    interval: Annotated[float, Range(0.01, 0.999)] = 0.8
     """Probability of the interval between low and high."""
 
 
@@ -153,11 +158,11 @@ def columns_of(schema: "TableSchema", text: str) -> list[int]:
     try:
         asked = [name.strip() for name in next(csv.reader([text]), [])]
     except csv.Error:
-        raise ValueError(f"--columns: expected NAME,... in one line, got {text!r:.60}") from None
+        raise OptionError("columns", f"expected NAME,... in one line, got {text!r:.60}") from None
     for name in asked:
         if name not in names:
             listed = shorten(", ".join(names), 100, placeholder=" …")
-            raise ValueError(f"--columns: expected NAME,... of {listed}, got {name!r:.60}")
+            raise OptionError("columns", f"expected NAME,... of {listed}, got {name!r:.60}")
     return [names.index(name) for name in dict.fromkeys(asked)]
 
 

@@ -14,55 +14,71 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
+from chainrule.option_error import OptionError, option
+from chainrule.ranges import Probability, Range, Size
 from chainrule_app.heavy import modes, torch
+from chainrule_app.printing import listed
 from chainrule_app.readers import tables as table_reader
-from chainrule_app.readers.origin import is_path
+from chainrule_app.readers.sources import is_path
 from chainrule_app.tasks.config import (
+    BatchSize,
+    CheckedOptions,
     Facts,
     Fingerprint,
     HeaderOptions,
+    LearningRate,
+    Members,
+    MinCount,
     OptimisationOptions,
     Parts,
     RunConfig,
-    within,
 )
 from chainrule_app.tasks.display import aligned, counted, shortened
 from chainrule_app.tasks.likelihood_record import Basis
-from chainrule_app.tasks.model import Model, check_memory
+from chainrule_app.tasks.model import Model, Planned
+from chainrule_app.tasks.model_size import check_memory
 from chainrule_app.tasks.run_directory import DATA
-from chainrule_app.tasks.size_schedule import describe_passes, limit_passes
+from chainrule_app.tasks.size_schedule import describe_passes, limit_passes, time_budget
+from chainrule_app.tasks.table import trial
 from chainrule_app.tasks.task import Shard, Source, Task
 
 if TYPE_CHECKING:
-    from chainrule.models import TableMADE
+    import numpy as np
+    import numpy.typing as npt
+
+    from chainrule.models import TableEnsemble, TableMADE
     from chainrule.training import Evaluation as Measurement
-    from chainrule.training import TrainingBatches, ValidationBatches
+    from chainrule.training import TrainingBatches, ValidationBatches, ValidationMetric
     from chainrule_app.readers.tables.prepare import Table, TableSchema
     from chainrule_app.tasks.preview import OnValidation
 
 _ROWS = 1024  # of a validation batch
 _SHOWN_ROWS = 3
 _LISTED_COLUMNS, _PREVIEW_WIDTH = 24, 160  # columns that are all listed; characters of a row drawn in training
-_MOST_PASSES = 100.0
-_FEW_ROWS, _DROPOUT_OF_FEW = 20, 0.5  # rows a feature; dna of MADE's paper: 84.1 nats by 0.5, 86.8 by 0.1
+_MOST_PASSES, _MOST_MEMBERS = 100.0, 4
+_TARGET_WEIGHT = 3.0  # of the log-likelihood of --target in training; see benchmarks/LOG.md
+_TRIED = 4096  # held-out rows of a trial's validation
+_DROPOUT_OF_FEW = {20: 0.5, 200: 0.2}  # by rows a feature; dna of MADE's paper: 84.1 nats by 0.5, 86.8 by 0.1
 
 
 @dataclass(frozen=True)
 class TableData(HeaderOptions):
     types: str = ""
     """Override detected column types: COLUMN=KIND,... with categorical, integer, real, date or skip."""
-    min_count: int = within(2, 1, 1 << 40)
+    min_count: MinCount = 2
     """Rarer categories become <other>."""
+    target: str | None = None
+    """Column to predict from all others: the model visits it last, and is chosen by its held-out nats alone."""
 
 
 @dataclass(frozen=True)
 class TableTraining(OptimisationOptions):
     """Training options of a table: rows are short and many."""
 
-    batch_size: int = within(128, 1, 1 << 24)
-    learning_rate: float = within(3e-3, 0.0, 1e3)
+    batch_size: BatchSize = 128
+    learning_rate: LearningRate = 3e-3
 
 
 @dataclass(frozen=True)
@@ -78,13 +94,31 @@ class FoundColumn:
 
 
 @dataclass(frozen=True)
+class MADEOptions(CheckedOptions):
+    hidden_size: Size = 256
+    """Units of each layer."""
+    num_layers: Annotated[int, Range(0, 256)] = 2
+    """Hidden layers; 0 makes all connections direct."""
+    components: Annotated[int, Range(1, 1024)] = 8
+    """Mixture components of a numeric column."""
+    knots: Annotated[int, Range(0, 1024)] = 16
+    """Pieces of the piecewise linear functions that the first layer may be of a number; 0 for linear ones."""
+    direct: bool = True
+    """Connect each column to later outputs directly, past the hidden layers."""
+    dropout: Probability = 0.1
+    """Share of hidden units dropped in training; by default 0.5 for few rows."""
+    num_members: Members | None = None
+    """Models to train separately and average; time and memory grow in proportion. Depends on the budget by default."""
+
+
+@dataclass(frozen=True)
 class TableFacts(Facts):
     validation: Fingerprint | None
     rows: Parts
     columns: list[FoundColumn]
 
 
-class TableTask(Task["TableMADE"]):
+class TableTask(Task["TableMADE | TableEnsemble"]):
     name = "table"
     help = "Train a model of the rows of a table of mixed columns: a MADE."
     SOURCES: ClassVar[dict[str, Source]] = {
@@ -97,8 +131,9 @@ class TableTask(Task["TableMADE"]):
     Facts = TableFacts
     Training = TableTraining
     NEEDS_FLOAT64 = True
-    MODELS: ClassVar[dict[str, Model]] = {"made": Model("TableMADE")}
+    MODELS: ClassVar[dict[str, Model]] = {"made": Model("TableMADE", MADEOptions, planned=("num_members",))}
     BUDGET = "1m"
+    PLAIN: ClassVar[dict[str, Any]] = {"num_members": 1}
     PREPARED = f"{DATA}/table.json"
     verb = "predict"
     NEXT = (
@@ -125,10 +160,13 @@ class TableTask(Task["TableMADE"]):
         data, source = self.data, self.source
 
         def fits(schema: "TableSchema") -> None:
+            names = [column.name for column in schema.kept]
+            if data.target is not None and data.target not in names:
+                raise OptionError("target", f"expected one of {listed(names, 100)}, got {data.target!r:.60}")
             check_memory(
                 self._count_weights(schema),
                 f"{source}: {counted(len(schema.kept), 'column')}",
-                "skip columns with --types NAME=skip, or reduce --components",
+                f"skip columns with {option('types', 'NAME=skip')}, or reduce {option('components')}",
             )
 
         table = prepare_table(
@@ -147,39 +185,101 @@ class TableTask(Task["TableMADE"]):
             print(notice, file=sys.stderr)
         return table.manifest
 
-    def plan(self, explicit_flags: frozenset[str]) -> RunConfig:
-        """Limit the passes over the rows, with more dropout for few rows: these are soon overfitted."""
+    def plan(self, explicit_flags: frozenset[str]) -> Planned:
+        """Limit the passes over the rows, with more dropout for few rows: these are soon overfitted.
+
+        A trial finds out how soon. The time that remains trains several networks, whose conditionals are averaged.
+        """
         config, table, options = self.config, self.table(), self.config.options
-        if "--dropout" not in explicit_flags and len(table.train) < _FEW_ROWS * self._features(self.schema):
-            options = replace(options, dropout=_DROPOUT_OF_FEW)
+        features = sum(column.features() - column.unread(options.knots) for column in self.schema.heads())
+        if "--dropout" not in explicit_flags:
+            fitting = (share for most, share in _DROPOUT_OF_FEW.items() if len(table.train) < most * features)
+            options = replace(options, dropout=next(fitting, options.dropout))
+        open_number = options.num_members is None
+        options = replace(options, num_members=options.num_members or 1)
         config = replace(config, options=options)
         if config.duration.budget is None:
-            return config
-        batches = table_reader.table_batches(table.train, config.training.batch_size, config.training.seed)
-        model = self.with_options(**asdict(options)).new_model(config.training.seed)
+            return Planned(config)
         rows = config.training.batch_size
-        return limit_passes(config, model, batches, _MOST_PASSES, elements=rows, options=["dropout"])
+        batches = table_reader.table_batches(table.train, rows, config.training.seed)
+        timed = time_budget(type(self)(self.path, config), batches)
+        rate, most, members = timed.steps_per_second, _MOST_PASSES, _MOST_MEMBERS if open_number else 1
+        if not torch.distributed.is_initialized():  # a trial of one process says little about the speed of several
+            device, budget = self.device(config.training.device), config.duration.budget
+            tried = trial.try_training(
+                timed.network, batches, self._held_out_nats, config.training, device, budget, _MOST_PASSES
+            )
+            print(tried, file=sys.stderr)
+            most = tried.most_passes(_MOST_PASSES)
+        limited = limit_passes(config, rate, batches, most, elements=rows, options=["dropout"], most_members=members)
+        return Planned(limited, timed)
+
+    def _held_out_nats(self, model: Any) -> float:
+        """Return the mean nats of a held-out row, or of its target, over the first rows."""
+        rows = torch.from_numpy(self.table().valid[:_TRIED].copy()).to(modes.device_of(model))
+        logs = model(rows).log_prob(rows)
+        return -float((logs if self._target is None else logs[:, self._target]).sum()) / len(rows)
 
     def choice(self) -> str:
         return f"{describe_passes(self.config, 'rows', 'rows')}: dropout {self.config.options.dropout:g}"
 
-    def build(self) -> "TableMADE":
-        return self.built(columns=self.schema.heads())
+    def build(self) -> "TableMADE | TableEnsemble":
+        from chainrule.models import TableEnsemble
+
+        columns, number = self.schema.heads(), self.config.options.num_members or 1
+        one = self.with_options(num_members=1)
+        weights = None
+        if self._target is not None:
+            weights = [_TARGET_WEIGHT if index == self._target else 1.0 for index in range(len(columns))]
+        members = [one.built(columns=columns, order=self._order, weights=weights) for _ in range(number)]
+        return members[0] if number == 1 else TableEnsemble(members)
+
+    @property
+    def _target(self) -> int | None:
+        names = [column.name for column in self.schema.kept]
+        return None if self.data.target is None else names.index(self.data.target)
+
+    @property
+    def _order(self) -> list[int] | None:
+        """Return the order in which the model visits the columns: that of the table, but the target last."""
+        if self._target is None:
+            return None
+        return [*(index for index in range(len(self.schema.kept)) if index != self._target), self._target]
 
     def fewest_weights(self) -> int:
         return self._count_weights(self.schema)
 
     def _count_weights(self, schema: "TableSchema") -> int:
         """Count the weights of the model of a schema, without biases."""
-        options, heads, features = self.config.options, schema.heads(), self._features(schema)
+        options, heads = self.config.options, schema.heads()
+        features = sum(column.features(options.knots) for column in heads)
         outputs = sum(column.outputs(options.components) for column in heads)
         widths = [features, *[options.hidden_size] * options.num_layers, outputs]
         past_hidden = features * outputs if options.direct and options.num_layers else 0
-        return sum(a * b for a, b in pairwise(widths)) + past_hidden
+        return (options.num_members or 1) * (sum(a * b for a, b in pairwise(widths)) + past_hidden)
 
-    @staticmethod
-    def _features(schema: "TableSchema") -> int:
-        return sum(column.features() for column in schema.heads())
+    @property
+    def metric_name(self) -> str:
+        return "" if self.data.target is None else "target_log_prob"
+
+    def validation_metric(self) -> "ValidationMetric | None":
+        """Return the mean log-probability of the target given all other cells, by which the best weights are chosen."""
+        target = self._target
+        if target is None:
+            return None
+        from chainrule.training import MetricValue, ValidationMetric
+
+        valid = torch.from_numpy(self.table().valid.copy())
+
+        def answer(model: Any, rows: "npt.NDArray[np.int64]") -> list[float]:
+            parts = valid[torch.from_numpy(rows)].split(_ROWS)
+            x = [part.to(modes.device_of(model)) for part in parts]
+            return [log for part in x for log in model(part).log_prob(part)[:, target].tolist()]
+
+        def compare(rows: "npt.NDArray[np.int64]", answers: Sequence[float], step: int) -> MetricValue:
+            return MetricValue(self.metric_name, sum(answers) / len(answers))
+
+        return ValidationMetric(len(valid), answer, compare)
 
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
         table, training = self.table(), self.training
@@ -216,9 +316,11 @@ class TableTask(Task["TableMADE"]):
         width, held_out = len(self.schema.kept), self.facts.rows.valid
         part = "" if evaluation.elements >= width * held_out else f"first {evaluation.elements // width:,} of the "
         nats = evaluation.nats_per_element * width
-        return {
-            "nats_per_row": nats
-        }, f"{nats:.4f} nats per row on the {part}held-out rows ({counted(width, 'column')})"
+        line = f"{nats:.4f} nats per row on the {part}held-out rows ({counted(width, 'column')})"
+        if value is None:
+            return {"nats_per_row": nats}, line
+        about = f"{self.data.target}: {-value:.4f} nats given the rest"
+        return {"nats_per_row": nats, "target_nats": -value}, f"{about}; {line}"
 
     @property
     def basis(self) -> Basis:
@@ -229,13 +331,13 @@ class TableTask(Task["TableMADE"]):
 
 def _columns_table(columns: Sequence[FoundColumn]) -> list[str]:
     """List the columns, one line each; of a wide table count the rest by kind."""
-    listed = columns if len(columns) <= _LISTED_COLUMNS else columns[: _LISTED_COLUMNS // 2]
+    shown = columns if len(columns) <= _LISTED_COLUMNS else columns[: _LISTED_COLUMNS // 2]
     rows = [("column", "kind", "different", "missing")]
-    for column in listed:
+    for column in shown:
         kind = column.kind if column.kind == column.found else f"{column.kind} (not {column.found})"
         rows.append((column.name, kind, column.distinct, f"{column.missing:,}"))
     lines = aligned(rows, left=(0, 1))
-    others = columns[len(listed) :]
+    others = columns[len(shown) :]
     if others:
         counts = Counter(column.kind for column in others).most_common()
         lines.append(f"and {len(others)} more: " + ", ".join(f"{count} {kind}" for kind, count in counts))

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from chainrule.option_error import OptionError, option, raw_text
 from chainrule_app.blocks import in_blocks
 from chainrule_app.heavy import modes, np, torch
 from chainrule_app.printing import listed
 from chainrule_app.readers import tables as table_reader
 from chainrule_app.results import Column, Result
-from chainrule_app.tasks.config import CheckedOptions, within
+from chainrule_app.tasks.config import CheckedOptions, Particles
 from chainrule_app.tasks.copies import Copies
 from chainrule_app.tasks.table.cells import score_cells
 from chainrule_app.tasks.table.gaps import complete_block, is_seen
@@ -24,9 +25,11 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from torch import Tensor
 
-    from chainrule.models import TableMADE
+    from chainrule.models import TableEnsemble, TableMADE
+    from chainrule_app.readers.tables.blocks import Block
     from chainrule_app.readers.tables.column_schema import ColumnSchema
     from chainrule_app.readers.tables.partial_row import PartialRow
+    from chainrule_app.readers.tables.prepare import Rows
     from chainrule_app.tasks.table.task import TableTask
 
 _BLOCK = 1024  # rows drawn together
@@ -36,16 +39,16 @@ _AGAIN = 20  # times that a row with a number outside the range of its column is
 
 @dataclass(frozen=True)
 class TableSampling(CheckedOptions):
-    """Draw rows of a table from a trained model; `chainrule fill` completes rows that have gaps.
+    """Draw rows of a table from a trained model; `chainrule fill` completes rows that have gaps."""
 
-    Args:
-        n: Number of rows.
-        out: A CSV file (.csv.gz compresses it) or a Parquet file; standard output by default.
-    """
+    ARGUMENTS: ClassVar[dict[str, str]] = {
+        "n": "Number of rows.",
+        "out": "A CSV file (.csv.gz compresses it) or a Parquet file; standard output by default.",
+    }
 
     where: str = ""
     """Values that every row must have, COLUMN=VALUE,...; quote one with a comma: '"name=a, b",size=3'."""
-    particles: int = within(256, 1, 1 << 18)
+    particles: Particles = 256
     """Draws from which each row is chosen with --where, if given columns come after others."""
 
 
@@ -124,14 +127,14 @@ def _known_row(run: "TableTask", where: str) -> "PartialRow":
     try:
         pairs = [pair.partition("=") for pair in next(csv.reader([where]))]
     except csv.Error:
-        raise ValueError(f"--where: expected COLUMN=VALUE,... in one line, got {where!r:.60}") from None
+        raise OptionError("where", f"expected COLUMN=VALUE,... in one line, got {where!r:.60}") from None
     values = {name.strip(): value for name, _, value in pairs}
     names = [column.name for column in run.schema.kept]
     for name, equals, _ in pairs:
         if not equals or name.strip() not in names:
-            raise ValueError(f"--where: expected COLUMN=VALUE,... of {listed(names, 100)}, got {name!r:.60}")
+            raise OptionError("where", f"expected COLUMN=VALUE,... of {listed(names, 100)}, got {name!r:.60}")
     if len(values) < len(pairs):
-        raise ValueError(f"--where: expected each column once, got {where!r:.100}")
+        raise OptionError("where", f"expected each column once, got {where!r:.100}")
     try:
         for column in run.schema.kept:
             if column.dates is not None and values.get(column.name):
@@ -142,7 +145,7 @@ def _known_row(run: "TableTask", where: str) -> "PartialRow":
                 _check_seen(column, values[column.name])
         numbers = [column.encode(values[column.name]) if column.name in values else 0.0 for column in run.schema.kept]
     except ValueError as error:
-        raise ValueError(f"--where: {error}") from None
+        raise OptionError("where", raw_text(error)) from None
     known = [name in values for name in names]
     return PartialRow([values.get(name) for name in names], [not own for own in known], numbers, known)
 
@@ -205,10 +208,11 @@ class TableScoring(CheckedOptions):
     nats. With --per cell, each cell has a row, and --sort ranks them by their excess over the median nats of their
     column, categories that training lacked first. A variational autoencoder gives an upper bound of the nats, with the
     standard error of the draws, and the ELBO, without a cell.
-
-    Args:
-        data: The table.
     """
+
+    ARGUMENTS: ClassVar[dict[str, str]] = {
+        "data": "The table.",
+    }
 
     per: Literal["row", "cell"] = "row"
     """Print a row for each row of the table, or for each cell."""
@@ -220,10 +224,10 @@ class TableScoring(CheckedOptions):
 def score_table(run: "TableTask", file: str, options: TableScoring, *, device: str) -> Result:
     empty = f"{file}: expected at least one row to score, got none"
     if options.given == "all" and options.per == "row":
-        raise ValueError("--given all requires --per cell")
+        raise OptionError("given", f"all requires {option('per', 'cell')}")
     if options.per == "cell":
         return score_cells(run, file, given_all=options.given == "all", device=device, empty=empty)
-    total = Tally()
+    total, own = Tally(), run.schema.kept
     columns = [
         Column("line"),
         Column("nats", 3),
@@ -231,41 +235,71 @@ def score_table(run: "TableTask", file: str, options: TableScoring, *, device: s
         Column("cell"),
         Column("cell_nats", 2, heading="its nats"),
         Column("unseen"),
-        Column("columns", shown=False),
-        Column("row", shown=False),
+        Column("columns", shown=False, parse=partial(_by_name, own)),
+        Column("row", shown=False, parse=partial(_parsed_row, own)),
     ]
     return total.result(columns, _scored(run, file, device, total), basis=run.basis, unit="row", empty=empty)
 
 
-def nats_of(model: "TableMADE", rows: "Tensor") -> "Tensor":
+def _by_name(columns: "Sequence[ColumnSchema]", values: Sequence[Any]) -> dict[str, Any]:
+    return {column.name: value for column, value in zip(columns, values, strict=True)}
+
+
+def _parsed_row(columns: "Sequence[ColumnSchema]", cells: Sequence[str | None]) -> dict[str, Any]:
+    return _by_name(columns, [column.parsed(cell) for column, cell in zip(columns, cells, strict=True)])
+
+
+def nats_of(model: "TableMADE | TableEnsemble", rows: "Tensor") -> "Tensor":
     """Return the nats (B, D) of each value given the previous ones."""
     rows = rows.to(modes.device_of(model))
-    return -model(rows).log_prob(rows).detach().cpu().double()
+    with torch.no_grad():
+        return -model(rows).log_prob(rows).cpu().double()
 
 
-def mean_nats(run: "TableTask", model: "TableMADE") -> "Tensor":
-    """Return the mean nats (D,) of each column over held-out rows; over drawn ones where an export left them out."""
-    if run.is_prepared():
-        typical = torch.from_numpy(run.table().valid[:_TYPICAL].copy())
-    else:
-        typical = model.sample(_TYPICAL, generator=torch.Generator(modes.device_of(model)).manual_seed(0))
-    return torch.stack([nats_of(model, rows).sum(0) for rows in typical.split(BLOCK)]).sum(0) / len(typical)
+def mean_nats(run: "TableTask", model: "TableMADE | TableEnsemble") -> "Tensor":
+    """Return the mean nats (D,) of each column over held-out rows; over drawn ones where an export left them out.
+
+    They are computed once for the model of a run that several calls share.
+    """
+    if "mean_nats" not in run.computed:
+        if run.is_prepared():
+            typical = torch.from_numpy(run.table().valid[:_TYPICAL].copy())
+        else:
+            typical = model.sample(_TYPICAL, generator=torch.Generator(modes.device_of(model)).manual_seed(0))
+        nats = [nats_of(model, rows).sum(0) for rows in typical.split(BLOCK)]
+        run.computed["mean_nats"] = torch.stack(nats).sum(0) / len(typical)
+    means: Tensor = run.computed["mean_nats"]
+    return means
 
 
 def _scored(run: "TableTask", file: str, device: str, total: Tally) -> Iterator[Sequence[Any]]:
-    model, columns = run.model(device), run.schema.kept
-    names = [column.name for column in columns]
+    model, columns = run.fixed_model(device), run.schema.kept
     means = mean_nats(run, model)
-    for block in in_blocks(run.schema.encoded(file), BLOCK):
-        nats = nats_of(model, torch.tensor([numbers for _, _, numbers in block], dtype=torch.float64))
+    for block, rows in run.schema.encoded_blocks(file, BLOCK):
+        nats = nats_of(model, torch.from_numpy(rows))
         excess = nats - means
-        most = torch.where(excess.amax(1) > _NOTABLE, excess.argmax(1), nats.argmax(1)).tolist()
-        for (line, cells, _), row, index in zip(block, nats.tolist(), most, strict=True):
-            total.add(sum(row), len(row))
-            values = [column.parsed(cell) for column, cell in zip(columns, cells, strict=True)]
-            unseen = [column.name for column, cell in zip(columns, cells, strict=True) if not column.seen(cell)]
-            by_column = dict(zip(names, row, strict=True))
-            yield (
-                line, sum(row), names[index], values[index], row[index], ", ".join(unseen), by_column,
-                dict(zip(names, values, strict=True)),
-            )  # fmt: skip
+        most = torch.where(excess.amax(1) > _NOTABLE, excess.argmax(1), nats.argmax(1))
+        sums, greatest = nats.sum(1), nats.gather(1, most.unsqueeze(1)).squeeze(1)
+        total.add(float(sums.sum()), nats.numel(), rows=len(nats))
+        names, cells, unseen = _cells_of(columns, block, rows, most.numpy())
+        texts = zip(*(column.texts() for column in block.columns), strict=True)
+        lines = block.lines.tolist()
+        yield from zip(lines, sums.tolist(), names, cells, greatest.tolist(), unseen, nats.tolist(), texts, strict=True)
+
+
+def _cells_of(
+    columns: "Sequence[ColumnSchema]", block: "Block", rows: "Rows", chosen: "npt.NDArray[np.int64]"
+) -> tuple[list[str], list[Any], list[str]]:
+    """Return the name and the value of the chosen cell of each row, and the names of its columns with unseen cells."""
+    names, unseen = [""] * len(block), [""] * len(block)
+    cells: list[Any] = [None] * len(block)
+    for index, (column, own) in enumerate(zip(columns, block.columns, strict=True)):
+        here = chosen == index
+        places = np.flatnonzero(here).tolist()
+        if places:
+            values = column.values(own.part(here), rows[here, index])
+            for place, value in zip(places, values, strict=True):
+                names[place], cells[place] = column.name, value
+        for place in np.flatnonzero(column.unseen_cells(own, rows[:, index])).tolist():
+            unseen[place] += f", {column.name}" if unseen[place] else column.name
+    return names, cells, unseen

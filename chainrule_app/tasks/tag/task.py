@@ -13,17 +13,24 @@ from functools import cached_property
 from time import monotonic
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
+from chainrule.option_error import OptionError, option
 from chainrule_app.heavy import modes, np, torch
 from chainrule_app.readers import tagged as tag_reader
 from chainrule_app.readers.record_keys import keys_of
 from chainrule_app.tasks._vectors import VECTORS, describe_vectors, fill_embedding, resolve_size
 from chainrule_app.tasks.capabilities import CheckedRows
-from chainrule_app.tasks.config import Facts, Fingerprint, OptimisationOptions, Parts, RunConfig, SplitOptions, within
+from chainrule_app.tasks.config import (
+    Facts,
+    Fingerprint,
+    Parts,
+    RunConfig,
+)
 from chainrule_app.tasks.display import counted, measured_part, progress_bars
 from chainrule_app.tasks.likelihood_record import Basis
-from chainrule_app.tasks.model import Model
+from chainrule_app.tasks.model import Planned
 from chainrule_app.tasks.run_directory import DATA, WEIGHTS
 from chainrule_app.tasks.size_schedule import describe_passes, record_resolved, resolve_decay, time_passes
+from chainrule_app.tasks.tag.options import MODELS, TagData, TagTraining
 from chainrule_app.tasks.task import Shard, Source, Task
 
 if TYPE_CHECKING:
@@ -31,7 +38,7 @@ if TYPE_CHECKING:
 
     from chainrule import TrainableModel
     from chainrule.data import Batch
-    from chainrule.layers._word_forms import TemplateScores
+    from chainrule.layers import TemplateScores
     from chainrule.models import SequenceTagger
     from chainrule.training import Evaluation as Measurement
     from chainrule.training import MetricValue, TrainingBatches, ValidationBatches, ValidationMetric
@@ -40,35 +47,8 @@ if TYPE_CHECKING:
     from chainrule_app.readers.tagged.vocabulary import TaggedVocabulary
 
 _CHECKED_ROWS, _CHECKED_WORDS = 4, 12
-_MODEL = "SequenceTagger"
 _FEW_PASSES = 7.0  # over the sentences: on UD English EWT affixes alone are better at 5, and worse at 9
 _WORD_DROPOUT_OF_FEW = 0.25
-
-
-@dataclass(frozen=True)
-class TagData(SplitOptions):
-    column: str | None = None
-    """Column of the tags: upos, xpos or another CoNLL-U name, or a number from 1; upos or the last by default."""
-    word_column: int = within(1, 1, 1 << 20)
-    """Column of the words, a number from 1; CoNLL-U uses form."""
-    tag_key: str | None = None
-    """Key of the tags in JSON Lines or Parquet, such as ner_tags; detected by default."""
-    max_length: int = within(512, 1, 1 << 20)
-    """Maximum words of a sentence."""
-    repair: bool = False
-    """Replace impossible sequences of BIO tags, such as I-X after O, by the nearest possible ones."""
-
-
-@dataclass(frozen=True)
-class TagTraining(OptimisationOptions):
-    learning_rate: float = within(4e-3, 0.0, 1e3)
-    clip_norm: float | None = within(5.0, 0.0, 1e9)
-    precision: Literal["auto", "float32", "bfloat16"] = "float32"
-    """Precision of matrix products; a tagger's are too small to gain from bfloat16 on a CPU."""
-    word_dropout: float = within(4.0, 0.0, 1e6)
-    """W: a word seen c times is read as unknown with probability W / (W + c); by default lower for few passes."""
-    template_passes: float | None = within(None, 0.0, 1e3)
-    """Passes that fit the templates before training, 0 for none; by default 3, fewer in a short run, 0 for spans."""
 
 
 @dataclass(frozen=True)
@@ -102,10 +82,7 @@ class TagTask(Task["SequenceTagger"]):
     Data = TagData
     Facts = TagFacts
     Training = TagTraining
-    MODELS: ClassVar[dict[str, Model]] = {
-        "tagger": Model(_MODEL, hidden=("num_characters", "num_heads")),
-        "transformer": Model(_MODEL, fixed={"cell": "transformer"}, hidden=("num_characters",), num_layers=2),
-    }
+    MODELS = MODELS
     PLAIN: ClassVar[dict[str, Any]] = {"template_passes": 0.0}
     PLANNED = ("template_passes",)
     PREPARED = f"{DATA}/corpus.json"
@@ -117,7 +94,7 @@ class TagTask(Task["SequenceTagger"]):
         super().check_asked(request, explicit_flags)
         encoder = request.options.character_encoder
         if "--affix-dropout" in explicit_flags and encoder != "cnn+affixes":
-            raise ValueError(f"--affix-dropout requires --character-encoder cnn+affixes, got {encoder}")
+            raise OptionError("affix_dropout", f"requires {option('character_encoder', 'cnn+affixes')}, got {encoder}")
 
     @cached_property
     def vocabulary(self) -> "TaggedVocabulary":
@@ -145,7 +122,7 @@ class TagTask(Task["SequenceTagger"]):
             fitted_templates(self, self.training.template_passes)
         return manifest
 
-    def plan(self, explicit_flags: frozenset[str]) -> RunConfig:
+    def plan(self, explicit_flags: frozenset[str]) -> Planned:
         """Choose weight decay, template passes, word dropout and the character encoder from the number of passes."""
         batches, _ = self.batches((0, 1))
         config = resolve_decay(self.config, 2 * batches.steps_per_epoch)
@@ -155,8 +132,8 @@ class TagTask(Task["SequenceTagger"]):
             "template_passes": config.training.template_passes is None,
         }
         if not any(is_open.values()):
-            return config
-        config, passes = time_passes(config, type(self)(self.path, config).new_model, batches)
+            return Planned(config)
+        (config, timed), passes = time_passes(self, Planned(config), batches)
         config = record_resolved(config, [name for name, left in is_open.items() if left])
         training, options = config.training, config.options
         if is_open["template_passes"]:
@@ -165,7 +142,11 @@ class TagTask(Task["SequenceTagger"]):
             options = replace(options, character_encoder="affixes")
         if passes < _FEW_PASSES and is_open["word_dropout"]:
             training = replace(training, word_dropout=_WORD_DROPOUT_OF_FEW)
-        return replace(config, options=options, training=training)
+        return Planned(replace(config, options=options, training=training), timed)
+
+    @property
+    def network_identity(self) -> tuple[Any, ...]:
+        return *super().network_identity, self.training.template_passes
 
     def choice(self) -> str:
         options, training = self.config.options, self.config.training
@@ -190,12 +171,12 @@ class TagTask(Task["SequenceTagger"]):
         return self._tagger(new_templates(self) if self.training.template_passes else None)
 
     def _tagger(self, templates: "TemplateScores | None") -> "SequenceTagger":
-        from chainrule.heads import bio_constraints, bioes_constraints
+        from chainrule.heads import TagConstraints
 
         options, vocabulary = self.config.options, self.vocabulary
         constraints = None
         if options.head == "crf" and vocabulary.scheme is not None:
-            constraints = {"bio": bio_constraints, "bioes": bioes_constraints}[vocabulary.scheme](
+            constraints = {"bio": TagConstraints.bio, "bioes": TagConstraints.bioes}[vocabulary.scheme](
                 vocabulary.standard(vocabulary.tags)
             )
         tagger: SequenceTagger = self.built(
@@ -296,7 +277,7 @@ def default_passes(run: "TagTask", batches: "TrainingBatches", passes: float) ->
 
 def new_templates(run: "TagTask") -> "TemplateScores":
     """Return empty template scores; symbol 0 stands for unseen characters."""
-    from chainrule.layers._word_forms import TemplateScores
+    from chainrule.layers import TemplateScores
 
     return TemplateScores(["", *run.vocabulary.characters], len(run.vocabulary.tags))
 

@@ -3,8 +3,10 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import tee
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, cast
 
+from chainrule.option_error import OptionError, UserError, option
+from chainrule.ranges import Range
 from chainrule_app.heavy import np, torch
 from chainrule_app.readers import tagged as tag_reader
 from chainrule_app.readers.tagged.conll_file import (
@@ -18,7 +20,7 @@ from chainrule_app.readers.tagged.conll_file import (
 )
 from chainrule_app.readers.text import name_of
 from chainrule_app.results import Column, Report, Result
-from chainrule_app.tasks.config import CheckedOptions, within
+from chainrule_app.tasks.config import CheckedOptions
 from chainrule_app.tasks.display import Switch, aligned, counted
 from chainrule_app.tasks.tag.task import predicted_tags
 
@@ -38,17 +40,22 @@ class Tagging(CheckedOptions):
     r"""Tag sentences: write the tags into their column and keep everything else.
 
     Lines end with \n, without a byte order mark.
-
-    Args:
-        file: Sentences in the columns of training, with or without tags, or one word per line; .gz too; - is standard
-            input. Empty sentences stay empty.
-        json: Print one JSON object per sentence: its line, words, tags, their nats, and the probability of each tag.
-        csv: Print one CSV row per sentence: its line, words, tags, and their nats.
     """
+
+    ARGUMENTS: ClassVar[dict[str, str]] = {
+        "file": (
+            "Sentences in the columns of training, with or without tags, or one word per line; .gz too; - is "
+            "standard input. Empty sentences stay empty."
+        ),
+        "json": (
+            "Print one JSON object per sentence: its line, words, tags, their nats, and the probability of each tag."
+        ),
+        "csv": "Print one CSV row per sentence: its line, words, tags, and their nats.",
+    }
 
     text: Switch = False
     """Read each line of FILE as a sentence, with words separated by blanks."""
-    n_best: int | None = within(None, 1, 1 << 12)
+    n_best: Annotated[int, Range(1, 1 << 12)] | None = None
     """Print one row per sentence, with its N most probable tag sequences and their nats."""
 
 
@@ -141,8 +148,8 @@ def sentences_of(
     tabs_of_another_form = separator is not None and (facts.conllu or is_conllu(lines))
     if not (tagged or tabs_of_another_form) and width not in widths:
         expected = "words alone or with a tag" if facts.conllu else f"{facts.width} columns, as in training"
-        hint = TEXT_HINT if separator is None else "tags would overwrite one of them; remove the others"
-        raise ValueError(f"{name}: expected {expected}, got {width} columns: {hint}")
+        hint = TEXT_HINT if separator is None else "tags would be written over one of them; cut the others off"
+        raise UserError(f"{name}: expected {expected}, got {width} columns", hint)
     return ConllFile(
         name, lines, column, word_column=run.data.word_column, tagged=tagged, max_length=run.data.max_length
     )
@@ -153,9 +160,9 @@ def _from_text(name: str, lines: list[str], max_length: int) -> "ConllFile":
     for number, line in enumerate(lines, 1):
         words = [word for word in cells_of(line, None) if word.strip()]
         if len(words) > max_length:
-            raise ValueError(
-                f"{name} line {number}: expected at most {max_length} words, got {len(words)}: put each sentence "
-                "on a line of its own, or train with a larger --max-length"
+            raise UserError(
+                f"{name} line {number}: expected at most {max_length} words, got {len(words)}",
+                f"put a sentence on each line, or train with a greater {option('max_length')}",
             )
         rows += [*words, ""]
     file = ConllFile(name, rows, tagged=False, documents=False)
@@ -171,10 +178,11 @@ class TagEvaluation(CheckedOptions):
 
     Prints the accuracy of all words and of unseen words, nats per word, the most frequent confusions; and if the tags
     mark spans, entity F1 as conlleval counts it.
-
-    Args:
-        data: Tagged sentences; - is standard input.
     """
+
+    ARGUMENTS: ClassVar[dict[str, str]] = {
+        "data": "Tagged sentences; - is standard input.",
+    }
 
     column: str | None = None
     """Column of the tags; as in training by default."""
@@ -182,7 +190,7 @@ class TagEvaluation(CheckedOptions):
     """Replace impossible sequences of BIO tags by the nearest possible ones; as in training by default."""
     allow_unseen: Switch = False
     """Count words with a tag unseen in training as wrong; an error by default."""
-    confusions: int = within(10, 0, 1 << 30)
+    confusions: Annotated[int, Range(0, 1 << 30)] = 10
     """Number of confused tag pairs to show."""
 
 
@@ -191,14 +199,16 @@ def evaluate_tags(run: "TagTask", data: str | None, options: TagEvaluation, *, d
     from chainrule_app.readers.tagged.prepare import check_tags_known, possible
 
     if data is None:
-        raise ValueError("DATA: expected a file of tagged sentences, got none")
+        raise OptionError("data", "expected a file of tagged sentences, got none")
     vocabulary = run.vocabulary
     file = sentences_of(run, data, tagged=True, column=options.column)
     sentences, mended = possible(
         file.sentences, vocabulary.spelling, file.origin, repair=options.repair or run.data.repair
     )
     if not options.allow_unseen:
-        check_tags_known(sentences, vocabulary, file.origin, "pass --allow-unseen to count such words as wrong")
+        check_tags_known(
+            sentences, vocabulary, file.origin, f"pass {option('allow_unseen')} to count such words as wrong"
+        )
     if not any(sentence.words for sentence in sentences):
         raise ValueError(f"{file.name}: expected at least one sentence with words, got none")
     with_known_tags = [sentence for sentence in sentences if set(sentence.tags) <= set(vocabulary.tags)]
@@ -250,15 +260,16 @@ class TagInspection(CheckedOptions):
 
     Certainty is the probability of a word's predicted tag, given the whole sentence. Reads held-out sentences or DATA,
     which needs no tags; writes no page.
-
-    Args:
-        data: Sentences to read; held-out sentences by default; - is standard input.
-        seed: No effect: nothing is random.
     """
 
-    rows: int = within(256, 1, 1 << 16)
+    ARGUMENTS: ClassVar[dict[str, str]] = {
+        "data": "Sentences to read; held-out sentences by default; - is standard input.",
+        "seed": "No effect: nothing is random.",
+    }
+
+    rows: Annotated[int, Range(1, 1 << 16)] = 256
     """Maximum number of sentences to read."""
-    top: int = within(8, 1, 1000)
+    top: Annotated[int, Range(1, 1000)] = 8
     """Number of least certain words, and of pairs of neighbouring tags, to show."""
 
 

@@ -10,14 +10,13 @@ import numpy as np
 from torch import Tensor
 
 from chainrule.coding import CodedBatch, RowLayout
-from chainrule.data import WordVocabulary
-from chainrule.data._batches import padded
+from chainrule.data import WordVocabulary, padded
 from chainrule_app.tasks.capabilities import EncodedFile, FileCodec
 from chainrule_app.tasks.container import unpacked
 
 if TYPE_CHECKING:
     from chainrule.data import Vocabulary
-    from chainrule_app.readers.stored_tokens import Ids
+    from chainrule_app.readers.store import Ids
 
 STREAMS = 64
 # Each stream begins without context: its first symbols cost about 10 bits more than in the middle of the text (measured

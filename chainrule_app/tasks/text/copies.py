@@ -16,9 +16,7 @@ class LineCopies(Copies[str]):
 
     def __init__(self, run: "TextTask"):
         def find(lines: set[str]) -> set[str]:
-            from chainrule_app.tasks.text.preparing import corpus_of
-
-            symbols = corpus_of(run).train
+            symbols = run.corpus().train
             if len(symbols) > _MOST_SYMBOLS:
                 raise ValueError("a long text")
             return lines.intersection(run.vocabulary.decode(symbols.slice(0, len(symbols))).split("\n"))

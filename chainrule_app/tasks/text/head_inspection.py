@@ -1,7 +1,7 @@
 """Inspect a trained Transformer of a text: its heads or other mixers, the memory of its cache, and a page."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from math import inf, log
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -11,9 +11,12 @@ import torch
 from markupsafe import Markup, escape
 from torch import Tensor
 
-from chainrule.diagnostics._mixer_views import RULES, CacheSize, HeadFigures, MixerView, cache_size, mixer_views
+from chainrule.diagnostics import HeadFigures, MixerView, mixer_views
+from chainrule.layers import CausalAttention
 from chainrule.models import TransformerLM
+from chainrule.option_error import OptionError, option
 from chainrule.printing import one_line
+from chainrule.state import leaves
 from chainrule_app.pages.page import (
     Content,
     Figure,
@@ -51,7 +54,7 @@ _TERMS = {
 
 
 def heads_sections(
-    views: Sequence[MixerView], cache: CacheSize, bits: Tensor, read: ReadText, lengths: Tensor
+    views: Sequence[MixerView], cache: "CacheSize", bits: Tensor, read: ReadText, lengths: Tensor
 ) -> list[Content]:
     drawn = [START, *("".join(pair) for pair in read.rows[0].pieces())][: min(int(lengths[0]), MOST_DRAWN)]
     parts: list[Content] = [
@@ -63,7 +66,7 @@ def heads_sections(
     ]
     kinds = dict.fromkeys(head.kind for view in views for head in view.heads)
     if kinds:
-        rules = {name: RULES[name] for name in [*kinds, *(name for name in RULES if name not in kinds)]}
+        rules = {name: HeadFigures.RULES[name] for name in kinds} | HeadFigures.RULES
         words = "If several rules apply, the one with the largest score wins. The rules of this model come first."
         parts.append(Section("Kinds of heads", [words, Terms(rules, linked=True)], "rules"))
     return parts
@@ -145,6 +148,35 @@ def kept_line(view: MixerView) -> str:
     )
 
 
+@dataclass(frozen=True)
+class CacheSize:
+    """Memory of a row's state, bytes."""
+
+    element: int  # bytes per cached element; 0 if the state does not grow
+    formula: str  # formula of `element` with its numbers
+    elements: int  # maximum number of cached elements; 0 if the state does not grow
+    constant: int  # bytes of the parts that do not grow
+
+    @property
+    def most(self) -> int:
+        """Maximum size for rows of any length."""
+        return self.element * self.elements + self.constant
+
+
+def cache_size(model: TransformerLM) -> CacheSize:
+    """Compute the memory of a row's state."""
+    mixers = [block.mixer for block in model.stack.layers]
+    attention = [mixer for mixer in mixers if isinstance(mixer, CausalAttention)]
+    others = [mixer for mixer in mixers if not isinstance(mixer, CausalAttention)]
+    constant = sum(leaf.numel() * leaf.element_size() for mixer in others for leaf in leaves(mixer.initial_state(1)))
+    if not attention:
+        return CacheSize(0, "", 0, constant)
+    first, number = attention[0], attention[0].in_proj_weight.element_size()
+    formula = f"2 · L · G · d · {number} = 2 · {len(attention)} · {first.num_kv_heads} · {first.head_size} · {number}"
+    element = 2 * len(attention) * first.num_kv_heads * first.head_size * number
+    return CacheSize(element, formula, first.window - 1, constant)
+
+
 def cache_line(cache: CacheSize) -> str:
     """Describe the memory of a row's state."""
     if not cache.element:
@@ -166,14 +198,13 @@ MOST_WEIGHTS = 1 << 24  # of a head on all rows
 def inspect_heads(
     run: "TextTask", model: TransformerLM, file: str | None, options: TextInspection, *, command: str
 ) -> Report:
-    if options.property is not None:
-        raise ValueError(f"--property: only recurrences have units to find, got {run.config.model}: leave it out")
     if broken := [name for name, weight in model.named_parameters() if not weight.isfinite().all()]:
         raise ValueError(f"{run.path}: {broken[0]} holds a non-finite number: this model cannot be inspected")
     if options.rows * options.steps**2 > MOST_WEIGHTS:
-        raise ValueError(
-            f"--rows {options.rows} --steps {options.steps}: expected rows × steps² of at most {MOST_WEIGHTS}, the "
-            f"weights of a head, got {options.rows * options.steps**2}"
+        raise OptionError(
+            "rows",
+            f"expected rows × {option('steps')}² of at most {MOST_WEIGHTS}, the "
+            f"weights of a head, got {options.rows * options.steps**2}",
         )
     x, line_lengths, name = read_window(run, file, options.rows, options.steps)
     lengths = torch.full((len(x),), x.shape[1]) if line_lengths is None else line_lengths

@@ -3,22 +3,20 @@
 import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from cyclopts import Parameter
-
+from chainrule.option_error import OptionError, option
 from chainrule.printing import one_line
-from chainrule_app.heavy import torch
+from chainrule.ranges import Range
 from chainrule_app.pages.clipping import clipping
 from chainrule_app.readers.text import name_of
 from chainrule_app.results import Report
-from chainrule_app.tasks.config import CheckedOptions, within
-from chainrule_app.tasks.display import aligned, counted, quoted
+from chainrule_app.tasks.config import CheckedOptions
+from chainrule_app.tasks.display import aligned, counted
 from chainrule_app.tasks.output import inspect_again, page_report
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from chainrule.data import Vocabulary
     from chainrule.diagnostics import Inspection
@@ -39,31 +37,37 @@ class TextInspection(CheckedOptions):
     of the run's held-out text or of DATA, in rows that each start from the initial state; in a run trained on lines,
     each row is a line. Shows the first of several averaged models. Recurrences require matplotlib: pip install
     matplotlib.
-
-    Args:
-        data: Text to read; the held-out text by default; - is standard input.
     """
 
-    rows: int = within(8, 1, 256)
+    ARGUMENTS: ClassVar[dict[str, str]] = {
+        "data": "Text to read; the held-out text by default; - is standard input.",
+    }
+
+    rows: Annotated[int, Range(1, 256)] = 8
     """Number of rows to read."""
-    steps: int = within(200, 2, 10_000)
+    steps: Annotated[int, Range(2, 10_000)] = 200
     """Symbols per row, over which gradients are followed."""
-    property: Annotated[str | None, Parameter(name="--property")] = None
-    """Property for which to find units of a recurrence: quotes, parentheses, brackets, late-in-line, indentation,
-    upper-case, word-start, word-end, line-start, line-end, punctuation, vowel, digit, space, or a regular expression;
-    chosen from the text by default."""
+
+
+def first_network(model: "nn.Module") -> "nn.Module":
+    """Return the network of a mixture, or the first member of an ensemble; any other model as it is."""
+    from chainrule.models import CalibratedMixture, Ensemble
+
+    while isinstance(model, Ensemble | CalibratedMixture):
+        model = model.parts[0]
+    return model
 
 
 def inspect_text(run: "TextTask", file: str | None, options: TextInspection, *, seed: int) -> Report:
     rows, steps = options.rows, options.steps
     if rows * steps > MOST_SYMBOLS:
-        raise ValueError(f"--rows {rows} --steps {steps}: expected at most {MOST_SYMBOLS} symbols, got {rows * steps}")
-    pattern = None if options.property is None else quoted(Path(options.property))
-    command = inspect_again(run, file, rows=rows, steps=steps, seed=seed, property=pattern)
+        raise OptionError(
+            "rows", f"expected rows × {option('steps')} of at most {MOST_SYMBOLS} symbols, got {rows * steps}"
+        )
+    command = inspect_again(run, file, rows=rows, steps=steps, seed=seed)
     from chainrule.models import RecurrentLM, TransformerLM
-    from chainrule.models._model_mean import first_part
 
-    trained_model = first_part(run.model())[0]
+    trained_model = first_network(run.model())
     if isinstance(trained_model, TransformerLM):
         from chainrule_app.tasks.text.head_inspection import inspect_heads
 
@@ -71,18 +75,17 @@ def inspect_text(run: "TextTask", file: str | None, options: TextInspection, *, 
     from chainrule.diagnostics import inspect_recurrence
     from chainrule.figures import new_figure
     from chainrule_app.pages.page import Page
+    from chainrule_app.pages.read_text import ReadText
     from chainrule_app.pages.recurrence_page import mean_surprise, reading_line, recurrence_sections
-    from chainrule_app.pages.text_properties import text_property
 
-    wanted = None if options.property is None else text_property(options.property)
     if not isinstance(trained_model, RecurrentLM):
         expected = "a recurrence (lstm, gru or rnn) or a Transformer to inspect"
         raise ValueError(f"{run.path}: expected {expected}, got {run.config.model}")
     new_figure()  # where matplotlib is missing, that is said before any work is done
     x, lengths, name = read_window(run, file, rows, steps)
-    read, has_property = _read(run, name, x, lengths, wanted, options.property)
+    read = ReadText(name, run.config.data.level, *read_rows(run, x, lengths))
     try:
-        inspection = inspect_recurrence(trained_model, x, lengths, has_property=has_property, seed=seed)
+        inspection = inspect_recurrence(trained_model, x, lengths, seed=seed)
     except ValueError as error:
         raise ValueError(f"{run.path}: {str(error).removeprefix('module: ')}") from None
     trained = clipping(run.metrics(), run.config.training.clip_norm)
@@ -95,7 +98,7 @@ def inspect_text(run: "TextTask", file: str | None, options: TextInspection, *, 
 
 def read_window(run: "TextTask", file: str | None, rows: int, steps: int) -> "tuple[Tensor, Tensor | None, str]":
     """Return the rows, their lengths, and a description of their source."""
-    from chainrule_app.tasks.text.preparing import file_window, own_window
+    from chainrule_app.tasks.text.windows import file_window, own_window
 
     if file is None:
         x, lengths, part = own_window(run, rows, steps)
@@ -104,37 +107,6 @@ def read_window(run: "TextTask", file: str | None, rows: int, steps: int) -> "tu
         return x, lengths, f"{part} text of {source.name}"
     x, lengths = file_window(run.vocabulary, run.config.data.reading, file, rows, steps)
     return x, lengths, name_of(file)
-
-
-def _read(
-    run: "TextTask", name: str, x: "Tensor", lengths: "Tensor | None", wanted: Any, property_name: str | None
-) -> "tuple[ReadText, Tensor | None]":
-    """Return the text of the rows, and the elements that have the property sought for units."""
-    from chainrule_app.pages.read_text import ReadText
-    from chainrule_app.pages.text_properties import PROPERTIES, choose_property
-
-    rows, unknown = read_rows(run, x, lengths)
-    parts = [(row.text, row.spans) for row in rows]
-    chosen = wanted if property_name is not None else choose_property(parts)
-    has = torch.zeros(x.shape, dtype=torch.bool)
-    if chosen is not None:
-        for row, (text, spans) in zip(has, parts, strict=True):
-            row[: len(spans)] = torch.tensor(chosen.of(text, spans), dtype=torch.bool)
-    share = int(has.sum()) / sum(len(spans) for _, spans in parts)
-    if chosen is None:
-        note = "No property distinguishes the elements of this text: no units are sought."
-    elif share in (0, 1):
-        choices = "" if chosen.name in PROPERTIES else f" (by name there are {', '.join(PROPERTIES)})"
-        note = (
-            f"Every element has the property {chosen.name}" if share else f"No element has the property {chosen.name}"
-        )
-        note, chosen = f"{note}: no units can be sought for it{choices}.", None
-    else:
-        how = "chosen from the text; set another with --property" if property_name is None else "as requested"
-        meaning = f", {chosen.meaning}" if chosen.meaning else ""
-        note = f"Units are sought for the property {chosen.name}{meaning} ({how}): {share:.1%} of the elements have it."
-    read = ReadText(name, run.config.data.level, rows, unknown, chosen, share, note)
-    return read, None if chosen is None else has
 
 
 def read_rows(run: "TextTask", x: "Tensor", lengths: "Tensor | None") -> "tuple[list[ReadRow], int]":
@@ -196,25 +168,21 @@ def inspection_figures(
     """Return all figures except unit traces, with null for non-finite numbers. x: (B, T) symbols."""
     from chainrule_app.pages.recurrence_page import mean_surprise
 
-    flow, surprise, has = inspection.flow, inspection.surprise, inspection.has_property
+    flow, surprise = inspection.flow, inspection.surprise
     assert surprise is not None
-    chosen, clipped = read.chosen, None
+    clipped = None
     if trained is not None:
         clipped = {name: getattr(trained, name) for name in ("limit", "steps", "share", "factor")}
         clipped["logged"] = len(trained.logged_steps)
-    rows = row_figures(vocabulary, x, surprise, flow.lengths)
-    for number, row in enumerate(rows):
-        row["has_property"] = None if has is None else has[number, : len(row["symbols"])].tolist()
     figures = {
         "text": read.name,
         "elements": int(flow.lengths.sum()),
         "unknown": read.unknown,
         "bits_per_element": mean_surprise(inspection),
-        "property": chosen and {"name": chosen.name, "pattern": chosen.pattern.pattern, "share": read.share},
         "nonfinite": [{"row": row, "step": step} for row, step in flow.nonfinite],
         "layers": [_layer(inspection, index) for index in range(len(inspection.layers))],
         "clipping": clipped,
-        "rows": rows,
+        "rows": row_figures(vocabulary, x, surprise, flow.lengths),
     }
     return {name: _finite(value) for name, value in figures.items()}
 

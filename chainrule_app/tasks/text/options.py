@@ -1,10 +1,18 @@
 """The options of a text: how it is read and trained on, its models and their sizes."""
 
 from dataclasses import dataclass
-from functools import partial
-from typing import Literal
+from typing import Annotated, Literal
 
-from chainrule_app.tasks.config import CheckedOptions, OptimisationOptions, within
+from chainrule.ranges import Layers, Probability, Range, Size
+from chainrule_app.tasks.config import (
+    BatchSize,
+    CheckedOptions,
+    LearningRate,
+    Members,
+    MinCount,
+    OptimisationOptions,
+    Steps,
+)
 from chainrule_app.tasks.model import Model
 from chainrule_app.tasks.size_schedule import SizeSchedule
 
@@ -21,11 +29,11 @@ class TextData(CheckedOptions):
     """Unit of one symbol; bpe: pieces of words."""
     reading: Literal["stream", "lines"] = "stream"
     """One continuous stream, or one example per line."""
-    validation_fraction: float | None = within(None, 1e-6, 0.9)
+    validation_fraction: Annotated[float, Range(1e-6, 0.9)] | None = None
     """Share of the text to hold out, from the end; by default 0.01 from a megabyte on, up to 0.05 for shorter texts."""
-    vocabulary_size: int | None = within(None, 3, 1 << 24)
+    vocabulary_size: Annotated[int, Range(3, 1 << 24)] | None = None
     """Maximum number of symbols (word, bpe)."""
-    min_count: int = within(1, 1, 1 << 40)
+    min_count: MinCount = 1
     """Rarer symbols become unknown."""
     split_punctuation: bool = False
     """Make punctuation marks separate words; samples join them again (word)."""
@@ -41,24 +49,23 @@ class TextTraining(OptimisationOptions):
     counted before; the others are options of `chainrule.training.TrainingOptions`.
     """
 
-    batch_size: int | None = within(None, 1, 1 << 24)  # type: ignore[assignment]  # an int in every run that trains
+    batch_size: BatchSize | None = None  # type: ignore[assignment]  # an int in every run that trains
     """Batch size; 32 by default, fewer for a short text."""
     optimiser: Literal["adamw", "muon"] | None = None  # type: ignore[assignment]  # a name in every run that trains
     """adamw, or muon: orthogonal steps for matrices, AdamW for the rest; default muon."""
-    learning_rate: float | None = within(None, 0.0, 1e3)  # type: ignore[assignment]  # a float in every run that trains
-    kneser_ney_order: int | None = within(None, 0, 16)
+    learning_rate: LearningRate | None = None  # type: ignore[assignment]  # a float in every run that trains
+    kneser_ney_order: Annotated[int, Range(0, 16)] | None = None
     """Order of the n-gram counts, 2 or more, or 0; by default 5 for words, 12 for characters."""
-    chunk_length: int = within(64, 1, 1 << 24)
+    chunk_length: Annotated[int, Range(1, 1 << 24)] = 64
     """Symbols through which gradients flow."""
-    line_length: int = within(1024, 1, 1 << 24)
+    line_length: Annotated[int, Range(1, 1 << 24)] = 1024
     """Maximum length of a line in training (--reading lines); the rest is cut."""
     watch_gradients: bool = False
     """Log how gradients flow back through time."""
-    watch_every: int | None = within(None, 1, 1 << 53)
+    watch_every: Steps | None = None
     """Steps between gradient probes; 20 by default, 100 on a GPU."""
 
 
-_OF_SOFTMAX = ("num_kv_heads", "position", "window", "context_length")  # no effect on other mixers
 _PLANNED_SIZES = (
     "hidden_size",
     "num_layers",
@@ -73,15 +80,104 @@ _PLANNED_SIZES = (
 )
 
 
-_recurrent = partial(Model, "RecurrentLM", planned=_PLANNED_SIZES, members=True)
-_transformer = partial(Model, "TransformerLM", members=True, model_size=256, num_layers=6, ngram_order=4)
+@dataclass(frozen=True)
+class LSTMOptions(CheckedOptions):
+    """Options of a recurrent language model; `plan` resolves those that are None."""
+
+    embedding_size: Size | None = None
+    """Width of the embedding; by default 64 for characters and bytes, the hidden size for words."""
+    hidden_size: Size | None = None
+    """Units of each layer."""
+    num_layers: Layers | None = None
+    """Recurrent layers."""
+    dropout: Probability | None = None
+    """Probability of zeroing in training, between layers and before the output."""
+    tie_weights: bool | None = None
+    """Use the embedding as output weights, too; requires an --embedding-size equal to --hidden-size."""
+    embedding_dropout: Probability | None = None
+    """Probability of zeroing features of the embedding in training; harmful for narrow embeddings."""
+    ngram_order: Annotated[int, Range(1, 16)] | None = None
+    """Maximum number of symbols that are embedded together; 1 embeds single symbols only."""
+    ngram_buckets: Annotated[int, Range(1, 1 << 24)] = 1 << 14
+    """Maximum rows of each n-gram table."""
+    ngram_dropout: Probability | None = None
+    """Probability of leaving out an n-gram in training."""
+    adaptive_softmax: bool | None = None
+    """Predict in clusters of ever rarer symbols: exact, and faster for a wide vocabulary (--level word)."""
+    num_members: Members | None = None
+    """Models to train separately and average; time and memory grow in proportion. Depends on the budget by default."""
+
+
+@dataclass(frozen=True)
+class GRUOptions(LSTMOptions):
+    reset_after: bool = True
+    """Apply the reset gate after the product with the state, as cuDNN does; else before, as in the paper."""
+
+
+@dataclass(frozen=True)
+class RNNOptions(LSTMOptions):
+    nonlinearity: Literal["tanh", "relu", "sigmoid", "identity"] = "tanh"
+    """Function of a unit."""
+
+
+@dataclass(frozen=True)
+class MinGRUOptions(CheckedOptions):
+    """Options of blocks that read symbols."""
+
+    model_size: Size = 256
+    """Features between the blocks, a multiple of --num-heads where there are heads."""
+    num_layers: Layers = 6
+    """Blocks."""
+    feed_forward_size: Size | None = None
+    """Units of the feed-forward networks; by default 4 times the model size, 8/3 times for swiglu."""
+    activation: Literal["gelu", "gelu-tanh", "relu", "swiglu"] = "gelu"
+    """Function of the feed-forward networks; gelu-tanh is its approximation in GPT-2."""
+    norm: Literal["layer", "rms"] = "layer"
+    """Normalisation: of mean and variance, or of the root mean square."""
+    norm_first: bool = True
+    """Norms before each branch (pre-norm), or after each sum."""
+    bias: bool = False
+    """Biases in softmax attention and in the feed-forward networks."""
+    dropout: Probability = 0.0
+    """Probability of zeroing in training, of the input and of what each branch adds; by default 0 to 0.3, more for more
+    passes over the text."""
+    tie_weights: bool = False
+    """Use the embedding as output weights, which saves weights for a large vocabulary."""
+    ngram_order: Annotated[int, Range(1, 16)] = 4
+    """Maximum number of symbols that are embedded together; 1 embeds single symbols only."""
+    ngram_buckets: Annotated[int, Range(1, 1 << 24)] = 1 << 14
+    """Maximum rows of each n-gram table."""
+    ngram_dropout: Probability = 0.0
+    """Probability of leaving out an n-gram in training; by default twice the dropout."""
+    num_members: Members = 1
+    """Models to train separately and average; time and memory grow in proportion."""
+
+
+@dataclass(frozen=True)
+class LinearTransformerOptions(MinGRUOptions):
+    num_heads: Layers = 4
+    """Heads of attention."""
+
+
+@dataclass(frozen=True)
+class TransformerOptions(LinearTransformerOptions):
+    num_kv_heads: Layers | None = None
+    """Key and value heads, a divisor of --num-heads: fewer make a smaller cache; by default as many."""
+    position: Literal["rotary", "alibi", "sinusoidal", "learned"] | None = "rotary"
+    """How positions are known, or none."""
+    window: Size | None = None
+    """Symbols that each block reads; the context length by default."""
+    context_length: Size = 64
+    """Maximum number of symbols that a block can read."""
+
+
 MODELS: dict[str, Model] = {
-    "lstm": _recurrent(fixed={"cell": "lstm"}, hidden=("reset_after", "nonlinearity")),
-    "gru": _recurrent(fixed={"cell": "gru"}, hidden=("nonlinearity",)),
-    "rnn": _recurrent(fixed={"cell": "rnn"}, hidden=("reset_after",)),
-    "transformer": _transformer(fixed={"attention": "softmax"}, context_length=64),
-    "linear-transformer": _transformer(fixed={"attention": "gated-linear"}, hidden=_OF_SOFTMAX),
-    "min-gru": _transformer(fixed={"attention": "min-gru"}, hidden=(*_OF_SOFTMAX, "num_heads")),
+    "lstm": Model("RecurrentLM", LSTMOptions, fixed={"cell": "lstm"}, planned=_PLANNED_SIZES),
+    "gru": Model("RecurrentLM", GRUOptions, fixed={"cell": "gru"}, planned=_PLANNED_SIZES),
+    "rnn": Model("RecurrentLM", RNNOptions, fixed={"cell": "rnn"}, planned=_PLANNED_SIZES),
+    "transformer": Model("TransformerLM", TransformerOptions, fixed={"attention": "softmax"}),
+    "linear-transformer": Model("TransformerLM", LinearTransformerOptions, fixed={"attention": "gated-linear"}),
+    "min-gru": Model("TransformerLM", MinGRUOptions, fixed={"attention": "min-gru"}),
 }
 _BLOCKS = (  # smaller ones
     {"model_size": 192, "num_layers": 5},

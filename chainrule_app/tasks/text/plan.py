@@ -1,7 +1,8 @@
 """Resolve the options of a text model that the user left open, from the data, the budget and the measured speed.
 
-- The measured speed of two model sizes gives the seconds per symbol at any size, and so the symbols D that a model
-  reads in the budget. A run of steps or epochs defines D itself, on any machine.
+- A timed network gives the seconds per symbol at any size, by a law of its multiply-adds, and so the symbols D that a
+  model reads in the budget. The size that the plan then takes is timed too, until it takes one that was timed: the run
+  trains that network. A run of steps or epochs defines D itself, on any machine.
 - The size is the one in `SIZES` with the lowest predicted loss, a power law of weights P and symbols
   (Hoffmann et al. 2022), in which the r-th reading of the same text counts for less (Muennighoff et al. 2023):
 
@@ -17,38 +18,33 @@ The constants were fitted on runs over tiny Shakespeare of 256 to 512 units (ben
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any, Literal
 
-from chainrule.training import Batch
-from chainrule.training._batch import count_elements
-from chainrule_app.heavy import torch
-from chainrule_app.tasks.config import Duration, RunConfig, Settled
+from chainrule_app.tasks.config import Duration, Settled, forgetting_decay
 from chainrule_app.tasks.display import flag
-from chainrule_app.tasks.size_schedule import (
-    TRAINING_SHARE,
-    forgetting_decay,
-    record_resolved,
-    seconds_to_measure,
-    step_rate,
-    time_passes,
-)
+from chainrule_app.tasks.model import Planned, Timed, seconds_to_measure, time_network
+from chainrule_app.tasks.size_schedule import TRAINING_SHARE, average_batch, record_resolved, time_passes
 from chainrule_app.tasks.task import Task
 from chainrule_app.tasks.text.options import DROPOUTS, PLANNED, TextTraining
-from chainrule_app.tasks.text.preparing import ORDERS, batches_of, corpus_of
-from chainrule_app.tasks.text.task import TextTask
+from chainrule_app.tasks.text.task import ORDERS, TextTask
 
 if TYPE_CHECKING:
+    from chainrule.models import RecurrentLM
     from chainrule_app.readers.corpus import Corpus
 
 Kind = Literal["adamw", "muon"]
 
 
 SIZES = (64, 96, 128, 192, 256, 320, 384, 512, 640, 768, 1024, 1536)
-PROBES = (128, 384)  # units of the models that are timed, where the text allows such sizes
-ANY_DROPOUT = 0.1  # of the models that are timed: its cost hardly depends on the probability
+FIRST_TIMED = 128  # units of the network that is timed first, where the text allows such a size
+TIMINGS = 2  # that share the time to measure
+OVERHEAD = 5e4  # multiply-adds that take as long as the rest of a step, as far as one timing tells
+WORTH_TIMING = 0.005  # nats a symbol that another size must gain on those that were timed
+ANY_DROPOUT = 0.1  # of a network that is timed: its cost hardly depends on the probability
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
 WEIGHTS_A_SYMBOL = 3.0
 REPEATS = 5.0  # R
@@ -74,6 +70,19 @@ class Speed:
     def seconds(self, multiplies: float) -> float:
         return self.base + self.per_multiply * multiplies
 
+    @classmethod
+    def through(cls, timings: list[tuple[float, float]]) -> "Speed":
+        """Return the line through the last two timings, multiply-adds and seconds; through one with the overhead."""
+        multiplies, seconds = timings[-1]
+        if len(timings) == 1:
+            slope = seconds / (multiplies + OVERHEAD)
+            return cls(slope * OVERHEAD, slope)
+        others, seconds_before = timings[-2]
+        slope = (seconds - seconds_before) / (multiplies - others)
+        base = seconds - slope * multiplies
+        # Noise may hide the slope or the base.
+        return cls(base, slope) if slope > 0 and base >= 0 else cls(0.0, seconds / multiplies)
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -96,9 +105,9 @@ class Shape:
         return float(recurrent + size * self._scores())
 
     def _scores(self) -> float:
-        from chainrule.layers import default_cutoffs
+        from chainrule.layers import AdaptiveSoftmax
 
-        cutoffs = default_cutoffs(self.vocabulary) if self.adaptive else None
+        cutoffs = AdaptiveSoftmax.default_cutoffs(self.vocabulary) if self.adaptive else None
         if cutoffs is None:
             return self.vocabulary
         first, second = cutoffs  # three quarters of the text, 15% and 10%, at a full, a quarter and a 16th of the width
@@ -115,23 +124,37 @@ class Plan:
     rate: float | None  # symbols per second; None if not measured
 
 
-def plan_recurrence(run: TextTask) -> RunConfig:
+def plan_recurrence(run: TextTask) -> Planned:
     """Resolve the options of a new recurrent run."""
-    from chainrule.training._speed import average_batch
+    config, corpus, new = run.config, run.corpus(), partial(type(run), run.path)
+    seconds = seconds_to_measure(config.duration.budget or 0.0) / TIMINGS
+    timings: list[tuple[Any, Timed]] = []  # of the networks with these options
 
-    config, corpus = run.config, corpus_of(run)
-
-    def measure(shapes: Sequence[Shape], batch_size: int, optimiser: "Kind") -> Speed:
-        training = replace(config.training, batch_size=batch_size, optimiser=optimiser)
-        sized = TextTask(run.path, replace(config, training=training))
-        return measure_speed(sized.config, shapes, average_batch(batches_of(sized, corpus, (0, 1))[0]))
+    def measure(options: Any, training: TextTraining) -> float:
+        sized = new(replace(config, options=options, training=training))
+        timings.append((options, time_network(sized, average_batch(sized.batches((0, 1))[0]), seconds)))
+        return 1 / timings[-1][1].elements_per_second
 
     plan = plan_text(config.model, config.options, config.training, config.duration, corpus, measure)
     left_open = [name for name, value in asdict(config.options).items() if value is None]
     left_open += [name for name in PLANNED if getattr(config.training, name) is None]
     passes = None if plan.symbols is None else plan.symbols / len(corpus.train)
     settled = Settled(left_open, passes, plan.rate)
-    return replace(config, options=plan.options, training=plan.training, settled=settled)
+    config = replace(config, options=plan.options, training=plan.training, settled=settled)
+    dropouts = {name: getattr(plan.options, name) for name in (*DROPOUTS, "embedding_dropout")}
+    for options, timed in timings:
+        if replace(options, **dropouts) == plan.options:
+            drop(timed.network, **dropouts)
+            return Planned(config, replace(timed, identity=new(config).network_identity))
+    return Planned(config)
+
+
+def drop(network: "RecurrentLM", dropout: float, embedding_dropout: float, ngram_dropout: float) -> None:
+    """Change the dropout of a network."""
+    network.dropout = network.recurrent.dropout = dropout
+    network.embedding_dropout = embedding_dropout
+    if network.ngrams is not None:
+        network.ngrams.dropout = ngram_dropout
 
 
 def plan_text(
@@ -140,27 +163,57 @@ def plan_text(
     training: TextTraining,
     duration: Duration,
     corpus: "Corpus",
-    measure: "Callable[[Sequence[Shape], int, Kind], Speed]",
+    measure: Callable[[Any, TextTraining], float],
 ) -> Plan:
-    """Resolve the options of a new run; `measure` times models, if budget and size or dropout require it."""
+    """Resolve the options of a new run.
+
+    `measure` returns the seconds per symbol of a network with resolved options. It is called if budget and size or
+    dropout require it.
+    """
     text, wide = len(corpus.train), corpus.level in ("word", "bpe")
     optimiser: Kind = training.optimiser or "muon"
     batch_size = training.batch_size or default_batch_size(text, training.chunk_length)
+    order = training.kneser_ney_order
+    training = replace(
+        training,
+        batch_size=batch_size,
+        optimiser=optimiser,
+        kneser_ney_order=ORDERS[corpus.level] if order is None else order,
+    )
 
     def shape(size: int) -> Shape:
         return shape_of(cell, options, len(corpus.vocabulary), corpus.level, size)
 
+    def resolved(size: int, members: int, default: float) -> Any:
+        """Resolve the options of a model; `default` is the dropout if it is open."""
+        chosen, dropout = shape(size), default if options.dropout is None else options.dropout
+        return replace(
+            options,
+            hidden_size=size,
+            num_layers=chosen.num_layers,
+            embedding_size=chosen.embedding_size,
+            tie_weights=chosen.tied,
+            adaptive_softmax=chosen.adaptive,
+            num_members=members,
+            ngram_order=chosen.ngram_order,
+            ngram_dropout=options.ngram_dropout if options.ngram_dropout is not None else dropout,
+            dropout=dropout,
+            embedding_dropout=options.embedding_dropout if options.embedding_dropout is not None else dropout * wide,
+        )
+
     budget, size = duration.budget, options.hidden_size
     within = [size for size in SIZES if shape(size).multiplies <= WEIGHTS_A_SYMBOL * text] or SIZES[:1]
     sizes = within if size is None else [size]
-    speed = None
-    if budget is not None and None in (size, options.dropout):
-        probes = sorted({min(max(probe, sizes[0]), sizes[-1]) for probe in PROBES})
-        speed = measure([shape(probe) for probe in probes], batch_size, optimiser)
+    timed = budget is not None and None in (size, options.dropout)
+    several = MEMBERS if timed and not wide else MEMBERS[:1]  # steps and epochs are of one model
+    candidates = list(product(sizes, several if options.num_members is None else [options.num_members]))
+    seconds: dict[int, float] = {}  # a symbol takes a network of the sizes that were timed
+    speed = Speed(0.0, 0.0)
 
     def symbols_read(size: int, members: int) -> float:
-        if speed is not None and budget is not None:
-            return TRAINING_SHARE * budget / (members * speed.seconds(shape(size).multiplies))
+        if timed and budget is not None:
+            duration_of_one = seconds.get(size) or speed.seconds(shape(size).multiplies)
+            return TRAINING_SHARE * budget / (members * duration_of_one)
         if duration.steps is not None:
             return float(duration.steps * batch_size * training.chunk_length)
         return (duration.epochs or 1.0) * text
@@ -174,48 +227,36 @@ def plan_text(
         gain = (GAIN_OF_MEMBERS / members - COST_OF_MEMBER) * (members - 1)
         return predicted_nats(shape(size).multiplies, worth) - gain
 
-    several = MEMBERS if speed is not None and not wide else MEMBERS[:1]  # steps and epochs are of one model
-    numbers = several if options.num_members is None else [options.num_members]
-    size, members = min(product(sizes, numbers), key=predicted)
-    chosen = shape(size)
-    symbols = None if budget is not None and speed is None else symbols_read(size, members)
-    dropout = options.dropout
-    if dropout is None:
-        assert symbols is not None
-        dropout = default_dropout(symbols / text, chosen.multiplies / text, wide)
-    settled = replace(
-        options,
-        hidden_size=size,
-        num_layers=chosen.num_layers,
-        embedding_size=chosen.embedding_size,
-        tie_weights=chosen.tied,
-        adaptive_softmax=chosen.adaptive,
-        num_members=members,
-        ngram_order=chosen.ngram_order,
-        ngram_dropout=options.ngram_dropout if options.ngram_dropout is not None else dropout,
-        dropout=dropout,
-        embedding_dropout=options.embedding_dropout if options.embedding_dropout is not None else dropout * wide,
-    )
-    rate = None if speed is None else 1 / (members * speed.seconds(chosen.multiplies))
+    def best() -> tuple[int, int]:
+        best = min(candidates, key=predicted)
+        known = min((other for other in candidates if other[0] in seconds), key=predicted, default=best)
+        return best if predicted(known) > predicted(best) + WORTH_TIMING else known
+
+    if timed:
+        next_timed = min(max(FIRST_TIMED, sizes[0]), sizes[-1])
+        while next_timed not in seconds:
+            seconds[next_timed] = measure(resolved(next_timed, 1, ANY_DROPOUT), training)
+            speed = Speed.through([(shape(size).multiplies, taken) for size, taken in seconds.items()])
+            next_timed = best()[0]
+    size, members = best()
+    weights = shape(size).multiplies
+    symbols = None if budget is not None and not timed else symbols_read(size, members)
+    dropout = 0.0 if symbols is None else default_dropout(symbols / text, weights / text, wide)
     learning_rate = training.learning_rate or default_learning_rate(size, wide and optimiser == "adamw")
     weight_decay = training.weight_decay
     if weight_decay is None:
         weight_decay = default_weight_decay(learning_rate, text / (batch_size * training.chunk_length), wide)
-    order = training.kneser_ney_order
-    if order is None:
-        order = ORDERS[corpus.level]
-    training = replace(training, batch_size=batch_size, optimiser=optimiser, learning_rate=learning_rate)
-    training = replace(training, weight_decay=weight_decay, kneser_ney_order=order)
-    return Plan(settled, training, symbols, rate)
+    training = replace(training, learning_rate=learning_rate, weight_decay=weight_decay)
+    return Plan(resolved(size, members, dropout), training, symbols, 1 / (members * seconds[size]) if timed else None)
 
 
 def shape_of(cell: str, options: Any, vocabulary: int, level: str, size: int) -> Shape:
     """Return the shape of a model with `size` units and the user's other options."""
-    from chainrule.layers import default_cutoffs
+    from chainrule.layers import AdaptiveSoftmax
 
     adaptive = options.adaptive_softmax
     if adaptive is None:
-        adaptive = level == "word" and default_cutoffs(vocabulary) is not None
+        adaptive = level == "word" and AdaptiveSoftmax.default_cutoffs(vocabulary) is not None
     tied, wide = tie_weights(options, level), level in ("word", "bpe")
     embedding = options.embedding_size or (size if wide or tied else min(64, size))
     narrow = vocabulary <= NGRAM_VOCABULARY and not wide and not tied
@@ -266,45 +307,13 @@ def default_learning_rate(size: int, cautious: bool) -> float:
     return (0.005 if cautious else 0.01) * min(1.0, (256 / size) ** 0.5)
 
 
-def measure_speed(config: RunConfig, shapes: Sequence[Shape], batch: Batch) -> Speed:
-    """Time training steps of one or two shapes, each within about 1% of the budget."""
-    from chainrule.models import RecurrentLM
-
-    options, training = config.options, config.training
-    dropout = ANY_DROPOUT if options.dropout is None else options.dropout
-    seconds = seconds_to_measure(config.duration.budget or 0.0) / len(PROBES)
-    cost = []
-    for shape in shapes:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
-            model = RecurrentLM(
-                shape.vocabulary,
-                cell=shape.cell,
-                hidden_size=shape.hidden_size,
-                num_layers=shape.num_layers,
-                embedding_size=shape.embedding_size,
-                dropout=dropout,
-                tie_weights=shape.tied,
-                ngram_order=shape.ngram_order,
-                ngram_buckets=options.ngram_buckets,
-                ngram_dropout=dropout if options.ngram_dropout is None else options.ngram_dropout,
-                adaptive_softmax=shape.adaptive,
-            )
-        cost.append(1 / (step_rate(model, batch, training, seconds) * count_elements(batch)))
-    first, last = (shapes[index].multiplies for index in (0, -1))
-    slope = 0.0 if len(shapes) == 1 else max((cost[1] - cost[0]) / (last - first), 0.0)
-    if slope == 0.0:  # one, or the difference drowned in noise: charge everything to the multiply-adds
-        return Speed(0.0, cost[-1] / last)
-    return Speed(max(cost[0] - slope * first, 0.0), slope)
-
-
 _LEARNING_RATE: dict[Kind, float] = {"adamw": 2e-3, "muon": 8e-3}
 _WEIGHT_DECAY = 0.1  # of words, and by AdamW
 
 
-def plan_blocks(run: TextTask, explicit_flags: frozenset[str]) -> RunConfig:
+def plan_blocks(run: TextTask, explicit_flags: frozenset[str]) -> Planned:
     """Resolve the training options, size and dropout of a new run with blocks."""
-    config, training, corpus = run.config, run.config.training, corpus_of(run)
+    config, training, corpus = run.config, run.config.training, run.corpus()
     rows = training.batch_size or default_batch_size(len(corpus.train), training.chunk_length)
     optimiser: Kind = training.optimiser or ("muon" if config.model in run.SIZE_SCHEDULES else "adamw")
     learning_rate = training.learning_rate or _LEARNING_RATE[optimiser]
@@ -317,23 +326,22 @@ def plan_blocks(run: TextTask, explicit_flags: frozenset[str]) -> RunConfig:
     if order is None:
         order = ORDERS[corpus.level] if config.model in run.SIZE_SCHEDULES else 0
     training = replace(training, batch_size=rows, optimiser=optimiser, learning_rate=learning_rate, weight_decay=decay)
-    network = replace(training, kneser_ney_order=0)  # which is timed
-    config = Task.plan(TextTask(run.path, replace(config, training=network)), explicit_flags)
-    if config.model in run.SIZE_SCHEDULES:
-        config = with_dropout(TextTask(run.path, config), explicit_flags)
-    return replace(config, training=replace(training, kneser_ney_order=order))
+    training = replace(training, kneser_ney_order=order)
+    planned = Task.plan(type(run)(run.path, replace(config, training=training)), explicit_flags)
+    if config.model not in run.SIZE_SCHEDULES:
+        return planned
+    return with_dropout(type(run)(run.path, planned.config), planned, explicit_flags)
 
 
-def with_dropout(run: TextTask, explicit_flags: frozenset[str]) -> RunConfig:
+def with_dropout(run: TextTask, planned: Planned, explicit_flags: frozenset[str]) -> Planned:
     """Resolve the dropout of a new run with blocks."""
-    config = run.config
     left_open = [name for name in DROPOUTS if flag(name) not in explicit_flags]
     if not left_open:
-        return config
-    batches, _ = batches_of(run, corpus_of(run), (0, 1))
-    config, passes = time_passes(config, run.new_model, batches)
+        return planned
+    (config, timed), passes = time_passes(run, planned, run.batches((0, 1))[0])
     config, dropouts = record_resolved(config, left_open), block_dropouts(passes)
-    return replace(config, options=replace(config.options, **{name: dropouts[name] for name in left_open}))
+    options = replace(config.options, **{name: dropouts[name] for name in left_open})
+    return Planned(replace(config, options=options), timed)
 
 
 def block_dropouts(passes: float) -> dict[str, float]:

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
+from chainrule.option_error import OptionError, option
+from chainrule.ranges import Range
 from chainrule_app.readers.text import name_of, open_bytes
 from chainrule_app.results import Column, Form, Result
-from chainrule_app.tasks.config import CheckedOptions, within
+from chainrule_app.tasks.config import CheckedOptions
 from chainrule_app.tasks.display import Switch
 from chainrule_app.tasks.likelihood_record import Basis
 from chainrule_app.tasks.tally import Tally
@@ -48,10 +50,11 @@ class TextScoring(CheckedOptions):
     A model trained on a stream scores every symbol given all earlier symbols of the file; a model trained on lines
     scores each line independently, including its end. Either way the nats of the lines add up to the file's. A piece of
     a word that spans line ends counts for the line in which it begins, and a line in which none begins has no row.
-
-    Args:
-        data: The text, - for standard input.
     """
+
+    ARGUMENTS: ClassVar[dict[str, str]] = {
+        "data": "The text, - for standard input.",
+    }
 
     per: Per | None = None
     """Print one row per line or element, or only the figures of the file; by default line for sorted rows and tables,
@@ -62,7 +65,7 @@ class TextScoring(CheckedOptions):
     adapt: Switch = False
     """Dynamic evaluation: train a copy of the model while it reads. Each part is scored before it is learnt, so the
     figures are a valid likelihood. The run does not change."""
-    adapt_rate: float | None = within(None, 0.0, 1e6)
+    adapt_rate: Annotated[float, Range(0.0, 1e6)] | None = None
     """Step of each weight after each part, in units of its typical gradient; with --adapt."""
 
 
@@ -70,7 +73,7 @@ def score_text(run: "TextTask", data: str | Sequence[str], options: TextScoring,
     """Score a file, or in-memory texts independently."""
     rate = options.adapt_rate
     if rate is not None and not options.adapt:
-        raise ValueError(f"--adapt-rate {rate:g} requires --adapt")
+        raise OptionError("adapt_rate", f"requires {option('adapt')}")
     scorer = _Scorer(run, data, options, run.model(device), expected_nats(run))
     # By default lines, with the figures of the file.
     return scorer.result(options.per or "line", "figures" if options.per is None and isinstance(data, str) else "table")
@@ -190,12 +193,10 @@ BY: dict[By, str] = {"excess": "excess", "bits": "bits_per_element", "nats": "na
 
 def _line_end_notes(run: "TextTask", file: str) -> Iterator[str]:
     """Report if lines end differently from the training text; for words, a line end is ordinary white space."""
-    from chainrule_app.tasks.text.preparing import corpus_of
-
     if run.data.level == "word" or not Path(file).is_file():
         return
     try:
-        trained = corpus_of(run).train
+        trained = run.corpus().train
     except (FileNotFoundError, ValueError):
         return
     with open_bytes(file) as content:

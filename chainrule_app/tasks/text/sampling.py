@@ -4,13 +4,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from cyclopts import Parameter
 
+from chainrule.option_error import OptionError, option
+from chainrule.ranges import Range
 from chainrule_app.heavy import modes, np, torch
 from chainrule_app.results import Column, Result
-from chainrule_app.tasks.config import CheckedOptions, within
+from chainrule_app.tasks.config import CheckedOptions
 from chainrule_app.tasks.display import counted
 from chainrule_app.tasks.text.copies import LineCopies
 
@@ -18,10 +20,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from chainrule import AutoregressiveModel
-    from chainrule.data import Vocabulary
-    from chainrule.data._vocabulary import Beginning
+    from chainrule.data import Beginning, Vocabulary
     from chainrule.state import State
-    from chainrule_app.readers.stored_tokens import Ids
+    from chainrule_app.readers.store import Ids
     from chainrule_app.tasks.text.task import TextTask
 
     Line = tuple[int, str, Ids]
@@ -29,22 +30,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TextSampling(CheckedOptions):
-    """Draw texts from a trained model.
+    """Draw texts from a trained model."""
 
-    Args:
-        n: Number of texts.
-        out: File to write; standard output by default.
-        json: Print one JSON object per text, with "prompt", "text" (including the prompt) and "elements" (the symbols
-            drawn); then the seed, on standard error.
-    """
+    ARGUMENTS: ClassVar[dict[str, str]] = {
+        "n": "Number of texts.",
+        "out": "File to write; standard output by default.",
+        "json": (
+            'Print one JSON object per text, with "prompt", "text" (including the prompt) and "elements" (the '
+            "symbols drawn); then the seed, on standard error."
+        ),
+    }
 
     prompt: Annotated[str, Parameter(allow_leading_hyphen=True)] = ""
     """Beginning of each text."""
-    length: int = within(500, 1, 1 << 30)
+    length: Annotated[int, Range(1, 1 << 30)] = 500
     """Maximum symbols to draw after the prompt; a model of lines stops at the end of the line."""
     temperature: float = 1.0
     """Sampling temperature: 1 is the model's distribution, lower values are less varied, 0 is greedy."""
-    top_k: int | None = within(None, 1, 1 << 30)
+    top_k: Annotated[int, Range(1, 1 << 30)] | None = None
     """Draw only from the k most probable symbols."""
     top_p: float | None = None
     """Draw only from the most probable symbols that together reach this probability."""
@@ -146,10 +149,11 @@ def encode_prompt(vocabulary: "Vocabulary", prompt: str) -> "Ids":
         kind, remedy = "character", ""
     if not unseen:
         return ids
-    raise ValueError(
-        f"--prompt: the model never saw the {kind}{'s' if len(unseen) > 1 else ''} {', '.join(unseen)}: "
+    raise OptionError(
+        "prompt",
+        f"the model never saw the {kind}{'s' if len(unseen) > 1 else ''} {', '.join(unseen)}",
         f"leave {'them' if len(unseen) > 1 else 'it'} out, or train on text that contains "
-        f"{'them' if len(unseen) > 1 else 'it'} (--level byte knows every character){remedy}"
+        f"{'them' if len(unseen) > 1 else 'it'} ({option('level', 'byte')} knows every character){remedy}",
     )
 
 
@@ -315,10 +319,11 @@ class TextEmbedding:
 
     A recurrent model gives the state of its top layer after the line, a Transformer the features of its last block.
     Features of averaged models are concatenated. Every line is read from the initial state.
-
-    Args:
-        data: The text, - for standard input.
     """
+
+    ARGUMENTS: ClassVar[dict[str, str]] = {
+        "data": "The text, - for standard input.",
+    }
 
 
 def embed_lines(run: "TextTask", data: str | Sequence[str], options: TextEmbedding, *, device: str) -> Result:
@@ -341,7 +346,7 @@ def embed_lines(run: "TextTask", data: str | Sequence[str], options: TextEmbeddi
 
 def _batched_lines(run: "TextTask", data: str | Sequence[str]) -> "Iterator[tuple[list[Line], Tensor, Tensor]]":
     """Yield lines with numbers and symbols, as padded batches (B, T) with lengths (B,)."""
-    from chainrule.data._batches import padded
+    from chainrule.data import padded
     from chainrule_app.readers.row_order import SMALL_BATCH
     from chainrule_app.tasks.text.scoring import read_pieces, whole_lines
 
@@ -373,6 +378,8 @@ def _texts(run: "TextTask", texts: Sequence[str]) -> Iterator[tuple[int, str]]:
         if run.data.reading == "stream":
             yield number, f"{text}\n"
         elif "\n" in text.removesuffix("\n"):
-            raise ValueError(f"data: text {number}: expected a single line, as the run was trained on, got several")
+            raise OptionError(
+                "data", f"text {number}", "expected a single line, as the run was trained on, got several"
+            )
         else:
             yield number, text.removesuffix("\n") + "\n"

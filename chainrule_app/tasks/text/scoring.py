@@ -27,7 +27,7 @@ from chainrule.models import TransformerLM
 from chainrule.modes import device_of
 from chainrule.state import State
 from chainrule.training import DynamicEvaluator
-from chainrule_app.readers.stored_tokens import Ids
+from chainrule_app.readers.store import Ids
 from chainrule_app.readers.text import decode_chunks, name_of, open_bytes, read_chunks, with_line_feeds
 
 _PIECE_BYTES = 1 << 18  # read at a time; a longer line comes in pieces

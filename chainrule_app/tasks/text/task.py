@@ -1,31 +1,37 @@
 """Texts: a file becomes symbols, and a language model reads them one at a time."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from hashlib import sha256
-from json import dumps
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from chainrule_app.heavy import modes
-from chainrule_app.tasks.capabilities import CheckedRows, FileCodec
+from chainrule.option_error import OptionError, option
+from chainrule_app.readers.text import open_source
 from chainrule_app.tasks.config import Counts, Facts, Fingerprint, RunConfig, run_word
-from chainrule_app.tasks.display import counted, format_duration, format_passes, size_of
-from chainrule_app.tasks.likelihood_record import Basis, LikelihoodRecord
-from chainrule_app.tasks.model import share_of
-from chainrule_app.tasks.run_directory import CONFIG, DATA, VOCABULARY
+from chainrule_app.tasks.display import counted, format_duration, format_passes, progress_bars, size_of
+from chainrule_app.tasks.model import Planned, share_of
+from chainrule_app.tasks.run_directory import CONFIG, DATA, NGRAMS, VOCABULARY
 from chainrule_app.tasks.task import Shard, Source, Task
 from chainrule_app.tasks.text.options import DROPOUTS, MODELS, PLANNED, SIZE_SCHEDULES, TextData, TextTraining
 
 if TYPE_CHECKING:
     from chainrule import AutoregressiveModel
-    from chainrule.data import Vocabulary
-    from chainrule.training import Evaluation as Measurement
+    from chainrule.data import Tokens, Vocabulary
     from chainrule.training import GradientProbe, TrainingBatches, ValidationBatches
-    from chainrule_app.tasks.preview import Observe
+    from chainrule_app.readers.corpus import Corpus
+    from chainrule_app.readers.store import Ids
+    from chainrule_app.tasks.preview import Observe, OnValidation
 
-_ELEMENT = {"char": "character", "byte": "byte", "word": "word", "bpe": "token"}
-_CHECKED_ROWS, _CHECKED_ELEMENTS = 4, 32
+ELEMENT = {"char": "character", "byte": "byte", "word": "word", "bpe": "token"}
+_SAMPLE_LENGTH = {"char": 200, "byte": 200, "word": 40, "bpe": 60}
+_EVALUATION_ROWS = 16
+# N-grams of an order as a share of the symbols. With 0.6 tiny Shakespeare has order 8, a third of the tables of order
+# 12 and 0.001 nats more; texts that repeat themselves keep 12. Words need what is there once.
+MOST_DIFFERENT = {"char": 0.6, "byte": 0.6, "word": 1.0, "bpe": 1.0}
+ORDERS = {"char": 12, "byte": 12, "word": 5, "bpe": 5}
+_FEWEST_SYMBOLS, _MOST_SYMBOLS = 1 << 12, 1 << 22
+_SYMBOLS_A_SECOND = 50_000  # of a budget: counting takes 1 or 2% of it, on a slow machine 5%
 
 
 @dataclass(frozen=True)
@@ -101,66 +107,95 @@ class TextTask(Task["AutoregressiveModel"]):
         training = request.training
         fitted = explicit_flags & {"--level", "--vocabulary-size", "--min-count"}
         if request.sources["tokenizer"] is not None and fitted and (request.data.level != "bpe" or len(fitted) > 1):
-            raise ValueError(f"{min(fitted)}: --tokenizer defines the symbols: leave it out")
+            raise OptionError(
+                min(fitted)[2:].replace("-", "_"), f"{option('tokenizer')} defines the symbols", "leave it out"
+            )
         if "--watch-every" in explicit_flags and not training.watch_gradients:
-            raise ValueError("--watch-every requires --watch-gradients")
+            raise OptionError("watch_every", f"requires {option('watch_gradients')}")
         if training.watch_gradients and request.data.reading == "stream" and training.chunk_length < 2:
-            raise ValueError("--chunk-length: expected at least 2 with --watch-gradients")
+            raise OptionError("chunk_length", f"expected at least 2 with {option('watch_gradients')}")
 
     @classmethod
     def check_config(cls, config: RunConfig) -> None:
-        super().check_config(config)
         order = config.training.kneser_ney_order
         if order == 1:
-            raise ValueError("kneser_ney_order: expected 2 to 16 symbols, or 0 for no counts, got 1")
+            raise OptionError("kneser_ney_order", "expected 2 to 16 symbols, or 0 for no counts, got 1")
         if getattr(config.options, "position", None) == "learned" and not (config.facts and config.facts.imported):
             context, lines = config.options.context_length, config.data.reading == "lines"
             if not lines or config.training.line_length > context:
-                longest = f"--line-length {config.training.line_length}" if lines else "a stream, which has no end"
-                raise ValueError(
-                    f"--position learned: ends after --context-length {context} symbols, got {longest}: use rotary, "
-                    f"or --reading lines with a --line-length of at most {context}"
+                longest = f"lines of up to {config.training.line_length}" if lines else "a stream, which has no end"
+                raise OptionError(
+                    "position",
+                    f"learned positions end after the {option('context_length')}, {context} symbols, got {longest}",
+                    f"use rotary, or {option('reading', 'lines')} with a {option('line_length')} of at most {context}",
                 )
         if config.data.split_punctuation and config.data.level != "word":
-            raise ValueError(f"split_punctuation: splits words, got --level {config.data.level}: use --level word")
+            raise OptionError(
+                "split_punctuation",
+                f"splits words, got {option('level', config.data.level)}",
+                f"use {option('level', 'word')}",
+            )
         if getattr(config.options, "adaptive_softmax", False) and config.data.level != "word":
-            raise ValueError(
-                "adaptive_softmax: needs symbols numbered by frequency, which --level word has, "
-                f"got --level {config.data.level}: leave it out"
+            raise OptionError(
+                "adaptive_softmax",
+                f"needs symbols numbered by frequency, which {option('level', 'word')} has, "
+                f"got {option('level', config.data.level)}",
+                "leave it out",
             )
 
     @classmethod
     def resolve_reading(cls, request: RunConfig) -> RunConfig:
-        from chainrule_app.tasks.text.preparing import default_fraction
-
         if request.sources["tokenizer"] is not None:
             request = replace(request, data=replace(request.data, level="bpe"))
         if request.data.validation_fraction is not None:
             return request
-        fraction = default_fraction(request.sources["source"])
+        # 1% of long texts, up to 5% of short ones: about 10,000 bytes.
+        fraction = max(0.01, min(0.05, 10_000 / open_source(request.sources["source"]).size))
         return replace(request, data=replace(request.data, validation_fraction=fraction))
 
     def prepare(self, old: "TextTask | None" = None) -> dict[str, Any]:
-        from chainrule_app.tasks.text.preparing import prepared
+        from chainrule_app.readers.corpus import prepare_corpus
 
-        return prepared(self, None if old is None else old.vocabulary).manifest
+        options, sources = asdict(self.data), self.config.sources
+        del options["text_column"]  # of the file that was unpacked
+        with progress_bars() as begin:
+            bars: dict[tuple[str, int], tuple[int, Callable[[int], None]]] = {}  # one per file and stage
+
+            def progress(stage: str, done: int, total: int) -> None:
+                before, advance = bars.get((stage, total)) or (0, begin(total, stage))
+                advance(done - before)
+                bars[stage, total] = done, advance
+
+            corpus = prepare_corpus(
+                sources["source"],
+                self.path / DATA,
+                validation=sources["validation"],
+                tokenizer=sources["tokenizer"],
+                vocabulary=None if old is None else old.vocabulary,
+                progress=progress,
+                **options,
+            )
+        if not (self.path / VOCABULARY).exists():
+            corpus.vocabulary.save(self.path / VOCABULARY)
+        elif len(corpus.vocabulary) != len(self.vocabulary):
+            raise ValueError(f"{self.path / VOCABULARY}: does not match the text: it was changed since the run began")
+        return corpus.manifest
+
+    def corpus(self) -> "Corpus":
+        from chainrule_app.readers.corpus import open_corpus
+
+        return open_corpus(self.path / DATA)
 
     def options_in_weights(self) -> dict[str, Any]:
         return {"kneser_ney_order": self.training.kneser_ney_order}
 
-    def plan(self, explicit_flags: frozenset[str]) -> RunConfig:
-        from chainrule_app.tasks.text.preparing import count_ngrams
+    def plan(self, explicit_flags: frozenset[str]) -> Planned:
+        from chainrule_app.tasks.text.plan import plan_blocks, plan_recurrence
 
-        if self.MODELS[self.config.model].planned:
-            from chainrule_app.tasks.text.plan import plan_recurrence
-
-            config = plan_recurrence(self)
-        else:
-            from chainrule_app.tasks.text.plan import plan_blocks
-
-            config = plan_blocks(self, explicit_flags)
-        count_ngrams(TextTask(self.path, config))
-        return config
+        recurrent = bool(self.MODELS[self.config.model].planned)
+        planned = plan_recurrence(self) if recurrent else plan_blocks(self, explicit_flags)
+        count_ngrams(type(self)(self.path, planned.config))
+        return planned
 
     def choice(self) -> str:
         if self.config.model in self.SIZE_SCHEDULES:
@@ -174,35 +209,42 @@ class TextTask(Task["AutoregressiveModel"]):
         passes = format_passes(settled.passes, "text")
         if settled.elements_per_second is None or duration.budget is None:
             return f"{passes}: {size}"
-        speed = f"{settled.elements_per_second:,.0f} {_ELEMENT[self.data.level]}s/s here"
+        speed = f"{settled.elements_per_second:,.0f} {ELEMENT[self.data.level]}s/s here"
         return f"{speed}; {format_duration(duration.budget)} is about {passes}: {size}"
 
     def added_parts(self) -> Sequence[str]:
-        from chainrule_app.tasks.text.preparing import fitted_order
-
         counts = [f"{fitted_order(self)}-gram counts"] if self.training.kneser_ney_order else []
         order = getattr(self.config.options, "ngram_order", None) or 1
         return [*counts, *([f"{order}-gram embeddings"] if order > 1 else [])]
 
     def build(self) -> "AutoregressiveModel":
-        from chainrule_app.tasks.text.preparing import with_ngrams
-
-        return with_ngrams(self, self._network())
-
-    def _network(self) -> "AutoregressiveModel":
         return self.built(vocab_size=len(self.vocabulary), eos=self.vocabulary.eos)
 
+    def completed(self, network: "AutoregressiveModel") -> "AutoregressiveModel":
+        """Average the network with n-gram counts, if the run has them."""
+        return with_ngrams(self, network) if self.training.kneser_ney_order else network
+
     def _unfilled(self) -> "AutoregressiveModel":
-        from chainrule_app.tasks.text.preparing import with_ngrams
+        from chainrule import modes
 
         with modes.unfilled():
-            network = self._network().to_empty(device="cpu")
-        return with_ngrams(self, network)
+            network = self.build().to_empty(device="cpu")
+        return self.completed(network)
 
     def batches(self, shard: Shard) -> "tuple[TrainingBatches, ValidationBatches]":
-        from chainrule_app.tasks.text.preparing import batches_of, corpus_of
+        from chainrule.data import LineBatches, StreamBatches
 
-        return batches_of(self, corpus_of(self), shard)
+        corpus, training = self.corpus(), self.training
+        rows, length, seed = training.batch_size, training.chunk_length, training.seed
+        if corpus.reading == "lines":
+            return (
+                LineBatches(corpus.train, rows, training.line_length, seed, shard),
+                lambda: LineBatches.evaluation(corpus.valid, rows),
+            )
+        return (
+            StreamBatches(corpus.train, rows, length, seed, shard),
+            lambda: StreamBatches.evaluation(corpus.valid, _EVALUATION_ROWS, 4 * length),
+        )
 
     def introduce(self) -> Iterable[str]:
         facts, data = self.facts, self.data
@@ -221,6 +263,18 @@ class TextTask(Task["AutoregressiveModel"]):
             unknown = facts.train.unknown / facts.train.elements
             yield f"starting from {self.config.init.run}; {unknown:.2%} of the symbols to train on are unknown to it"
 
+    def on_validation(self) -> "OnValidation":
+        from chainrule_app.tasks.text.sampling import Sampler
+
+        vocabulary = self.vocabulary
+        ends = vocabulary.eos if self.data.reading == "lines" else None
+
+        def sample(trained: Any, step: int, seconds: float) -> str:
+            sampler = Sampler(trained, vocabulary, eos=ends)
+            return sampler.texts(1, vocabulary.begin(""), _SAMPLE_LENGTH[self.data.level], step)[0][0]
+
+        return sample
+
     def observe(self) -> "Observe | None":
         if not self.training.kneser_ney_order:
             return super().observe()
@@ -234,55 +288,92 @@ class TextTask(Task["AutoregressiveModel"]):
 
         return gradient_profile
 
-    def best(self, evaluation: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
-        from chainrule_app.tasks.text.figures import describe_figures, text_figures
-
-        counts = self.facts.valid
-        figures = text_figures(evaluation.nats_per_element * counts.elements, asdict(counts))
-        # A validation that would take too much of the run reads a part, the same each time.
-        whole = evaluation.elements >= counts.elements
-        part = "" if whole else f"first {evaluation.elements:,} of {counted(counts.elements, 'symbol')} of the "
-        return (
-            {"bits_per_element": evaluation.bits_per_element, "perplexity": evaluation.perplexity} | figures,
-            f"{evaluation.bits_per_element:.4f} bits ({evaluation.nats_per_element:.4f} nats) per "
-            f"{_ELEMENT[self.data.level]} on the {part}held-out text, perplexity {evaluation.perplexity:.4g}; "
-            f"{describe_figures(figures, of_characters=self.data.level == 'char')}",
-        )
-
-    def more_facts(self) -> dict[str, Any]:
-        return {"vocabulary_size": len(self.vocabulary)}
-
-    @property
-    def basis(self) -> Basis:
-        digest = sha256(dumps(self.vocabulary.to_json(), sort_keys=True).encode()).hexdigest()
-        level = self.data.level
-        tokens = f"{level} level, {counted(len(self.vocabulary), 'symbol')} ({digest[:8]}), {self.data.reading}"
-        return Basis("symbol", tokens=tokens)
-
-    def held_out_sources(self) -> dict[str, Any]:
-        sources = super().held_out_sources()
-        sources.pop("seed", None)  # the tail is held out
-        sources.pop("tokenizer", None)  # which changes the symbols, not the text
-        return sources
-
-    def held_out(self) -> LikelihoodRecord | None:
-        entry, counts = super().held_out(), self.facts.valid
-        if entry is None:
-            return None
-        return replace(entry, bytes=round(counts.bytes * entry.elements / counts.elements))
-
-    def checked_rows(self) -> CheckedRows:
-        from chainrule_app.tasks.text.preparing import own_window
-
-        x, lengths, _ = own_window(self, _CHECKED_ROWS, _CHECKED_ELEMENTS)
-        return CheckedRows(self.model(), x, lengths=lengths)
-
-    def codec(self) -> FileCodec:
-        from chainrule_app.tasks.text.compression import TextCodec
-
-        return TextCodec(self.vocabulary, self.data.reading, _ELEMENT[self.data.level])
-
 
 def _count(part: TextCounts) -> str:
     lines = f" in {counted(part.lines, 'line')}" if part.lines else ""
     return f"{counted(part.elements, 'symbol')}{lines}"
+
+
+def fitted_order(run: "TextTask") -> int:
+    """Return the n-gram order of a run's tables; the configured one if the tables cannot be read."""
+    from chainrule.layers import KneserNey
+    from chainrule.tensor_files import read_tensors
+
+    configured: int = run.training.kneser_ney_order
+    try:
+        return KneserNey.from_tables(read_tensors(run.path / NGRAMS)[0]).order
+    except (OSError, ValueError):  # `with_ngrams` says why
+        return configured
+
+
+def with_ngrams(run: "TextTask", network: "AutoregressiveModel") -> "AutoregressiveModel":
+    """Average the network with the n-gram counts of a run."""
+    from chainrule.layers import KneserNey
+    from chainrule.models import CalibratedMixture, NgramLM
+    from chainrule.tensor_files import read_tensors
+
+    order, path = run.training.kneser_ney_order, run.path / NGRAMS
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file, but the run uses n-gram counts: restore it, or train again")
+    tables, record = read_tensors(path)
+    try:
+        if not _record(run).items() <= record.items():
+            raise ValueError("expected the n-grams of the run's text, got n-grams of another text")
+        ngrams = KneserNey.from_tables(tables)
+        if ngrams.vocab_size != len(run.vocabulary) or ngrams.order > order:
+            raise ValueError(
+                f"expected n-grams of at most {order} out of {len(run.vocabulary):,} symbols, "
+                f"got {ngrams.order} out of {ngrams.vocab_size:,}"
+            )
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}: restore it from a copy, or train again") from None
+    return CalibratedMixture(network, NgramLM(ngrams))
+
+
+def count_ngrams(run: "TextTask") -> None:
+    """Count the n-grams of a new run's text; a run with initial weights keeps their counts."""
+    import torch
+
+    from chainrule.layers import KneserNey
+    from chainrule.tensor_files import read_tensors, write_tensors
+
+    order, budget = run.training.kneser_ney_order, run.config.duration.budget
+    if not order:
+        return
+    if run.config.init is not None:  # they belong to the weights
+        tables, _ = read_tensors(Path(run.config.init.run) / NGRAMS)
+        write_tensors(run.path / NGRAMS, tables, _record(run))
+        return
+    corpus, most = run.corpus(), _MOST_SYMBOLS
+    if budget is not None:
+        most = min(most, max(_FEWEST_SYMBOLS, int(budget * _SYMBOLS_A_SECOND)))
+    lines = corpus.reading == "lines"
+    with progress_bars() as begin:
+        begin(None, "counting n-grams")
+        text = _last_lines(corpus.train, most, len(corpus.vocabulary)) if lines else _last(corpus.train, most)
+        if len(text) < 2:
+            source = run.config.sources["source"] or run.facts.source.name
+            raise ValueError(f"{source}: expected at least two symbols to train on, got {len(text)}: add text")
+        symbols, most_different = torch.from_numpy(text), MOST_DIFFERENT[corpus.level]
+        ngrams = KneserNey.fit(symbols, len(corpus.vocabulary), order, lines=lines, most_different=most_different)
+    write_tensors(run.path / NGRAMS, ngrams.tables(), _record(run))
+
+
+def _record(run: "TextTask") -> dict[str, Any]:
+    facts, reading = run.facts, run.data.reading
+    return {"kind": "n-grams", "source": facts.source.sha256, "train": asdict(facts.train), "reading": reading}
+
+
+def _last(tokens: "Tokens", most: int) -> "Ids":
+    """Take the end of a stream: it resembles what follows most."""
+    return tokens.slice(max(0, len(tokens) - most), len(tokens))
+
+
+def _last_lines(tokens: "Tokens", most: int, begin: int) -> "Ids":
+    """Take the last lines, each after the symbol `begin`, the last one cut to fit."""
+    import numpy as np
+
+    starts, stops = tokens.line_bounds(np.arange(max(0, tokens.line_count - most), tokens.line_count))
+    first = min(int(np.searchsorted(starts, int(stops[-1]) - most)), len(starts) - 1)
+    text = tokens.slice(int(starts[first]), min(int(stops[-1]), int(starts[first]) + most))
+    return np.insert(text, starts[first:] - starts[first], begin)

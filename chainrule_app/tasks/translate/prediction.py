@@ -4,13 +4,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
 
+from chainrule.option_error import OptionError, option
+from chainrule.ranges import Range
 from chainrule_app.heavy import modes, np, pair_data, torch
-from chainrule_app.readers.origin import Origin, is_path, origin_of
+from chainrule_app.readers.origin import Origin, origin_of
+from chainrule_app.readers.sources import is_path
 from chainrule_app.readers.text import STDIN, name_of
 from chainrule_app.results import Column, Form, Report, Result
-from chainrule_app.tasks.config import CheckedOptions, NBestOptions, SearchOptions, within
+from chainrule_app.tasks.config import CheckedOptions, NBestOptions, SearchOptions
 from chainrule_app.tasks.output import attention_report, inspect_again
 from chainrule_app.tasks.run_directory import DATA
 
@@ -38,14 +41,15 @@ class TranslationOptions(NBestOptions):
 
     An empty line gives an empty line. With --n-best, a table has one row per translation: the sentence number, the
     rank, the text, and its negative log-probability in nats.
-
-    Args:
-        file: Sentences, one per line, in the form of the training data; .gz too; - is standard input.
-        json: Print one JSON object per translation, with its source, its nats, and a proof of optimality if found.
-        plot: An image (.png, .svg, .pdf) of the attention in the first translation.
     """
 
-    max_length: int | None = within(None, 1, 1 << 20)
+    ARGUMENTS: ClassVar[dict[str, str]] = {
+        "file": "Sentences, one per line, in the form of the training data; .gz too; - is standard input.",
+        "json": "Print one JSON object per translation, with its source, its nats, and a proof of optimality if found.",
+        "plot": "An image (.png, .svg, .pdf) of the attention in the first translation.",
+    }
+
+    max_length: Annotated[int, Range(1, 1 << 20)] | None = None
     """Maximum symbols of a translation; by default slightly more than in training."""
 
 
@@ -75,9 +79,9 @@ def translate(run: "TranslateTask", data: list[str], options: TranslationOptions
         from chainrule_app.pages.attention_figures import attention_map
 
         if not translator.model.has_attention:
-            raise ValueError("--plot: expected a run with attention, got one that reads a fixed vector")
+            raise OptionError("plot", "expected a run with attention, got one that reads a fixed vector")
         if not first:
-            raise ValueError(f"--plot: {file} has no sentence to draw")
+            raise OptionError("plot", f"{file} has no sentence to draw")
         return attention_map(translator.attention(*first[0]), *translator.symbols(*first[0]))
 
     columns = [
@@ -118,10 +122,11 @@ class TranslationEvaluation(SearchOptions):
 
     Translations are decoded without seeing the references; perplexity is the exact likelihood of all words and ends of
     the references.
-
-    Args:
-        data: Pairs, one per line: the source, a tab, the target; .gz too.
     """
+
+    ARGUMENTS: ClassVar[dict[str, str]] = {
+        "data": "Pairs, one per line: the source, a tab, the target; .gz too.",
+    }
 
     source: Path | None = None
     """Source sentences, one per line; replaces DATA."""
@@ -139,7 +144,7 @@ def evaluate_translator(
 
     source, target = options.source, options.target
     if (data is None) == (source is None) or (source is None) != (target is None):
-        raise ValueError("DATA: expected either pairs, or --source and --target")
+        raise OptionError("data", f"expected either pairs, or {option('source')} and {option('target')}")
     first = data if source is None and data is not None else source
     assert first is not None
     pairs = list(pair_data.read_pairs(first, target))
@@ -180,12 +185,13 @@ class TranslatorInspection(CheckedOptions):
 
     Scores the references of held-out pairs, or of DATA, and translates their sources greedily. Prints the parts and how
     narrowly the decoder attends, and writes a page with an alignment of each pair (HTML, one file, needs no network).
-
-    Args:
-        data: Pairs to read, one per line: the source, a tab, the target; .gz too; held-out pairs by default.
     """
 
-    rows: int = within(4, 1, 64)
+    ARGUMENTS: ClassVar[dict[str, str]] = {
+        "data": "Pairs to read, one per line: the source, a tab, the target; .gz too; held-out pairs by default.",
+    }
+
+    rows: Annotated[int, Range(1, 64)] = 4
     """Number of pairs to read."""
 
 
@@ -229,7 +235,7 @@ def translations(
 
     `search` has options of `beam_search`, whose beam is 1 by default; `exact` scores each sentence alone.
     """
-    from chainrule.decoding import beam_search, rescored
+    from chainrule.decoding import beam_search
 
     order = np.argsort(sources.lengths, kind="stable")
     results: dict[int, Decoded] = {}
@@ -240,7 +246,7 @@ def translations(
         decoded = beam_search(model, pair_data.source_context(sources, chosen), **search)
         if exact:
             contexts = (_source(model, sources, chosen[[row]]) for row in range(len(chosen)))
-            decoded = [rescored(model, context, row, **scoring) for context, row in zip(contexts, decoded, strict=True)]
+            decoded = [row.rescored(model, context, **scoring) for context, row in zip(contexts, decoded, strict=True)]
         results.update(zip(chosen.tolist(), decoded, strict=True))
     return [results[index] for index in range(len(order))]
 

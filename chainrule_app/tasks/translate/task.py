@@ -9,14 +9,29 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from math import log2
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 
+from chainrule.option_error import OptionError, option
+from chainrule.ranges import Layers, Probability, Range, Size
 from chainrule_app.heavy import pair_data
 from chainrule_app.readers.record_keys import keys_of
-from chainrule_app.tasks.config import Counts, Facts, Fingerprint, OptimisationOptions, RunConfig, SplitOptions, within
+from chainrule_app.tasks.config import (
+    BatchSize,
+    Cell,
+    CheckedOptions,
+    Counts,
+    Facts,
+    Fingerprint,
+    LearningRate,
+    MinCount,
+    OptimisationOptions,
+    RunConfig,
+    SplitOptions,
+    Warmup,
+)
 from chainrule_app.tasks.display import counted, flag, measured_part
 from chainrule_app.tasks.likelihood_record import Basis
-from chainrule_app.tasks.model import Model
+from chainrule_app.tasks.model import Model, Planned
 from chainrule_app.tasks.run_directory import DATA
 from chainrule_app.tasks.size_schedule import SizeSchedule, expected_passes, record_resolved, time_passes
 from chainrule_app.tasks.task import Shard, Source, Task
@@ -104,24 +119,78 @@ class PairsData(SplitOptions):
     """Key of the target in JSON Lines or Parquet; detected by default."""
     level: Literal["word", "bpe"] = "word"
     """word: text between blanks; bpe: pieces of words, for ordinary text."""
-    min_count: int = within(2, 1, 1 << 40)
+    min_count: MinCount = 2
     """Rarer words are <unk>."""
-    vocabulary_size: int | None = within(None, 4, 1 << 24)
+    vocabulary_size: Annotated[int, Range(4, 1 << 24)] | None = None
     """Maximum symbols of each vocabulary; by default unlimited for words, 4096 for bpe."""
-    max_length: int = within(256, 1, 1 << 20)
+    max_length: Annotated[int, Range(1, 1 << 20)] = 256
     """Maximum symbols of a sentence."""
     tokenize: Literal["auto", "13a", "intl", "char", "none"] = "auto"
     """Word tokenisation of BLEU: 13a, or none for tokenised text; auto uses none at level word."""
 
 
 @dataclass(frozen=True)
+class TransformerOptions(CheckedOptions):
+    model_size: Size = 192
+    """Features between the blocks, a multiple of --num-heads."""
+    num_layers: Layers = 3
+    """Blocks of the encoder, and of the decoder."""
+    num_heads: Layers = 4
+    """Heads of attention."""
+    num_kv_heads: Layers | None = None
+    """Key and value heads of the decoder, a divisor of --num-heads; by default as many."""
+    position: Literal["rotary", "alibi"] = "rotary"
+    """How positions are known."""
+    context_length: Size = 256
+    """Elements of the target that a block of the decoder may read."""
+    feed_forward_size: Size | None = 384
+    """Units of the feed-forward networks; none takes 4 times the model size, 8/3 times for swiglu."""
+    activation: Literal["gelu", "relu", "swiglu"] = "gelu"
+    """Function of the feed-forward networks."""
+    norm: Literal["layer", "rms"] = "layer"
+    """Normalisation: of mean and variance, or of the root mean square."""
+    norm_first: bool = True
+    """Norms before each branch (pre-norm), or after each sum."""
+    dropout: Probability = 0.0
+    """Probability of zeroing in training, of the inputs and of what each branch adds; by default 0 to 0.3, more for
+    more passes over the pairs."""
+    tie_weights: bool = True
+    """Use the target embeddings as output weights."""
+    label_smoothing: Probability = 0.1
+    """ε of the training objective."""
+
+
+@dataclass(frozen=True)
+class Seq2SeqOptions(CheckedOptions):
+    cell: Cell = "gru"
+    """Recurrence of encoder and decoder."""
+    embedding_size: Size = 256
+    """Features of a source or target word, for its embedding and for its prediction."""
+    hidden_size: Size = 256
+    """Units of each layer of the decoder, and of each layer and direction of the encoder."""
+    num_layers: Layers = 1
+    """Recurrent layers of the encoder, and of the decoder."""
+    dropout: Probability = 0.4
+    """Share of features dropped in training: embeddings, between layers, memory and before the output; by default 0 to
+    0.4, more for more passes over the pairs."""
+    attention: Literal["additive", "multiplicative"] | None = "multiplicative"
+    """Score of the decoder's attention to the source; none gives it a fixed vector."""
+    input_feeding: bool = True
+    """Feed the attention output for the last word back to the decoder (Luong et al. 2015)."""
+    tie_weights: bool = True
+    """Use the target embeddings as output weights."""
+    label_smoothing: Probability = 0.1
+    """Share of each target that is spread over all words, in training."""
+
+
+@dataclass(frozen=True)
 class TranslatorTraining(OptimisationOptions):
-    batch_size: int = within(64, 1, 1 << 24)
+    batch_size: BatchSize = 64
     """Batch size; halved by default if a Transformer would take less than 1,000 steps."""
     optimiser: Literal["adamw", "muon"] = "muon"
-    learning_rate: float = within(4e-3, 0.0, 1e3)
+    learning_rate: LearningRate = 4e-3
     """Peak learning rate; by default chosen by model and optimiser."""
-    warmup: float = within(0.03, 0.0, 1.0)
+    warmup: Warmup = 0.03
     """Share of the run in which the learning rate rises; for a Transformer by default 500 steps, 0.05 to 0.2."""
 
 
@@ -176,8 +245,8 @@ class TranslateTask(Task["TranslationModel"]):
     Facts = PairsFacts
     Training = TranslatorTraining
     MODELS: ClassVar[dict[str, Model]] = {
-        "transformer": Model("TransformerSeq2Seq", model_size=192, feed_forward_size=384),
-        "seq2seq": Model("Seq2Seq"),
+        "transformer": Model("TransformerSeq2Seq", TransformerOptions),
+        "seq2seq": Model("Seq2Seq", Seq2SeqOptions),
     }
     BUDGET = "10m"
     SIZE_SCHEDULES: ClassVar[dict[str, SizeSchedule]] = {
@@ -218,11 +287,14 @@ class TranslateTask(Task["TranslationModel"]):
 
     @classmethod
     def check_asked(cls, request: RunConfig, explicit_flags: frozenset[str]) -> None:
-        for one, other in (("--source", "--target"), ("--target", "--source"), ("--validation-target", "--validation")):
-            if one in explicit_flags and other not in explicit_flags:
-                raise ValueError(f"{one}: expected {other} too, got none")
+        for one, other in (("source", "target"), ("target", "source"), ("validation_target", "validation")):
+            if flag(one) in explicit_flags and flag(other) not in explicit_flags:
+                raise OptionError(one, f"expected {option(other)} too, got none")
         if request.sources["source"] is None:
-            raise ValueError("DATA: expected pairs of sentences to train on, or --source and --target, got none")
+            raise OptionError(
+                "data",
+                f"expected pairs of sentences to train on, or {option('source')} and {option('target')}, got none",
+            )
 
     def prepare(self, old: "TranslateTask | None" = None) -> dict[str, Any]:
         sources, options = self.config.sources, asdict(self.data)
@@ -240,20 +312,22 @@ class TranslateTask(Task["TranslationModel"]):
         ).manifest
         return manifest | {"validation": manifest["validation_source"]}
 
-    def plan(self, explicit_flags: frozenset[str]) -> RunConfig:
-        timed = super().plan(explicit_flags)
-        planned = resolve_training(timed, explicit_flags, self.batches((0, 1))[0].steps_per_epoch)
+    def plan(self, explicit_flags: frozenset[str]) -> Planned:
+        config, timed = super().plan(explicit_flags)
+        batches, _ = self.batches((0, 1))
+        planned = resolve_training(config, explicit_flags, batches.steps_per_epoch)
         batch_size = planned.training.batch_size
-        if timed.settled is None or batch_size == timed.training.batch_size:
-            return planned
+        if config.settled is None or batch_size == config.training.batch_size:
+            return Planned(planned, timed)
         # Half a batch takes more than half the time, so the plan is made again from its speed.
-        config = replace(timed, training=replace(timed.training, batch_size=batch_size), settled=None)
+        names = [*config.settled.options, "batch_size"]
+        config = replace(config, training=replace(config.training, batch_size=batch_size), settled=None)
         run = type(self)(self.path, config)
         batches, _ = run.batches((0, 1))
-        config, _ = time_passes(config, run.new_model, batches)
+        (config, timed), _ = time_passes(run, Planned(config), batches)
         assert config.settled is not None
-        config = replace(config, settled=replace(config.settled, options=[*timed.settled.options, "batch_size"]))
-        return resolve_training(config, explicit_flags | {"--batch-size"}, batches.steps_per_epoch)
+        config = replace(config, settled=replace(config.settled, options=names))
+        return Planned(resolve_training(config, explicit_flags | {"--batch-size"}, batches.steps_per_epoch), timed)
 
     def build(self) -> "TranslationModel":
         symbols = self.facts.symbols

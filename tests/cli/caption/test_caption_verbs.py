@@ -199,8 +199,8 @@ def test_a_published_network_takes_its_weights_from_a_file(data, tmp_path):
     ("options", "said"),
     [
         (["--backbone", "vit_huge"], "vit_huge"),
-        (["--backbone", "resnet18"], "--backbone and --backbone-weights: expected a network and a file"),
-        (["--backbone-weights", "one.png"], "--backbone and --backbone-weights: expected a network and a file"),
+        (["--backbone", "resnet18"], "--backbone: expected a network, and a file with its --backbone-weights"),
+        (["--backbone-weights", "one.png"], "--backbone: expected a network, and a file with its --backbone-weights"),
         (["--backbone", "resnet18", "--backbone-weights", "none.safetensors"], "none.safetensors: no such file"),
     ],
 )

@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 import torch
 
-from chainrule.layers._ngrams import NgramScores
+from chainrule.layers import NgramScores
 from chainrule.training import save_weights
-from chainrule_app.tasks import size_schedule
 from chainrule_app.tasks.classify import task as classify_task
 from chainrule_app.tasks.classify.run import ClassifyRun
 from chainrule_app.tasks.classify.task import ClassifierTraining, LabelledData
@@ -255,7 +254,7 @@ def test_damaged_ngrams_are_refused_in_a_line(refused: Callable, run: Path, tmp_
 
 
 def test_a_long_budget_reads_words_five_times_or_for_a_thousand_steps(planned, files, tmp_path, monkeypatch):
-    monkeypatch.setattr(size_schedule, "step_rate", lambda *_: 1e6)
+    monkeypatch.setattr("chainrule_app.tasks.model.step_rate", lambda *_: 1e6)
     monkeypatch.setattr(classify_task, "_FEWEST_STEPS", 18)
     train = [files / "train.tsv", "--task", "classify", "--hidden-size", 4, "--embedding-size", 6]
     outcome = planned(*train, "--batch-size", 8, "--out", tmp_path / "run", "--budget", "20s")

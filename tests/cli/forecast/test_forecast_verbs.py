@@ -12,7 +12,6 @@ import pytest
 from chainrule.metrics import quantiles_of_samples
 from chainrule.models import CalibratedMixture, Ensemble
 from chainrule_app.cli.main import main
-from chainrule_app.tasks import size_schedule
 from chainrule_app.tasks.forecast import task as forecast_task
 from chainrule_app.tasks.forecast.prediction import parse_quantiles
 from chainrule_app.tasks.forecast.run import ForecastRun
@@ -124,7 +123,7 @@ def test_missing_rows_are_filled_in_in_training_and_in_what_is_forecast_later(co
 
 @pytest.mark.slow
 def test_a_long_budget_ends_after_the_passes_that_are_enough(command, ok, planned, series, tmp_path, monkeypatch):
-    monkeypatch.setattr(size_schedule, "step_rate", lambda *_: 1e6)
+    monkeypatch.setattr("chainrule_app.tasks.model.step_rate", lambda *_: 1e6)
     monkeypatch.setattr(forecast_task, "_FEWEST_STEPS", 10)
     asked = ("train", series, *ASKED, "--hidden-size", 8, "--overwrite", "--out", tmp_path / "run")
     outcome = ok(*asked, "--budget", "1h")
@@ -143,7 +142,7 @@ def test_a_long_budget_ends_after_the_passes_that_are_enough(command, ok, planne
     outcome = planned(*asked[1:], "--budget", "1h", "--num-members", 1)
     assert "passes over the windows are enough\n" in outcome.err
 
-    monkeypatch.setattr(size_schedule, "step_rate", lambda *_: 10.0)
+    monkeypatch.setattr("chainrule_app.tasks.model.step_rate", lambda *_: 10.0)
     planned(*asked[1:], "--budget", "1s")
     config = ForecastRun.open(tmp_path / "run").config
     assert (config.duration.budget, config.options.num_members) == (1, 1)

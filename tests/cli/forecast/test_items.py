@@ -9,7 +9,7 @@ from datetime import date, timedelta
 import pytest
 
 import chainrule
-from chainrule.data import window_context
+from chainrule.data import SeriesWindows
 from chainrule.training import evaluate
 from chainrule_app.tasks.forecast.run import ForecastRun
 
@@ -60,7 +60,7 @@ def test_what_a_forecast_is_made_from_does_not_depend_on_other_items(sales, run,
     for path in (sales, alone):
         file = schema.open(path)
         place = (int(file.spans[1, 1]), 1)
-        found.append(window_context(file.values, schema.features(file, 4), [place], 30, 4))
+        found.append(SeriesWindows.context(file.values, schema.features(file, 4), [place], 30, 4))
     assert found[0].keys() == found[1].keys() == {"past", "covariates", "series"}
     for name, part in found[0].items():
         assert part.equal(found[1][name])

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from chainrule_app.cli.main import main
-from chainrule_app.tasks import open_run, size_schedule
+from chainrule_app.tasks import open_run
 from chainrule_app.tasks.config import Duration, RunConfig
 from chainrule_app.tasks.forecast.run import ForecastRun
 from chainrule_app.training_run import create_run
@@ -85,7 +85,7 @@ def planned(path, out, given=frozenset(), **training):
 
 
 def test_passes_over_a_short_series_end_early_and_with_the_budget(tmp_path, monkeypatch):
-    monkeypatch.setattr(size_schedule, "step_rate", lambda *_: 150.0)
+    monkeypatch.setattr("chainrule_app.tasks.model.step_rate", lambda *_: 150.0)
     path = tmp_path / "months.csv"
     path.write_text("v\n" + "".join(f"{math.sin(n):.3f}\n" for n in range(60)))
     config = planned(path, tmp_path / "run")

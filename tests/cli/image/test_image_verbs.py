@@ -66,7 +66,7 @@ def test_a_pixel_cnn_pp_that_trains_for_long_has_a_lower_rate(planned, archive, 
 
 
 def test_the_rate_of_a_budget_is_told_and_repeated(planned, archive, tmp_path, monkeypatch):
-    monkeypatch.setattr(size_schedule, "step_rate", lambda *_: 2000 / size_schedule.TRAINING_SHARE / 60)
+    monkeypatch.setattr("chainrule_app.tasks.model.step_rate", lambda *_: 2000 / size_schedule.TRAINING_SHARE / 60)
     told = planned(archive, "--model", "pixelcnn++", "--out", tmp_path / "run", "--budget", "60s").err
     assert ": learning rate 0.002\n" in told
     assert "reproduce with: --learning-rate 0.002" in told
@@ -249,13 +249,13 @@ def test_what_cannot_be_is_refused_in_one_line_and_leaves_nothing(refused, run, 
     np.savez(tmp_path / "unseen.npz", images=line_images(4)[0], labels=np.full(4, 9))
     np.savez(tmp_path / "bare.npz", images=line_images(4)[0])
     for arguments, reason in {
-        ("sample", run, "--label", 3): "--label 3: expected one of 0, 1, 2",
+        ("sample", run, "--label", 3): "--label: expected one of 0, 1, 2, got 3",
         ("sample", run, "--label", "cat"): "expected one of",
         ("sample", run, "--complete", "small.png"): "expected an image of 6×7 pixels, grey",
         ("sample", run, "--complete", "no.png"): "no.png: cannot be read",
         ("sample", run, "--complete", "none.png"): "none.png",
         ("sample", run, "--complete", "small.png", "--keep-rows", 7): "from 0 to 6",
-        ("sample", run, "--keep-rows", 2): "--keep-rows requires --complete",
+        ("sample", run, "--keep-rows", 2): "--keep-rows: requires --complete",
         ("sample", run, "--out", "x.jpg"): "ends in .png",
         ("sample", run, "--out", "nowhere/x.png"): "no directory nowhere",
         ("sample", run, "--temperature", -1): "temperature",
@@ -270,7 +270,7 @@ def test_what_cannot_be_is_refused_in_one_line_and_leaves_nothing(refused, run, 
         ("train", archive, "--bits", 9): "--bits",
         ("train", archive, "--bits", 3, "--binarise", "fixed"): "drop one of the two",
         ("train", archive, "--size", "big"): "--size",
-        ("train", archive, "--size", 8): "--size and --colour apply only to folders",
+        ("train", archive, "--size", 8): "--size and --colour are for folders",
         ("train", archive, "--components", 4): "an option of pixelcnn++",
         (
             "train",

@@ -169,7 +169,7 @@ def test_probabilities_are_written_to_a_second_file(ok, refused, learnt, tmp_pat
     assert cells[0]["how"] == "exact"
     draw = ("--with", "draw", "--probabilities", tmp_path / "shares.csv")
     assert "--probabilities: draws have none" in refused(*arguments, *draw)
-    assert "-n requires --with draw" in refused("fill", learnt, tmp_path / "part.csv", "-n", 2)
+    assert "-n: requires --with draw" in refused("fill", learnt, tmp_path / "part.csv", "-n", 2)
 
 
 def test_a_table_that_cannot_be_filled_is_refused(refused, learnt, tmp_path):

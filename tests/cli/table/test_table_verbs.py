@@ -12,8 +12,14 @@ import torch
 from small_data import TABLE_COLUMNS
 
 import chainrule
+from chainrule.heads import Column
+from chainrule.models import TableEnsemble, TableMADE
 from chainrule_app.readers.delimited import parse_types
+from chainrule_app.readers.tables import table_batches
+from chainrule_app.tasks.config import OptimisationOptions
+from chainrule_app.tasks.table import verbs
 from chainrule_app.tasks.table.run import TableRun
+from chainrule_app.tasks.table.trial import Trial, try_training
 
 
 def test_a_table_is_recognised_and_shown(ok, rows, tmp_path):
@@ -33,6 +39,79 @@ def test_a_table_is_learnt(learnt):
     trained = TableRun.open(learnt)
     x = torch.from_numpy(trained.table().valid.copy())
     assert float(-trained.model()(x).log_prob(x)[:, 3].mean().detach()) < 0.1  # the class follows from the colour
+
+
+def test_several_networks_are_averaged(ok, rows, tmp_path):
+    """All verbs compute with the mean, which a resumed run trains further."""
+    run = tmp_path / "run"
+    ok("train", rows, "--out", run, "--steps", 30, "--hidden-size", 8, "--num-members", 2)
+    trained = TableRun.open(run).model()
+    assert isinstance(trained, TableEnsemble)
+    weights = [member.output.weight for member in trained.members]
+    assert not torch.equal(*weights)
+    ok("train", "--resume", "--out", run, "--steps", 32)
+    scores = [json.loads(line) for line in ok("score", run, rows, "--json").out.splitlines()]
+    x = torch.from_numpy(TableRun.open(run).table().valid.copy())
+    expected = (-TableRun.open(run).model().log_prob(x)).sort().values
+    found = torch.tensor([row["nats"] for row in scores]).double()
+    assert all((found - nats).abs().min() < 1e-4 for nats in expected)
+    for verb in (("sample", run, "-n", 3, "--seed", 0), ("predict", run, rows, "--column", "colour"), ("inspect", run)):
+        ok(*verb)
+
+
+def test_a_target_is_visited_last_and_chosen_by_its_own_nats(ok, refused, rows, tmp_path):
+    run = tmp_path / "run"
+    asked = ("train", rows, "--task", "table", "--out", run, "--hidden-size", 8, "--steps", 40)
+    outcome = ok(*asked, "--target", "colour")
+    trained = TableRun.open(run)
+    names = [column.name for column in trained.schema.kept]
+    model, target = trained.model(), names.index("colour")
+    assert model.order[-1] == target
+    best = [record for record in trained.metrics("validation") if record.get("best")][-1]
+    x = torch.from_numpy(trained.table().valid.copy())
+    logs = model(x).log_prob(x)[:, target].mean().item()
+    assert best["target_log_prob"] == pytest.approx(logs, abs=1e-4)
+    assert f"colour: {-best['target_log_prob']:.4f} nats given the rest" in outcome.out
+    first = json.loads(ok("predict", run, rows, "--column", "colour", "--json").out.splitlines()[0])
+    assert first["how"] == "exact"
+    cells = torch.from_numpy(next(iter(trained.schema.encoded_blocks(rows, 1)))[1])
+    every = cells.repeat(len(trained.schema.kept[target].categories), 1)
+    every[:, target] = torch.arange(len(every))
+    direct = model(every).log_prob(every)[:, target].exp()
+    named = dict(zip(trained.schema.kept[target].categories, direct.tolist(), strict=True))
+    possible = {name: share for name, share in first["shares"].items() if share > 0}
+    assert len(possible) == 3
+    total = sum(named[name] for name in possible)
+    for name, share in possible.items():
+        assert share == pytest.approx(named[name] / total, abs=1e-4)
+    assert "--target: expected one of" in refused(*asked, "--overwrite", "--target", "weight")
+
+
+def test_typical_nats_are_computed_once_for_a_loaded_run(run, rows, monkeypatch):
+    """A server scored 4,096 held-out rows for each request of one row."""
+    loaded = chainrule.load(run)
+    first, sizes, measure = loaded.score(rows)["nats"], [], verbs.nats_of
+
+    def counted(model, x):
+        sizes.append(len(x))
+        return measure(model, x)
+
+    monkeypatch.setattr(verbs, "nats_of", counted)
+    assert loaded.score(rows)["nats"] == first
+    assert sizes == [200]
+
+
+def test_a_column_of_cells_gives_the_values_of_each_cell(run, tmp_path):
+    odd = tmp_path / "odd.csv"
+    odd.write_text("colour,count,height,class\nmauve,12,2.5,yes\n,3.0,NA,no\nred,,1e1,odd\n")
+    schema = TableRun.open(run).schema
+    ((block, numbers),) = schema.encoded_blocks(odd, 10)
+    for index, column in enumerate(schema.kept):
+        cells = block.columns[index].texts()
+        assert column.values(block.columns[index], numbers[:, index]) == list(map(column.parsed, cells))
+        unseen = column.unseen_cells(block.columns[index], numbers[:, index]).tolist()
+        assert unseen == [not column.seen(cell) for cell in cells]
+    assert [len(block) for block, _ in schema.encoded_blocks(odd, 2)] == [2, 1]
 
 
 def test_sampled_rows_are_rows_of_the_schema(command, ok, run, tmp_path):
@@ -68,12 +147,12 @@ def test_options_of_another_task_are_refused(refused, run, rows, tmp_path):
     assert "--chunk-length" in refused("train", rows, "--chunk-length", 5)
     assert "--temperature" in refused("sample", run, "--temperature", 0.5)
     assert "--per" in refused("score", run, rows, "--per", "line")
-    assert "--given all requires --per cell" in refused("score", run, rows, "--given", "all")
+    assert "--given: all requires --per cell" in refused("score", run, rows, "--given", "all")
     (tmp_path / "a.txt").write_text("some text\n" * 99)
     assert "--types" in refused("train", tmp_path / "a.txt", "--types", "a=real")
     assert "--hidden-size was 256 and is 9" in refused("train", "--resume", "--out", run, "--hidden-size", 9)
     assert "expected COLUMN=KIND" in refused("train", rows, "--types", "a")
-    assert "no such column" in refused("train", rows, "--types", "a=real", "--out", tmp_path / "x")
+    assert "--types: there is no column 'a'" in refused("train", rows, "--types", "a=real", "--out", tmp_path / "x")
     assert not (tmp_path / "x").exists()
 
 
@@ -156,7 +235,7 @@ def test_parquet_holds_numbers(ok, run, tmp_path):
 
 
 def test_too_many_columns_for_the_memory_are_refused_before_it_is_taken(refused, tmp_path, monkeypatch):
-    monkeypatch.setattr("chainrule_app.tasks.model.memory", lambda: 1 << 30)
+    monkeypatch.setattr("chainrule_app.tasks.model_size.memory", lambda: 1 << 30)
     names = [f"c{n}" for n in range(600)]
     rows = [",".join(str((n * n + k) % 11) for k in range(600)) for n in range(30)]
     (tmp_path / "wide.csv").write_text("\n".join([",".join(names), *rows]))
@@ -166,13 +245,50 @@ def test_too_many_columns_for_the_memory_are_refused_before_it_is_taken(refused,
     assert not (tmp_path / "run").exists()
 
 
-def test_a_few_rows_are_not_learnt_by_heart(planned, rows, tmp_path):
+def test_a_trial_that_overfits_shortens_the_training(planned, rows, tmp_path, monkeypatch):
+    """What is left of the budget trains further models; the flags that are printed repeat the run."""
+    monkeypatch.setattr("chainrule_app.tasks.model.step_rate", lambda *_: 3.0)
+    monkeypatch.setattr("chainrule_app.tasks.table.trial.try_training", lambda *_: Trial(12.0, 3.0, True))
     small = ("--hidden-size", 8, "--components", 1, "--batch-size", 90)
     outcome = planned(rows, "--out", tmp_path / "run", *small, "--budget", "300s")
-    assert "passes over the rows are enough: dropout 0.5" in outcome.err
+    assert "a trial stopped improving after 3 passes over the rows: more would overfit" in outcome.err
+    assert "--epochs 6 --validate-every 1 --num-members 4" in outcome.err
+    planned(rows, "--out", tmp_path / "one", *small, "--budget", "300s", "--num-members", 1)
+    assert TableRun.open(tmp_path / "one").config.options.num_members == 1
+
+
+def test_a_trial_finds_out_when_a_table_is_overfitted():
+    """Labels that follow from nothing: what the network learns of them after the first passes is wrong."""
+    random = torch.Generator().manual_seed(0)
+    columns = [Column("categorical", categories=40), Column("categorical", categories=40)]
+    train, valid = torch.randint(40, (2, 300, 2), generator=random).double().unbind()
+    batches = table_batches(train.numpy(), 32, 0)
+    model = TableMADE(columns, 64, 1, dropout=0.0)
+
+    def nats(trained):
+        return -trained.log_prob(valid).mean().item()
+
+    options = OptimisationOptions(learning_rate=0.03)
+    before = [parameter.clone() for parameter in model.parameters()]
+    tried = try_training(model, batches, nats, options, torch.device("cpu"), 300.0, 200.0)
+    assert tried.overfitted
+    assert tried.best < tried.passes < 50
+    assert all(map(torch.equal, before, model.parameters()))
+    falling = iter(range(100, 0, -1))
+    improving = try_training(model, batches, lambda _: next(falling), options, torch.device("cpu"), 300.0, 4.0)
+    assert not improving.overfitted
+    assert improving.passes == pytest.approx(1, abs=0.2)  # a quarter of the limit
+
+
+def test_a_few_rows_are_not_learnt_by_heart(planned, rows, tmp_path, monkeypatch):
+    small = ("--hidden-size", 8, "--components", 1, "--batch-size", 90)
+    monkeypatch.setattr("chainrule_app.tasks.model.step_rate", lambda *_: 3.0)  # 405 passes of two batches
+    monkeypatch.setattr("chainrule_app.tasks.table.trial.try_training", lambda *_: Trial(25.0, 25.0, False))
+    outcome = planned(rows, "--out", tmp_path / "run", *small, "--budget", "300s")
+    assert "passes over the rows are enough, for each of 2 models that are averaged: dropout 0.5" in outcome.err
     config = TableRun.open(tmp_path / "run").config
-    assert config.duration.epochs == 100
-    assert config.training.validate_every == 8  # four passes of two batches
+    assert (config.duration.epochs, config.options.num_members) == (100, 2)
+    assert config.training.validate_every == 20  # ten passes
     planned(rows, "--out", tmp_path / "named", *small, "--budget", "2s", "--dropout", 0.2)
     assert TableRun.open(tmp_path / "named").config.options.dropout == 0.2
 

@@ -182,7 +182,7 @@ def test_another_column_and_a_file_of_columns(ok, files, tmp_path, typed):
         ("a\tX\nb\n", (), "in.conll line 2: expected 2 columns"),
         ("a\tB-X\n\n" * 9 + "b\tO\nc\tI-X\n", (), "in.conll line 20: I-X after O is impossible in BIO tags"),
         ("a\tX\nb\tX\nc\tX\n", ("--max-length", 2), "in.conll line 1: a sentence of more than 2 words"),
-        ("a\tX\n", (), "in.conll: too few sentences to hold some out"),
+        ("a\tX\n", (), "in.conll: expected enough sentences to hold some out"),
         ("a\tO\n\n" * 9, (), "in.conll: column: expected at least two different tags, got only 'O' in column 2"),
         ("a\tX\n\n" * 9, ("--column", "upos"), "in.conll: column: expected a number from 2 to 2"),
         (

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 from tagged_words import SMALL
 
-from chainrule.layers._word_forms import TemplateScores
+from chainrule.layers import TemplateScores
 from chainrule_app.tasks.tag import task as tag_task
 from chainrule_app.tasks.tag.run import TagRun
 

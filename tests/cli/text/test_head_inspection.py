@@ -107,8 +107,11 @@ def test_bad_input_gets_one_line(refused, transformers, text_file, tmp_path):
         ("--model-size", 10, "--num-heads", 4): "--model-size: expected a multiple of --num-heads, got 10 with 4",
         ("--context-length", 8, "--window", 9): "--window: expected 1 to --context-length = 8 elements",
         ("--context-length", 1 << 20): "--context-length: expected",
-        ("--position", "learned"): "--position learned: ends after --context-length 64 symbols, got a stream",
-        ("--position", "learned", "--reading", "lines"): "got --line-length 1024: use rotary",
+        (
+            "--position",
+            "learned",
+        ): "--position: learned positions end after the --context-length, 64 symbols, got a stream",
+        ("--position", "learned", "--reading", "lines"): "got lines of up to 1024: use rotary",
     }.items():
         assert said in refused(*train, *options)
     assert not (tmp_path / "none").exists()
@@ -116,5 +119,4 @@ def test_bad_input_gets_one_line(refused, transformers, text_file, tmp_path):
     assert "expected a divisor of --model-size 10" in refused(*linear, "--model-size", 10)
     assert "--length: expected fewer than the 64 positions" in refused("sample", transformers / "lines", "--length", 64)
     inspect = ("inspect", transformers / "stream")
-    assert "--property: only recurrences have units to find" in refused(*inspect, "--property", "digit")
-    assert "rows × steps² of at most" in refused(*inspect, "--rows", 8, "--steps", 2000)
+    assert "rows × --steps² of at most" in refused(*inspect, "--rows", 8, "--steps", 2000)

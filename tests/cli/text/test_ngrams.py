@@ -12,12 +12,11 @@ from safetensors.torch import load_file
 from chainrule.data import Tokens
 from chainrule.layers import KneserNey
 from chainrule.models import CalibratedMixture, RecurrentLM
-from chainrule.training._checkpoint import read_sealed, write_sealed
+from chainrule.tensor_files import read_tensors, write_tensors
 from chainrule_app.tasks import open_run
 from chainrule_app.tasks.config import Duration
 from chainrule_app.tasks.run_directory import CHECKPOINT, NGRAMS
-from chainrule_app.tasks.text import preparing as text_ngrams
-from chainrule_app.tasks.text.preparing import corpus_of
+from chainrule_app.tasks.text import task as text_ngrams
 
 SMALL = ("--hidden-size", 12, "--dropout", 0, "--validation-fraction", 0.2)
 SAME = ("--precision", "float32", "--backend", "vendor", "--threads", 1)  # nothing is timed, and so nothing differs
@@ -58,7 +57,7 @@ def test_the_order_that_is_told_is_that_of_the_tables(command, ok, tmp_path):
     source.write_text("".join(map(chr, letters)))
     trained = ok("train", source, "--steps", 2, *SMALL, *SAME, "--out", out)
     run = open_run(out)
-    order = KneserNey.from_tables(read_sealed(out / NGRAMS)[0]).order
+    order = KneserNey.from_tables(read_tensors(out / NGRAMS)[0]).order
     assert order < run.training.kneser_ney_order == 12
     assert f"\nLSTM 12 + {order}-gram counts + 3-gram embeddings with " in trained.err
     assert f"LSTM 12 + {order}-gram counts" in command("info", out).out
@@ -69,7 +68,7 @@ def test_the_order_that_is_told_is_that_of_the_tables(command, ok, tmp_path):
 @pytest.mark.parametrize(("name", "level"), [("stream", {}), ("lines", {"reading": "lines"})])
 def test_counts_are_those_of_the_text(runs, name, level):
     run = open_run(runs / name)
-    tokens, symbols = corpus_of(run).train, len(run.vocabulary)
+    tokens, symbols = run.corpus().train, len(run.vocabulary)
     if level:
         starts, stops = tokens.line_bounds(np.arange(tokens.line_count))
         bounds = zip(starts, stops, strict=True)
@@ -97,7 +96,7 @@ def test_a_short_budget_counts_less(run_copy, monkeypatch, budget, counted):
     monkeypatch.setattr(text_ngrams, "_FEWEST_SYMBOLS", 300)
     run = open_run(run_copy)
     run.config = replace(run.config, duration=Duration(budget=budget, steps=None if budget else 3))
-    tokens = corpus_of(run).train
+    tokens = run.corpus().train
     assert len(tokens) > counted
     monkeypatch.setattr(text_ngrams, "_MOST_SYMBOLS", 1600)
     text_ngrams.count_ngrams(run)
@@ -117,22 +116,22 @@ def test_a_file_that_is_gone_or_changed_gets_one_line(refused, run_copy, text_fi
     run = open_run(run_copy)
     record = text_ngrams._record(run)
     other = KneserNey.fit(torch.tensor([0, 1, 2, 0]), 3, 2)
-    write_sealed(path, other.tables(), record)
+    write_tensors(path, other.tables(), record)
     assert "at most 12 out of 29 symbols, got 2 out of 3" in refused("score", run_copy, text_file)
     longer = KneserNey.fit(torch.arange(40) % 29, 29, 14)
-    write_sealed(path, longer.tables(), record)
+    write_tensors(path, longer.tables(), record)
     assert "at most 12 out of 29 symbols, got 14 out of 29" in refused("score", run_copy, text_file)
-    write_sealed(path, other.tables() | {"keys": other.keys + 100}, record)
+    write_tensors(path, other.tables() | {"keys": other.keys + 100}, record)
     assert "after their contexts" in refused("score", run_copy, text_file)
     for wrong in ({"kind": "weights"}, {"source": "0" * 64}, {"train": {}}, {"reading": "lines"}):
-        write_sealed(path, run_tables(run), record | wrong)
+        write_tensors(path, run_tables(run), record | wrong)
         assert "n-grams of another text" in refused("score", run_copy, text_file)
     path.write_bytes(whole)
     assert run.model() is not None
 
 
 def run_tables(run):
-    tokens = corpus_of(run).train
+    tokens = run.corpus().train
     return KneserNey.fit(torch.from_numpy(tokens.slice(0, len(tokens))), len(run.vocabulary), 12).tables()
 
 
@@ -165,7 +164,7 @@ def test_samples_know_the_phrases_of_the_text(runs):
     model = open_run(runs / "words").model()
     drawn = model.sample(50, length=8, generator=torch.Generator().manual_seed(0))
     alone = model.network.sample(50, length=8, generator=torch.Generator().manual_seed(0))
-    seen = set(pairs(corpus_of(open_run(runs / "words")).train))
+    seen = set(pairs(open_run(runs / "words").corpus().train))
     shares = [np.mean([pair in seen for row in rows.tolist() for pair in pairs(row)]) for rows in (drawn, alone)]
     assert shares[0] > 2 * shares[1]
 
@@ -179,7 +178,7 @@ def test_characters_that_hardly_repeat_are_counted_less_deep(new_run, tmp_path):
     letters = np.random.default_rng(0).choice(list("abcdefgh\n"), 3000)
     (tmp_path / "noise.txt").write_text("".join(letters))
     run = new_run(tmp_path / "noise.txt", tmp_path / "run")
-    tokens = corpus_of(run).train
+    tokens = run.corpus().train
     text = torch.from_numpy(tokens.slice(0, len(tokens)))
     sizes = [len(text.unfold(0, order, 1).unique(dim=0)) for order in range(2, 6)]
     allowed = [order for order, size in enumerate(sizes, 2) if size <= 0.6 * len(text)]

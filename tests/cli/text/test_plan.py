@@ -1,5 +1,6 @@
 """The rule that settles what the user left open, as a function of data, budget and speed."""
 
+import math
 from dataclasses import asdict, dataclass, replace
 
 import pytest
@@ -7,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chainrule.models import RecurrentLM
-from chainrule_app.tasks import open_run, size_schedule
+from chainrule_app.tasks import open_run
 from chainrule_app.tasks.config import Duration
 from chainrule_app.tasks.text import plan as text_plan
 from chainrule_app.tasks.text.options import TextTraining
-from chainrule_app.tasks.text.plan import SIZES, Shape, Speed, plan_text
+from chainrule_app.tasks.text.plan import SIZES, Shape, Speed, plan_text, shape_of
 from chainrule_app.tasks.text.run import TextRun
 
 OPTIONS = TextRun.MODELS["lstm"].options
@@ -26,25 +27,32 @@ class Text:
     level: str = "char"
 
 
-def plan(seconds=180.0, per_multiply=1e-10, symbols=10**6, vocabulary=66, level="char", **options):
+def seconds_of(options, speed, vocabulary=66, level="char"):
+    return speed.seconds(shape_of("lstm", options, vocabulary, level, options.hidden_size).multiplies)
+
+
+def plan(seconds=180.0, per_multiply=1e-10, symbols=10**6, vocabulary=66, level="char", base=1e-6, **options):
+    speed = Speed(base, per_multiply)
     return plan_text(
         "lstm",
         OPTIONS(**options),
         TextTraining(),
         Duration(budget=seconds),
         Text(range(vocabulary), range(symbols), level),
-        lambda shapes, batch_size, optimiser: Speed(1e-6, per_multiply),
+        lambda timed, training: seconds_of(timed, speed, vocabulary, level),
     )
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.floats(5, 1e5), st.floats(1, 100), st.floats(1e-11, 1e-8), st.integers(10**4, 10**8))
-def test_more_time_or_a_faster_machine_never_gives_a_smaller_model(seconds, factor, per_multiply, symbols):
+def test_more_time_or_a_faster_machine_never_gives_a_much_smaller_model(seconds, factor, per_multiply, symbols):
+    """The next smaller size at most: a size that was timed is taken where another is hardly better."""
     usual = plan(seconds, per_multiply, symbols, num_members=1)
     more = plan(seconds * factor, per_multiply, symbols, num_members=1)
     faster = plan(seconds, per_multiply / factor, symbols, num_members=1)
-    assert more.options.hidden_size >= usual.options.hidden_size
-    assert faster.options.hidden_size >= usual.options.hidden_size
+    least = SIZES.index(usual.options.hidden_size) - 1
+    assert SIZES.index(more.options.hidden_size) >= least
+    assert SIZES.index(faster.options.hidden_size) >= least
 
 
 def test_twenty_seconds_and_three_hours_give_different_models():
@@ -94,19 +102,46 @@ def test_what_the_user_said_stays():
 
 
 @pytest.mark.parametrize(
-    ("said", "sizes"), [({}, [128, 384]), ({"hidden_size": 77}, [77]), ({"hidden_size": 77, "dropout": 0.1}, None)]
+    ("said", "sizes"), [({}, [128, 320]), ({"hidden_size": 77}, [77]), ({"hidden_size": 77, "dropout": 0.1}, [])]
 )
 def test_only_what_something_follows_from_is_measured(said, sizes):
     timed = []
 
-    def measure(shapes, batch_size, optimiser):
-        timed.append([shape.hidden_size for shape in shapes])
-        return Speed(1e-6, 1e-10)
+    def measure(options, training):
+        timed.append(options.hidden_size)
+        assert (training.batch_size, training.optimiser, options.num_members) == (32, "muon", 1)
+        return seconds_of(options, Speed(1e-6, 1e-10))
 
     text = Text(range(66), range(10**6))
     found = plan_text("lstm", OPTIONS(**said), TextTraining(), Duration(budget=180.0), text, measure)
-    assert timed == ([] if sizes is None else [sizes])
-    assert (found.symbols is None) == (found.rate is None) == (sizes is None)
+    assert timed == sizes
+    assert found.options.hidden_size == [*sizes, 77][max(len(sizes) - 1, 0)]
+    assert (found.symbols is None) == (found.rate is None) == (not sizes)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.floats(5, 1e5), st.floats(1e-8, 1e-4), st.floats(1e-11, 1e-8), st.integers(10**4, 10**8))
+def test_the_size_that_is_taken_was_timed_and_hardly_any_other_is_predicted_better(seconds, base, slope, symbols):
+    timed, speed = [], Speed(base, slope)
+
+    def measure(options, training):
+        timed.append(options.hidden_size)
+        return seconds_of(options, speed)
+
+    def predicted(size):
+        multiplies = shape_of("lstm", OPTIONS(), 66, "char", size).multiplies
+        passes = text_plan.TRAINING_SHARE * seconds / speed.seconds(multiplies) / symbols
+        worth = symbols * (passes if passes <= 1 else 1 + 5 * (1 - math.exp((1 - passes) / 5)))
+        return text_plan.predicted_nats(multiplies, worth)
+
+    text, duration = Text(range(66), range(symbols)), Duration(budget=seconds)
+    found = plan_text("lstm", OPTIONS(num_members=1), TextTraining(), duration, text, measure)
+    size = found.options.hidden_size
+    assert size in timed
+    assert len(set(timed)) == len(timed) <= 4
+    assert found.rate == pytest.approx(1 / seconds_of(found.options, speed))
+    sizes = [size for size in SIZES if shape_of("lstm", OPTIONS(), 66, "char", size).multiplies <= 3 * symbols]
+    assert predicted(size) <= min(map(predicted, sizes or SIZES[:1])) + text_plan.WORTH_TIMING + 1e-9
 
 
 def test_nothing_is_left_open_and_the_model_can_be_made():
@@ -139,7 +174,7 @@ def test_clusters_cost_a_fraction_of_all_words():
 
 
 def test_a_number_of_steps_is_not_timed_and_gives_the_same_model_on_every_machine():
-    def timed(shapes, batch_size):
+    def timed(options, training):
         raise AssertionError("a run of steps must not read a clock")
 
     text = Text(range(66), range(10**6))
@@ -162,14 +197,14 @@ BLOCKS = ("--model", "transformer", "--model-size", 8, "--num-layers", 1, "--num
     ],
 )
 def test_blocks_drop_the_more_the_oftener_the_text_is_read(planned, text_file, tmp_path, monkeypatch, said, dropouts):
-    monkeypatch.setattr(size_schedule, "step_rate", lambda *_: 1e6)
+    monkeypatch.setattr("chainrule_app.tasks.model.step_rate", lambda *_: 1e6)
     planned(text_file, *BLOCKS, *said, "--out", tmp_path / "run")
     options = open_run(tmp_path / "run").config.options
     assert (options.dropout, options.ngram_dropout) == dropouts
 
 
 def test_dropouts_of_a_budget_are_recorded_where_the_user_names_the_size(planned, text_file, tmp_path, monkeypatch):
-    monkeypatch.setattr(size_schedule, "step_rate", lambda *_: 1e6)
+    monkeypatch.setattr("chainrule_app.tasks.model.step_rate", lambda *_: 1e6)
     outcome = planned(text_file, *BLOCKS, "--budget", "0.05s", "--out", tmp_path / "run")
     assert "over the data, dropout 0.3, ngram dropout 0.6\n" in outcome.err
     assert "reproduce with: --dropout 0.3 --ngram-dropout 0.6 --threads " in outcome.err
@@ -178,7 +213,7 @@ def test_dropouts_of_a_budget_are_recorded_where_the_user_names_the_size(planned
 def test_the_line_of_a_chosen_size_of_blocks_names_dropouts_and_the_flags_that_repeat_them(
     planned, text_file, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(size_schedule, "step_rate", lambda *_: 1e-3)
+    monkeypatch.setattr("chainrule_app.tasks.model.step_rate", lambda *_: 1e-3)
     outcome = planned(text_file, "--model", "transformer", "--budget", "0.05s", "--out", tmp_path / "run")
     assert ", dropout 0, ngram dropout 0\n" in outcome.err
     assert "reproduce with: --model-size 64 --num-layers 2 --dropout 0 --ngram-dropout 0 --threads " in outcome.err

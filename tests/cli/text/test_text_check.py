@@ -7,9 +7,11 @@ from hypothesis import strategies as st
 from chainrule.data import ByteVocabulary, WordVocabulary
 from chainrule.heads import Categorical
 from chainrule.models import RecurrentLM
-from chainrule.testing import _contract, check_causality, check_save_load
+from chainrule.testing import _contract
+from chainrule.testing._dependence import check_causality
+from chainrule.testing._invariance import check_save_load
 from chainrule_app.tasks import open_run
-from chainrule_app.tasks.text.preparing import file_window, own_window
+from chainrule_app.tasks.text.windows import file_window, own_window
 
 
 def test_lines_are_checked_with_their_lengths(ok, runs, monkeypatch):
@@ -21,7 +23,7 @@ def test_lines_are_checked_with_their_lengths(ok, runs, monkeypatch):
 
 
 def test_checks_as_json_are_one_object_each(command, runs, monkeypatch):
-    monkeypatch.setattr("chainrule_app.tasks.text.task._CHECKED_ELEMENTS", 32)  # as is
+    monkeypatch.setattr("chainrule_app.tasks.text.run._CHECKED_ELEMENTS", 32)  # as is
     rows = [json.loads(line) for line in command("check", runs / "stream", "--json").out.splitlines()]
     assert len({row["name"] for row in rows}) == len(rows) >= 11
     assert all(set(row) == {"name", "ok", "applies", "detail"} and row["ok"] for row in rows)

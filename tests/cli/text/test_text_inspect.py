@@ -1,7 +1,6 @@
 import io
 import json
 import math
-import re
 import sys
 from contextlib import redirect_stdout
 
@@ -12,7 +11,6 @@ from chainrule.diagnostics import inspect_recurrence
 from chainrule.models import Ensemble
 from chainrule.training import save_weights
 from chainrule_app.cli.main import main
-from chainrule_app.pages.text_properties import PROPERTIES
 from chainrule_app.tasks import open_run
 from chainrule_app.tasks.run_directory import WEIGHTS
 from chainrule_app.tasks.text.run import TextRun
@@ -50,7 +48,6 @@ def test_a_table_is_printed_and_a_page_written(ok, runs, page, kind):
         "memory, by gradients",
         "update gate",
         "layer 1: gradients",
-        "Units are sought",
         str(page),
     ):
         assert part in outcome.out
@@ -114,34 +111,6 @@ def test_only_the_beginning_of_a_long_file_is_read(command, runs, page, tmp_path
     assert shown["elements"] == 32
 
 
-@pytest.mark.parametrize("name", ["digit", r"l(?P<here>o)g"])
-def test_a_property_can_be_asked_for(command, runs, page, name):
-    asked = ["--property", name, "--json", "--rows", 4, "--steps", 16]
-    shown = figures(command("inspect", runs / "stream", "--out", page, *asked))
-    assert shown["property"]["name"] == name
-    marked = [
-        text
-        for row in shown["rows"]
-        for text, has in zip(row["text"], row["has_property"], strict=True)
-        if has
-    ]  # fmt: skip
-    assert marked
-    assert set(marked) <= set("0123456789" if name == "digit" else "o")
-    assert len(shown["layers"][0]["units"]) == 5
-    assert "as requested" in page.read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize(("name", "said"), [("zebra", "No element has"), ("(?s:.)", "Every element has")])
-def test_a_property_of_none_or_all_is_said_and_does_without_units(command, ok, runs, page, name, said):
-    outcome = ok("inspect", runs / "stream", "--out", page, *SMALL, "--property", name)
-    assert f"{said} the property {name}: no units can be sought for it (by name there are quotes" in outcome.out
-    assert "best unit" not in outcome.out
-    if name == "zebra":
-        shown = figures(command("inspect", runs / "stream", "--out", page, *SMALL, "--property", name, "--json"))
-        assert shown["property"] is None
-        assert shown["layers"][0]["units"] == []
-
-
 def test_the_page_goes_to_the_run_and_shows_what_clipping_did(command, ok, run_copy):
     records = [{"event": "step", "step": step, "gradient_norm": float(step)} for step in (1, 2, 3, 4)]
     (run_copy / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
@@ -175,8 +144,6 @@ def test_no_command_of_a_text_reaches_the_terminal(ok, runs, page, tmp_path):
         (["--steps", 1], ["--steps", "from 2", "1"]),
         (["--rows", 200, "--steps", 9000], ["65536", "1800000"]),
         (["--seed", -1], ["--seed", "-1"]),
-        (["--property", "("], ["--property", "quotes", "regular expression", "'('"]),
-        (["--property", "a{99999999999}"], ["--property", "regular expression", "a{99999999999}"]),
         (["--out", "page.txt"], ["page.txt", ".html"]),
         (["--out", "nowhere/page.html"], ["nowhere", "create it first"]),
     ],
@@ -264,9 +231,3 @@ def test_without_matplotlib_one_line_says_how_to_install_it(refused, runs, page,
     monkeypatch.setattr("chainrule.diagnostics.inspect_recurrence", pytest.fail)  # it is said before the work
     assert "pip install matplotlib" in refused("inspect", runs / "stream", "--out", page)
     assert not page.exists()
-
-
-def test_the_help_names_every_property(command, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "1000")  # one line
-    described = command("inspect", "--help").out.split("--property")[1].split("--seed")[0]
-    assert set(PROPERTIES) <= set(re.findall(r"[a-z-]+", described))

@@ -6,8 +6,7 @@ from itertools import product
 import pytest
 import torch
 
-from chainrule.data import BPEVocabulary, WordVocabulary
-from chainrule.data._vocabulary import Beginning
+from chainrule.data import Beginning, BPEVocabulary, WordVocabulary
 from chainrule.models import RecurrentLM, TransformerLM
 from chainrule_app.tasks.text.sampling import Sampler, cover_log_probs
 

@@ -12,7 +12,7 @@ from PIL import Image
 
 from chainrule_app.readers.images.folder import Reading
 from chainrule_app.readers.images.prepare import open_source, source_fingerprint
-from chainrule_app.readers.kinds import is_images
+from chainrule_app.readers.sources import is_images
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (7, 5, 6), dtype=np.uint8)
 
@@ -149,7 +149,7 @@ def test_a_corrupt_image_in_the_middle_is_named_and_skipped_only_if_asked(folder
     broken.write_bytes(broken.read_bytes()[:60])
     message = refusal(folder)
     assert str(broken) in message
-    assert "--skip-bad" in message
+    assert "skip_bad" in message
     source = open_source(folder, skip_bad=True)
     assert (source.count, source.skipped) == (6, ("cat/3.png",))
     assert np.array_equal(everything(source)[:, 0], PIXELS[[1, 5, 0, 2, 4, 6]])
@@ -163,11 +163,9 @@ def test_mixed_sizes_and_modes_are_named(folder):
     message = refusal(folder)
     assert str(folder / "dog" / "9.png") in message
     assert "4×6 pixels" in message
-    assert "--size 5x6" in message
+    assert 'size="5x6"' in message
     Image.fromarray(np.zeros((5, 6, 3), np.uint8)).save(folder / "dog" / "9.png")
-    assert "all images need the same mode: convert them (in training, pass --colour grey or" in refusal(
-        folder, skip_bad=True
-    )
+    assert 'expected one mode: convert them (in training, colour="grey" or' in refusal(folder, skip_bad=True)
     Image.fromarray(np.zeros((5, 6, 4), np.uint8)).save(folder / "cat" / "0.png")
     assert "colours and transparency" in refusal(folder)
 
@@ -175,7 +173,7 @@ def test_mixed_sizes_and_modes_are_named(folder):
 def test_labels_that_are_half_there_are_named(folder):
     (folder / "dog" / "0.png").rename(folder / "0.png")
     assert str(folder / "0.png") in refusal(folder)
-    assert "--no-labels" in refusal(folder)
+    assert "labels=False" in refusal(folder)
     assert open_source(folder, labelled=False).count == 7
     assert "expected a sub-folder of images for each label" in refusal(folder / "dog", labelled=True)
 
@@ -224,8 +222,8 @@ def test_labels_of_another_number_of_images_are_refused(tmp_path):
     assert refusal(tmp_path / "y.npy", labelled=True).endswith(
         "y.npy: expected labels, got none"
     )  # not: y.npy is missing
-    assert "--no-labels" in refusal(tmp_path / "x.npz")
-    assert "--no-labels" not in refusal(tmp_path / "x.npz", labelled=True)  # as a classifier insists
+    assert "labels=False" in refusal(tmp_path / "x.npz")
+    assert "labels=False" not in refusal(tmp_path / "x.npz", labelled=True)  # as a classifier insists
 
 
 def test_arrays_that_are_no_images_are_refused(tmp_path):
@@ -340,6 +338,6 @@ def test_an_archive_without_images_is_no_source_of_them(tmp_path):
 
 def test_advice_that_cannot_help_is_not_given(tmp_path):
     Image.new("F", (8, 8)).save(tmp_path / "a.tiff")
-    assert refusal(tmp_path).endswith("convert it to 8-bit grey or RGB")
+    assert refusal(tmp_path).endswith("expected grey or RGB of 8 bits: convert it")
     Image.new("CMYK", (8, 8)).save(tmp_path / "a.tiff")
-    assert refusal(tmp_path).endswith("convert it to 8-bit grey or RGB (in training, pass --colour rgb)")
+    assert refusal(tmp_path).endswith('convert it (in training, colour="rgb" does it)')

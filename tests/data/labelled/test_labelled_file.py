@@ -82,12 +82,12 @@ def test_texts_alone_are_lines_or_found_in_a_labelled_file_and_empty_ones_are_ke
         ("good\t1\nbad\n", {}, "rows.tsv line 2: expected at least 2 columns, got 1: put a tab"),
         ("good\t1\nbad\t\n", {}, "rows.tsv line 2: the label is empty"),
         ("good\nbad\n", {}, "rows.tsv line 1: expected a text, a tab and a label"),
-        ("a\tb\tc\n1\t2\t3\n", {}, "rows.tsv: 3 columns .* name the text column with --text-column"),
-        ("text\tb\tc\n1\t2\t3\n", {"text_column": "text"}, "name the label column with --label-column"),
-        ("text\tb\tc\n1\t2\t3\n", {}, "name the label column with --label-column"),
+        ("a\tb\tc\n1\t2\t3\n", {}, "rows.tsv: 3 columns .* name the text column with text_column"),
+        ("text\tb\tc\n1\t2\t3\n", {"text_column": "text"}, "name the label column with label_column"),
+        ("text\tb\tc\n1\t2\t3\n", {}, "name the label column with label_column"),
         ("text\tlabel\nx\ty\n", {"text_column": "body"}, "line 1: expected a header with the column 'body'"),
         ("x\ty\n", {"label_column": "3"}, "line 1: expected at least 3 columns, got 2"),
-        ("x\ty\n", {"text_column": "1", "label_column": "1"}, "--text-column and --label-column name the same column"),
+        ("x\ty\n", {"text_column": "1", "label_column": "1"}, "expected two columns, got one twice"),
         ("\n\n", {}, "expected rows of text, got only empty lines"),
     ],
 )
@@ -233,7 +233,7 @@ def test_several_columns_of_texts_or_labels_are_asked_for(tmp_path: Path) -> Non
     like = LabelledFile(written(tmp_path, "text,label\ngood one,up\nbad one,down\n", "run.csv")).columns
     path = written(tmp_path, "remark,note\n" + "".join(f"{film},{film} too\n" for film in FILMS), "new.csv")
     with pytest.raises(
-        ValueError, match=r"none of the names of the training file .*: name the text column with --text-column"
+        ValueError, match=r"none of the names of the training file .*: name the text column with text_column"
     ):
         LabelledFile(path, labelled=False, like=like)
     path = written(tmp_path, "text,category,rating\n" + "".join(f"{film},a,3\n" for film in FILMS), "new.csv")

@@ -70,7 +70,7 @@ def test_numbers_of_no_symbol_are_refused(source: Path, tmp_path: Path, name: st
     ("text", "message"),
     [
         ("a b\tx\nc d\tx\ne\tx\n", "all 3 rows have the label 'x'"),
-        ("a\tx\na\ty\na\tx\na\ty\n", "all 4 texts are identical"),
+        ("a\tx\na\ty\na\tx\na\ty\n", "all 4 texts are equal"),
         ("".join(f"a {n}\tlabel {n}\n" for n in range(9)), "9 different labels in 9 rows"),
         ("a\tx\nb\ty\n", "too few rows: expected at least 2 to train on and one to hold out"),
     ],

@@ -18,7 +18,7 @@ START = datetime(2023, 12, 29)  # a Friday
 
 def test_a_date_that_comes_too_early_is_to_be_moved_and_one_too_late_leaves_a_gap():
     first = [datetime(2024, 1, day) for day in (1, 2, 3)]
-    for last, message in ((datetime(2024, 1, 3, 12), "got 2024-01-03 12.*: move it"), (datetime(2024, 1, 5), "--fill")):
+    for last, message in ((datetime(2024, 1, 3, 12), "got 2024-01-03 12.*: move it"), (datetime(2024, 1, 5), "fill")):
         with pytest.raises(ValueError, match=message):
             Frequency.find([*first, last], [2, 3, 4, 5], Origin("days.csv"))
 
@@ -35,7 +35,7 @@ def test_dates_that_come_again_and_again_have_their_time_elsewhere_or_are_of_sev
     by_hour, stacked = [day for day in days for _ in range(24)], days + days[:5]
     for made, line, count in ((by_hour, 3, "230 of 240 rows"), (stacked, 12, "5 of 15 rows")):
         expected = (
-            rf"line {line}: expected each date once, .* {count}: write date and time into one column.* --date none"
+            rf"line {line}: expected each date once, .* {count}: write date and time into one column.* date=\"none\""
         )
         with pytest.raises(ValueError, match=expected) as error:
             Frequency.find(made, range(2, 2 + len(made)), Origin("days.csv"))

@@ -78,11 +78,11 @@ def test_what_never_changes_is_told_of_each_item(tmp_path):
     features = schema.features(file)
     assert features.shape == (10, 2, 3 + 2 * len(schema.calendar))
     assert features[4, 1, :3].tolist() == [1.0, 0.0, 1.0]
-    with pytest.raises(ValueError, match=r"line 3, column 'size': expected '2' in all rows of an item, got '3'"):
+    with pytest.raises(ValueError, match=r"line 3, column 'size': expected '2' in all rows, got '3'"):
         read_series(
             write(tmp_path / "y.csv", [lines[0], lines[1].replace(",2,", ",3,")], header), "target", static="size"
         )
-    with pytest.raises(ValueError, match="--static requires a file in long form"):
+    with pytest.raises(ValueError, match="static: expected a column of items"):
         read_series(write(tmp_path / "z.csv", ["1,2", "2,2"], "target,size"), "target", static="size")
 
 

@@ -103,8 +103,7 @@ def test_dates_with_zones_are_read_by_the_clock_of_training(tmp_path):
     ("options", "message"),
     [
         ({"horizon": 200}, "at least 600 rows for a horizon of 200"),
-        ({"anchor": "mean"}, "anchor: expected one of last, season, centre"),
-        ({"anchor": "season", "date": "none", "target": "heat"}, "--anchor season"),
+        ({"anchor": "season", "date": "none", "target": "heat"}, "anchor: expected series with a season"),
     ],
 )
 def test_what_cannot_be_is_named(path, options, message):

@@ -49,7 +49,7 @@ def test_whether_the_first_row_is_a_header_can_be_said(tmp_path):
     path = written(tmp_path, "7,101\n1,2\n3,4\n5,7\n")
     assert read_series(path, "column2").values[:, 0].tolist() == [101, 2, 4, 7]
     assert read_series(path, "101", header=True).values[:, 0].tolist() == [2, 4, 7]
-    with pytest.raises(ValueError, match=r"no column '101' .*: pass --header yes if the first row names them"):
+    with pytest.raises(ValueError, match=r"no column '101' .*: pass header=\"yes\" if the first row names them"):
         read_series(path, "101")
     schema = SeriesSchema.fit(read_series(path, "101", header=True), 3, 1, 1)
     assert schema.open(path).values[:, 0].tolist() == [2, 4, 7]
@@ -99,11 +99,11 @@ def test_dates_in_other_notations_are_refused_and_never_passed_over(tmp_path, na
     rows = hours(notation)
     path, first = written(tmp_path, f"{name};Wert;n\n{rows}"), rows.partition(";")[0]
     refused = rf"line 2, column '{name}': expected a date as 2024-01-31 .* got '{first}'"
-    expected = f"{refused}: rewrite it, or train with --date none"
+    expected = f'{refused}: rewrite it, or train with date="none"'
     for target, covariates in (("Wert", ""), ("all", ""), (None, "n")):
         with pytest.raises(ValueError, match=expected):
             read_series(path, target, covariates)
-    with pytest.raises(ValueError, match=r"--target: .* name one of Wert, n, or pass all"):
+    with pytest.raises(ValueError, match=r"target: .* name one of Wert, n, or pass all"):
         read_series(path, None)
     assert read_series(path, "Wert", date="none").date is None
 
@@ -229,7 +229,8 @@ def test_covariates_may_be_true_and_false(tmp_path, words):
 def test_digits_finer_than_a_microsecond_are_refused(tmp_path):
     """They were cut off, and the rows were irregular or came twice."""
     text = "time,v\n" + "".join(f"2024-01-01 00:00:00.{number * 1500:09},{number}\n" for number in range(9))
-    with pytest.raises(ValueError, match=r"line 3, column 'time': expected at most six digits .* got '.*000001500'"):
+    said = r"line 3, column 'time': expected at most six digits of a second, got '.*000001500'"
+    with pytest.raises(ValueError, match=said):
         read_series(written(tmp_path, text), "v")
 
 
@@ -290,10 +291,10 @@ def test_what_cannot_be_filled_in_is_refused(tmp_path, text, message):
         (DAYS.replace("2024-01-05,5", "2024-01-05,warm"), "heat", "line 6, column 'heat': .*got 'warm'"),
         (DAYS.replace("2024-01-05,5,2", "2024-01-05,5"), "heat", "line 6: expected 3 cells, got 2"),
         (DAYS.replace("2024-01-05", "05/01/2024"), "heat", "line 6, column 'date': expected a date"),
-        (DAYS, "cold", "--target: .*series.csv has no column 'cold' .columns: date, heat, wind"),
-        (DAYS, None, "--target: .*several columns: name one of heat, wind"),
-        (DAYS, "heat,heat", "--target: 'heat' is named twice"),
-        (DAYS, "date", "--target: 'date' is the column of dates"),
+        (DAYS, "cold", "target: .*series.csv has no column 'cold' .columns: date, heat, wind"),
+        (DAYS, None, "target: .*several columns: name one of heat, wind"),
+        (DAYS, "heat,heat", "target: 'heat' is named twice"),
+        (DAYS, "date", "target: 'date' is the column of dates"),
         ("date,heat\n", "heat", "expected rows under the header"),
         ("date,heat\n2024-01-01,\n2024-01-02,\n", "heat", "expected values in heat"),
         ("date,heat\n2024-01-01,1\n", "heat", "at least two rows"),

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 from sound_files import tone, wav_bytes, write
 
-from chainrule_app.readers import kinds as _kinds
 from chainrule_app.readers import members as members
-from chainrule_app.readers.kinds import kind_of
+from chainrule_app.readers import sources as _sources
 from chainrule_app.readers.sounds.prepare import Labelling, label_number, ordered
 from chainrule_app.readers.sounds.sound_file import Collection, read_sound
-from chainrule_app.tasks import recognise
+from chainrule_app.readers.sources import kind_of, recognise
 
 NAMES = ["b/2.wav", "a/1.wav", "a/3.WAV"]
 
@@ -86,7 +85,7 @@ def test_sounds_are_told_from_other_data(tmp_path):
 def test_a_folder_is_listed_once_to_tell_its_kind(tmp_path, monkeypatch):
     """It was listed for images, for sounds and for music."""
     listed = []
-    monkeypatch.setattr(_kinds, "file_names", lambda path: (listed.append(path), ["a.mid", "b.MID", "c.txt"])[1])
+    monkeypatch.setattr(_sources, "file_names", lambda path: (listed.append(path), ["a.mid", "b.MID", "c.txt"])[1])
     assert recognise(tmp_path) == "music"
     assert listed == [tmp_path]
 
@@ -109,7 +108,7 @@ def test_wrong_patterns_and_names_that_do_not_fit_are_named():
     for pattern in ("*_x", "{label}{label}"):
         with pytest.raises(ValueError, match=r"label_pattern: expected \{label\} once"):
             Labelling(pattern)
-    with pytest.raises(ValueError, match=r"a\.wav: does not match --label-pattern"):
+    with pytest.raises(ValueError, match=r"a\.wav: does not fit label_pattern"):
         Labelling("{label}_*")("a.wav")
     with pytest.raises(ValueError, match="not in a folder named after its label"):
         Labelling(None)("a.wav")

@@ -95,9 +95,7 @@ def test_a_corrupt_sound_in_the_middle_is_named_and_skipped_only_if_asked(folder
     (folder / "low_ann_5.wav").write_bytes(b"RIFF nothing more")
     write(folder / "low_ann_6.wav", tone(0))
     write(folder / "low_ann_7.wav", np.array([0.1] * 90 + [np.inf], dtype=np.float32), subtype="FLOAT")
-    with pytest.raises(
-        ValueError, match=r"low_ann_5\.wav: not a readable sound file .* pass --skip-bad to skip such files"
-    ):
+    with pytest.raises(ValueError, match=r"low_ann_5\.wav: not a readable sound file .* skip_bad leaves such files"):
         prepare_sounds(folder, tmp_path / "data")
     assert not (tmp_path / "data" / "sounds.json").exists()
     sounds = prepare_sounds(folder, tmp_path / "data", skip_bad=True)
@@ -133,12 +131,8 @@ def test_memory_does_not_grow_with_the_sound(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"rate": 9}, "rate: expected 100 to 1000000 samples per second"),
-        ({"labels": "x"}, "labels: expected auto, folders or none"),
-        ({"labels": "none", "label_pattern": "{label}_*"}, "label_pattern and labels=none exclude each other"),
-        ({"sequences": "x"}, "sequences: expected auto, clips, stream"),
-        ({"sequences": "stream", "label_pattern": "{label}_*"}, "sequences=stream requires labels=none"),
-        ({"validation_fraction": 0.0}, "validation_fraction: expected above 0"),
+        ({"labels": "none", "label_pattern": "{label}_*"}, "label_pattern: expected no pattern with labels=none"),
+        ({"sequences": "stream", "label_pattern": "{label}_*"}, "sequences: expected clips where sounds have labels"),
     ],
 )
 def test_wrong_options_are_named(folder, tmp_path, options, message):

@@ -14,10 +14,10 @@ from chainrule.data.synthetic import (
     DelayedRecall,
     Parity,
     SubjectVerbAgreement,
-    SymbolTask,
     SyntheticBatch,
     SyntheticTask,
 )
+from chainrule.data.synthetic._task import SymbolTask
 from chainrule.layers import RNN
 
 tasks = st.one_of(

@@ -182,7 +182,7 @@ def test_the_kind_can_be_named(tmp_path):
     assert prepared(tmp_path, days(300), types={"day": "categorical"})[1].categories[0] == "2024-01-01"
     assert prepared(tmp_path, days(300), types={"day": "date"})[1].kind == "date"
     ordered = days(300, step=1, modulus=10**6)
-    with pytest.raises(ValueError, match=r"a different date in each of 270 rows.*keep it with --types day=date"):
+    with pytest.raises(ValueError, match=r"a different date in each of 270 rows.*keep it with types=\"day=date\""):
         prepared(tmp_path, ordered)
     assert prepared(tmp_path, ordered, types={"day": "date"})[1].kind == "date"
     for cells, message in (

@@ -57,11 +57,11 @@ def test_integers_with_gaps_are_written_as_integers(tmp_path):
 
 def test_too_many_large_integers_are_refused_with_a_remedy_that_works(tmp_path):
     times = [str(1_700_000_000_000_000_000 + 7 * n) for n in range(1200)]
-    with pytest.raises(ValueError, match=r"column 'id': .*integers.* --types id=skip") as error:
+    with pytest.raises(ValueError, match=r"column 'id': .*integers.* types=\"id=skip\"") as error:
         prepared(tmp_path, times)
-    assert "--types id=real" not in str(error.value)
+    assert "id=real" not in str(error.value)
     assert prepared(tmp_path, times, types={"id": "skip"}).train.shape[1] == 1
-    with pytest.raises(ValueError, match=r"at most 9,007,199,254,740,992, as larger .* --types id=categorical"):
+    with pytest.raises(ValueError, match=r"at most 9,007,199,254,740,992, as larger .* types=\"id=categorical\""):
         prepared(tmp_path, times, types={"id": "integer"})
     assert prepared(tmp_path, times, types={"id": "categorical"}).schema.columns[0].kind == "categorical"
 
@@ -95,7 +95,7 @@ def test_categories_are_counted_after_rare_ones_are_merged(tmp_path):
     assert (column.kind, len(column.categories)) == ("categorical", 35 + 1)
     for rare, options in ((3, {"min_count": 1}), (7, {})):  # 7: most rows
         with pytest.raises(
-            ValueError, match="an identifier or free text: leave it out with --types id=skip, or keep t"
+            ValueError, match='an identifier or free text: leave it out with types="id=skip", or keep t'
         ):
             prepared(tmp_path, rare_categories(rare), **options)
 
@@ -117,5 +117,5 @@ def test_a_kind_that_is_named_is_obeyed(tmp_path):
     many = [f"u{n}" if n % 2 else f"v{n % 8}" for n in range(24_000)]
     (column, _) = prepared(tmp_path, many, types={"id": "categorical"}, min_count=5).schema.columns
     assert column.categories == ("v0", "v2", "v4", "v6", "<other>")
-    with pytest.raises(ValueError, match=r"10,000\+ distinct values: pass --min-count 2 or more"):
+    with pytest.raises(ValueError, match=r"10,000\+ distinct values: pass min_count 2 or more"):
         prepared(tmp_path, many, types={"id": "categorical"}, min_count=1)

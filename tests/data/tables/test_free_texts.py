@@ -47,17 +47,17 @@ def refused(tmp_path, rows, name="rows.tsv"):
 @pytest.mark.parametrize("count", [25, 200, 900, 3000, 20_000])
 @pytest.mark.parametrize("again", [0, 3])
 def test_labelled_texts_of_all_sizes_are_told_apart_from_tables(tmp_path, count, again):
-    """Of a file of 872 texts, one of them a single word, the texts were to be left out: --types column1=skip."""
+    """Of a file of 872 texts, one of them a single word, the texts were to be left out: types="column1=skip"."""
     texts = list(dict.fromkeys(sentences(2 * count)))[:count] + sentences(2 * count)[:1] * again
     told = refused(tmp_path, [(text, str(number % 2)) for number, text in enumerate(texts)])
-    assert "use --task classify for texts with labels, leave it out with --types column1=skip" in told
+    assert 'use task="classify" for texts with labels, leave it out with types="column1=skip"' in told
 
 
 def test_pairs_and_lines_are_told_apart_from_tables(tmp_path):
     texts = list(dict.fromkeys(sentences(300)))
     pairs = zip(texts, reversed(texts), strict=True)
-    assert "use --task translate for pairs of sentences" in refused(tmp_path, pairs)
-    assert "use --task text --reading lines for lines of text" in refused(
+    assert 'use task="translate" for pairs of sentences' in refused(tmp_path, pairs)
+    assert 'use task="text" with reading="lines" for lines of text' in refused(
         tmp_path, [(text,) for text in texts], "a.csv"
     )
 
@@ -67,6 +67,6 @@ def test_lists_and_objects_in_cells_are_no_categories(tmp_path):
     rows = [{"x": number % 7, "tags": [number % 2], "box": {"a": number % 3}} for number in range(60)]
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with pytest.raises(ValueError, match=r"column .tags.: lists or objects in JSON.*--types tags=skip.*1 more cannot"):
+    with pytest.raises(ValueError, match=r"column .tags.: lists or objects in JSON.*types=.tags=skip.*1 more cannot"):
         prepare_table(path, tmp_path / "made")
     prepare_table(path, tmp_path / "made", types={"tags": "skip", "box": "categorical"})

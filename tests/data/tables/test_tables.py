@@ -95,7 +95,7 @@ def test_a_type_may_be_said_and_a_column_left_out(tmp_path):
     table = prepare_table(path, tmp_path / "t", types={"count": "categorical", "height": "skip"})
     assert [column.kind for column in table.schema.kept] == ["categorical"] * 3
     assert table.train.shape[1] == 3
-    with pytest.raises(ValueError, match="--types size=real: there is no such column"):
+    with pytest.raises(ValueError, match="types: there is no column 'size'"):
         prepare_table(path, tmp_path / "t", types={"size": "real"})
     with pytest.raises(ValueError, match="line 2, column 'colour': expected a number, got 'red, or so'"):
         prepare_table(path, tmp_path / "t", types={"colour": "real"})
@@ -268,7 +268,7 @@ def test_a_missing_number_is_no_number():
 
 
 def test_a_name_given_twice_is_refused_and_words_that_repeat_are_rows(tmp_path):
-    with pytest.raises(ValueError, match="the header names 'a' twice: rename one, or pass --header no"):
+    with pytest.raises(ValueError, match="the header names 'a' twice: rename one, or pass header=\"no\""):
         TableFile(csv_file(tmp_path, ["a,b,a", "x,y,z", "u,v,w"]))
     file = TableFile(csv_file(tmp_path, ["yes,no,yes", "no,no,yes", "no,yes,no"]))
     assert not file.header
@@ -288,7 +288,7 @@ def test_an_identifier_is_refused_unless_it_is_asked_for(tmp_path, column, flag)
     with pytest.raises(ValueError) as error:
         prepare_table(path, tmp_path / "table")
     assert "column 'id': a different" in str(error.value)
-    assert f"leave it out with --types id=skip, or keep it with --types {flag}" in str(error.value)
+    assert f'leave it out with types="id=skip", or keep it with types="{flag}"' in str(error.value)
     kept = prepare_table(path, tmp_path / "table", types={"id": flag.partition("=")[2]})
     assert [column.name for column in kept.schema.kept] == ["id", "b"]
 
@@ -298,10 +298,10 @@ def test_columns_that_cannot_be_used_are_refused_together(tmp_path):
     with pytest.raises(ValueError) as error:
         prepare_table(path, tmp_path / "table")
     assert str(error.value).endswith(
-        "leave it out with --types a=skip, or keep it with --types a=categorical; 1 more cannot be used either: "
-        "--types a=skip,c=skip leaves them out"
+        'leave it out with types="a=skip", or keep it with types="a=categorical"; 1 more cannot be used either: '
+        'types="a=skip,c=skip" leaves them out'
     )
-    with pytest.raises(ValueError, match=r"--types d=categorical,a=skip,c=skip leaves them out$"):
+    with pytest.raises(ValueError, match=r"types=.d=categorical,a=skip,c=skip. leaves them out$"):
         prepare_table(path, tmp_path / "table", types={"d": "categorical"})
     kept = prepare_table(path, tmp_path / "table", types=dict.fromkeys("ac", "skip"))
     assert [column.name for column in kept.schema.kept] == ["b", "d"]
@@ -323,7 +323,7 @@ def test_constant_and_empty_columns_are_kept(tmp_path, min_count):
 def test_many_columns_that_cannot_be_used_are_counted(tmp_path):
     rows = [",".join([f"u{n}"] * 40) for n in range(60)]
     path = csv_file(tmp_path, [",".join(f"column{n}" for n in range(40)), *rows])
-    with pytest.raises(ValueError, match=r"--types column0=categorical; 39 more cannot be used either$"):
+    with pytest.raises(ValueError, match=r"types=.column0=categorical.; 39 more cannot be used either$"):
         prepare_table(path, tmp_path / "table")
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainrule.heads import bio_constraints, bioes_constraints
+from chainrule.heads import TagConstraints
 from chainrule.metrics import entity_scores
 from chainrule_app.readers.tagged.tag_schemes import find_scheme, find_spelling, impossible, repaired
 
@@ -78,7 +78,7 @@ def test_tags_that_mark_spans_in_part_are_refused(tags, message):
         find_scheme(tags)
 
 
-@pytest.mark.parametrize(("names", "make"), [(BIO, bio_constraints), (BIOES, bioes_constraints)])
+@pytest.mark.parametrize(("names", "make"), [(BIO, TagConstraints.bio), (BIOES, TagConstraints.bioes)])
 def test_what_is_impossible_is_what_the_constraints_forbid(names, make):
     scheme, constraints = find_scheme(names), make(names)
     for length in range(1, 4):

@@ -50,6 +50,10 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     def fit(name: str, data: Any, **options: Any) -> Any:
         return chainrule.fit(data, steps=3, out=folder / name, **options)
 
+    pieces = [np.zeros((64, 88)) for _ in range(6)]
+    for place, roll in enumerate(pieces):
+        roll[np.arange(64), 40 + (place + np.arange(64) // 4) % 7] = 1
+
     return {
         "lstm": chainrule.fit(
             text=corpus, steps=5, out=folder / "lstm", hidden_size=16, embedding_size=8, num_layers=2
@@ -64,6 +68,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
             text=corpus, steps=5, out=folder / "pieces", level="bpe", vocabulary_size=300, hidden_size=16
         ),
         "images": fit("images", images, labels=labels, bits=1, channels=8, layers=1),
+        "kinds": fit("kinds", images // 16, labels=labels, task="classify"),
+        "tunes": fit("tunes", pieces, task="music", hidden_size=16),
         "codes": fit("codes", images, model="vae", latent_size=3, hidden_size=8, bits=1),
         "tones": fit("tones", folder / "clips", label_pattern="{label}_*", rate=4000, channels=4, blocks=1),
         "table": fit("table", table, hidden_size=16, num_layers=1),

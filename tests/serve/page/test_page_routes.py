@@ -275,3 +275,73 @@ def test_dates_are_shown_and_given_as_texts(tmp_path) -> None:
     assert all(day["low"] <= text <= day["high"] for text in shown)
     assert abs(sum(found["bins"]) - 1) < 1e-9
     assert score_row(run, {"size": "3", "day": "2024-02-01"})["nats"] > 0
+
+
+def test_every_run_has_held_out_examples(client: Any, runs: dict[str, Any], hostile: str) -> None:
+    listed = {run["name"]: run for run in client.get("/playground/runs").json()["runs"]}
+    assert listed.keys() == runs.keys()
+    held_out = {name: run["examples"] for name, run in listed.items()}
+    corpus = f"{hostile} the cat sat on the mat.\nA dog & <b>a</b> bird.\n" * 60
+    for name in ("lstm", "heads", "pieces"):
+        assert all(text in corpus for text in held_out[name])
+        assert all(
+            client.post("/playground/read", json={"run": name, "text": text}).is_success for text in held_out[name]
+        )
+    assert set(held_out["lines"]) <= {line + "\n" for line in corpus.splitlines()}
+    assert set(held_out["tags"]) == {"Ada Lovelace saw Paris"}
+    assert set(held_out["labels"]) <= {f"{hostile} good film", "a bad film"}
+    assert set(held_out["pairs"]) <= {"das haus ist klein", "ein kleines haus"}
+    for row in held_out["table"]:
+        assert row.keys() == {"colour", "count", "size"}
+        assert client.post("/playground/score-row", json={"run": "table", "cells": row}).is_success
+    images = [Image.open(BytesIO(b64decode(url.removeprefix("data:image/png;base64,")))) for url in held_out["kinds"]]
+    assert {image.size for image in images} == {(8, 8)}
+    task = runs["kinds"].task
+    assert np.abs(np.asarray(images[0]) - np.array(task.images().valid[0, 0]) * (255 / 15)).max() < 1
+
+
+def test_an_image_is_read_at_the_levels_and_on_the_ground_of_the_held_out_images(
+    client: Any, runs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = runs["kinds"]
+    images = run.task.images()
+    dark = type("Held", (), {"valid": np.zeros((4, 1, 8, 8), np.uint8)})()  # light figures on a dark ground
+    monkeypatch.setattr(type(run.task), "images", lambda _: dark)
+    levels = np.array(images.valid[0, 0]) * np.pad(np.ones((6, 6)), 1)
+    bright = (levels * (255 / 15)).round().astype(np.uint8)
+
+    def answer(pixels: np.ndarray) -> Any:
+        file = BytesIO()
+        Image.fromarray(pixels).save(file, "PNG")
+        image = b64encode(file.getvalue()).decode()
+        return client.post("/playground/answer-image", json={"run": "kinds", "image": image}).json()
+
+    expected = run.classify(levels.astype(np.uint8)[None]).records()
+    probabilities = next(iter(expected))["probabilities"]
+    for pixels, inverted in ((bright, False), (255 - bright, True)):
+        told = answer(pixels)
+        assert told["inverted"] is inverted
+        assert dict(told["labels"]) == pytest.approx(probabilities)
+
+
+def test_words_that_were_never_seen_are_named(client: Any) -> None:
+    body = {"run": "pairs", "text": "das schloss ist klein\ndas haus"}
+    first, second = client.post("/playground/answer", json=body).json()["sentences"]
+    assert (first["unknown"], second["unknown"]) == (["schloss"], [])
+
+
+def test_music_is_drawn_and_read_with_its_surprise(client: Any, runs: dict[str, Any]) -> None:
+    told = client.post("/playground/music-example", json={"run": "tunes", "number": 0}).json()
+    roll = runs["tunes"].task.music["valid"].roll(0)
+    shown = np.zeros_like(roll)
+    for start, stop, key in told["notes"]:
+        shown[start:stop, key - 21] = 1
+    assert (shown == roll).all()
+    scored = next(iter(runs["tunes"].score([np.array(roll)]).records()))
+    assert sum(told["nats"]) == pytest.approx(scored["nats"], abs=1e-3 * len(roll))
+    body = {"run": "tunes", "seconds": 6, "after": 0, "seed": 1}
+    drawn = client.post("/playground/music", json=body).json()
+    assert drawn == client.post("/playground/music", json=body).json()
+    assert drawn["given"] == min(len(roll), round(3 / drawn["frame"]))
+    assert len(drawn["nats"]) * drawn["frame"] == pytest.approx(6)
+    assert client.post("/playground/music", json={"run": "tunes", "after": 99}).status_code == 400

@@ -149,7 +149,7 @@ def test_the_keyboard_alone_is_enough(page: Any) -> None:
     page.keyboard.type("the cat")
     page.keyboard.press("Control+Enter")
     expect(page.locator(STATUS)).to_contain_text("Done")
-    page.get_by_role("button", name="Copy").focus()
+    page.get_by_role("button", name="Copy", exact=True).focus()
     page.keyboard.press("Tab")
     for _ in range(10):
         page.keyboard.press("ArrowRight")

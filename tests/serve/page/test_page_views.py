@@ -115,6 +115,8 @@ def test_a_sound_is_drawn_played_and_completed(page: Any, runs: dict[str, Any]) 
 
 def test_gaps_of_a_row_are_filled_in(page: Any, hostile: str) -> None:
     page.goto("/#table")
+    expect(page.locator(STATUS)).to_contain_text("Filled in 1 column")  # of a held-out row
+    page.get_by_role("button", name="Clear").click()
     page.get_by_label("count").fill("1")
     page.get_by_role("button", name="Fill in the gaps").click()
     expect(page.locator(STATUS)).to_contain_text("Filled in 2 columns, 200 times")
@@ -188,3 +190,109 @@ def test_a_token_is_asked_for(chromium: Any, guarded_address: str) -> None:
     expect(page.get_by_role("link", name="labels")).to_be_visible()
     assert "sesame" not in page.url
     context.close()
+
+
+OPENED = {
+    "lstm": ".page .token",
+    "heads": ".page .token",
+    "lines": ".page .token",
+    "images": "canvas.editor",
+    "kinds": ".results .bars li",
+    "codes": "canvas.editor",
+    "tunes": ".roll .note",
+    "table": ".distribution",
+    "tags": ".tagged",
+    "labels": ".results .bars li",
+    "pairs": ".answer",
+    "series": "svg.chart",
+}
+
+
+@pytest.mark.parametrize("name", OPENED)
+def test_no_view_opens_blank(page: Any, name: str) -> None:
+    page.goto(f"/#{name}")
+    expect(page.locator(OPENED[name]).first).to_be_visible()
+    assert page.locator(STATUS + ".wrong").count() == 0
+
+
+def test_a_drawn_digit_is_classified_as_it_is_drawn(page: Any) -> None:
+    page.goto("/#kinds")
+    expect(page.locator(".results .bars li")).to_have_count(2)
+    pad = page.locator("canvas.pad")
+    pad.scroll_into_view_if_needed()
+    box = pad.bounding_box()
+    with page.expect_response("**/playground/answer-image") as answer:
+        page.mouse.move(box["x"] + 60, box["y"] + 60)
+        page.mouse.down()
+        page.mouse.move(box["x"] + 200, box["y"] + 200, steps=5)
+        page.mouse.up()
+    assert answer.value.status == 200
+
+
+def test_a_piece_is_drawn_after_a_held_out_one(page: Any) -> None:
+    page.goto("/#tunes")
+    expect(page.locator(".roll .note").first).to_be_visible()
+    page.get_by_role("button", name="Draw", exact=True).click()
+    expect(page.locator(STATUS)).to_contain_text("Drew")
+    expect(page.get_by_text("the beginning that was given")).to_be_visible()
+
+
+def test_what_was_not_seen_in_training_is_named(page: Any) -> None:
+    page.goto("/#pairs")
+    expect(page.locator(".answer").first).to_be_visible()
+    page.get_by_label("Sentences, one a line").fill("das schloss ist klein")
+    page.get_by_role("button", name="Translate").click()
+    expect(page.locator("p.wrong")).to_contain_text("read as unknown: schloss")
+
+
+def test_an_error_stays_and_stop_ends_what_waits(page: Any) -> None:
+    page.goto("/#pairs")
+    expect(page.locator(".answer").first).to_be_visible()
+    page.route("**/playground/answer", lambda route: route.fulfill(status=400, json={"error": {"message": "no such"}}))
+    page.get_by_role("button", name="Translate").click()
+    expect(page.locator(STATUS)).to_have_class("status wrong")
+    expect(page.locator(STATUS)).to_contain_text("no such")
+    page.goto("/#lstm")
+    expect(page.locator(".page .token").first).to_be_visible()
+    page.route("**/playground/text", lambda _: None)  # never answered
+    page.get_by_role("button", name="Write").click()
+    stop = page.get_by_role("button", name="Stop")
+    stop.click()
+    expect(stop).to_be_disabled()
+    expect(page.locator("main")).to_have_attribute("aria-busy", "false")
+
+
+def test_a_link_restores_a_view_and_the_skip_link_keeps_the_run(page: Any) -> None:
+    page.goto("/#labels?input=a%20bad%20film")
+    expect(page.get_by_role("textbox")).to_have_value("a bad film")
+    page.locator(".skip").focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("#main")).to_be_focused()
+    assert page.title() == "labels · chainrule playground"
+
+
+def test_a_unit_that_is_not_there_becomes_the_last(page: Any) -> None:
+    page.goto("/#lstm")
+    expect(page.locator(".page .token").first).to_be_visible()
+    page.get_by_text("Look inside").click()
+    unit = page.get_by_label("Unit, 0 to 15")
+    unit.fill("100000")
+    unit.press("Enter")
+    expect(unit).to_have_value("15")
+
+
+def test_a_game_counts_guesses(page: Any) -> None:
+    page.goto("/#lstm")
+    page.get_by_text("Beat the model").click()
+    page.get_by_role("button", name="Tell me").click()
+    expect(page.get_by_text("you needed help")).to_be_visible()
+    expect(page.locator("tr", has_text="the model")).to_be_visible()
+
+
+def test_a_wrong_token_is_said(chromium: Any, guarded_address: str) -> None:
+    page = chromium.new_page()
+    page.goto(guarded_address)
+    page.get_by_label("Token").fill("wrong")
+    page.get_by_role("button", name="Open").click()
+    expect(page.get_by_role("alert")).to_contain_text("did not accept")
+    page.close()
