@@ -135,8 +135,8 @@ def prepare_corpus(
             if not written["elements"]:
                 purpose = "train on" if name == "train" else "hold out"
                 raise ValueError(
-                    f"{part.source.name}: expected symbols to {purpose}, got only white space, which level {level} "
-                    "leaves out: give more text, or choose level char"
+                    f"{part.source.name}: only white space to {purpose}, which level {level} ignores: "
+                    "add text, or use level char"
                 )
             counts[name] = written | {"bytes": stop - start}
         source_read = second.fingerprint()

@@ -113,7 +113,7 @@ def _text_of(record: Record, column: str | None, where: str) -> str:
         got = "none" if name not in record else f"{text!r:.60}"
         raise UserError(
             f"{where}: expected a text in the column {name!r}, got {got}",
-            f"name it with {option('text_column')} (there are {_names(record)})",
+            f"name it with {option('text_column')} (columns: {_names(record)})",
         )
     return text
 

@@ -212,7 +212,7 @@ def test_several_files_and_a_pattern_are_one_folder(kind, command, ok, refused, 
     ok("train", "--resume", "--out", out, "--steps", 2)
     assert len(command("score", out, "my files/*/1*", "--json").out.splitlines()) == 3
     assert len(chainrule.load(out).score(f"{folder}/*/[0-5].*")) == 6
-    assert "my files/*.gif: no file matches this pattern: check the folder" in refused("score", out, "my files/*.gif")
+    assert "my files/*.gif: no file matches this pattern: check its folder" in refused("score", out, "my files/*.gif")
     assert "*.mid: no file matches" in refused("train", f"{tmp_path}/*.mid")
     files[0].write_bytes(b"broken")
     assert refused("train", "my files/*/*", "--overwrite", "--out", out).startswith(f"chainrule: {files[0]}: ")
