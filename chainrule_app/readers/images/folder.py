@@ -264,7 +264,7 @@ def _labels_of(
     if labelled or len(names) > 1:
         outside = next(file for file in files if file.name not in folders)
         raise UserError(
-            f"{outside.label}: outside the sub-folders ({listed(names, 100)}) whose names are the labels",
+            f"{outside.label} is not in a sub-folder ({listed(names, 100)}), whose name is the label",
             "move it into one" + ("" if labelled else f", or pass {option('labels', False)}"),
         )
     return None
