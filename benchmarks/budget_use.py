@@ -10,6 +10,7 @@ something else delayed (a slice that took a second or more) is tried again. On a
 `--processor-time` the clock of the child is its processor time instead, three times over: delays do not count then, nor
 does waiting for the disk.
 
+A run that needs fewer passes over its data than its budget allows ("enough passes") ends before it.
 The figure "planned ÷ reached" compares the speed that a run was planned with to the speed of its training steps. With
 `--cold`, kernels are compiled anew in each child, as on a machine that never trained.
 """
@@ -17,7 +18,6 @@ The figure "planned ÷ reached" compares the speed that a run was planned with t
 import argparse
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -27,6 +27,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from processor_clock import launched, processor_seconds
 from safetensors import safe_open
 from side_by_side import claim, publish
 
@@ -36,12 +37,6 @@ RUNNING, STOPPED = 0.01, 0.02  # seconds, by turns: a third of the time
 DISTURBED = 1.0  # seconds that no slice should take
 TRIES = 3
 SLOWER = 3
-PROCESSOR_CLOCK = """
-import queue, subprocess, sys, threading, time  # these keep the real clock
-time.monotonic = time.perf_counter = lambda: {factor} * time.process_time()
-from chainrule_app.cli.main import main
-sys.exit(main())
-"""
 SHARE, OVERRUN = 0.6, 0.1  # of the budget: training steps at least, and time beyond it at most
 MISJUDGED = 1.5  # factor between the planned and the reached speed, at most
 
@@ -99,7 +94,8 @@ def main() -> None:
             rows.append(measured(task, asked.data, asked.budget, slowed=not asked.full_speed, cold=asked.cold))
         print(json.dumps(rows[-1]), flush=True)
     if rows:
-        worst, longest = min(row["share"] for row in rows), max(row["beyond"] for row in rows)
+        worst = min((row["share"] for row in rows if not row["enough passes"]), default=1.0)
+        longest = max(row["beyond"] for row in rows)
         speed = "at full speed" if asked.full_speed else "slowed to a third"
         claims = [
             claim(f"least share of {asked.budget:g} s in training steps, {speed}", worst, ">=", SHARE),
@@ -109,7 +105,7 @@ def main() -> None:
         if ratios:
             misjudged = max(max(ratio, 1 / ratio) for ratio in ratios)
             claims.append(claim("largest factor between planned and reached speed", misjudged, "<=", MISJUDGED))
-        name = "budget_use" + "_full_speed" * asked.full_speed + "_cold" * asked.cold
+        name = "budget_use" + "_full_speed" * asked.full_speed + f"_cold_{asked.budget:g}s" * asked.cold
         publish(name, rows, claims)
 
 
@@ -127,18 +123,15 @@ def measured(task: str, data: Path, budget: float, *, slowed: bool, cold: bool) 
 def by_processor_time(task: str, data: Path, budget: float, factor: int, *, cold: bool) -> dict[str, Any]:
     """Where the time of one run went, whose clock is its processor time multiplied by a factor."""
     with tempfile.TemporaryDirectory() as folder:
-        out, before = Path(folder) / "run", resource.getrusage(resource.RUSAGE_CHILDREN)
-        python = [sys.executable, "-c", PROCESSOR_CLOCK.format(factor=factor)]
+        out, before = Path(folder) / "run", processor_seconds()
         subprocess.run(
-            [*python, *arguments(task, data, budget, out)],
+            launched(["-m", "chainrule", *arguments(task, data, budget, out)], factor),
             env=os.environ | {"OMP_NUM_THREADS": "1"} | environment(out, cold=cold),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             check=True,
         )
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        return {"task": task} | where_it_went(out, budget, factor * seconds)
+        return {"task": task} | where_it_went(out, budget, factor * (processor_seconds() - before))
 
 
 def arguments(task: str, data: Path, budget: float, out: Path) -> list[str]:
@@ -211,6 +204,7 @@ def where_it_went(out: Path, budget: float, wall: float) -> dict[str, Any]:
         "saves s": round(sum(line["saving_seconds"] for line in timings), 1),
         "read": " ".join(f"{line['elements']}/{line.get('rows', 0)}" for line in validations),
         "wall s": round(wall, 1),
+        "enough passes": json.loads((out / "config.json").read_text())["training"]["budget"] is None,
         **planned_speed(out, last["step"] / last["training_seconds"]),
     }
 

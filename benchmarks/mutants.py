@@ -3,8 +3,9 @@
 A fault changes one place: a sign, an index, a mask, a bound (off by one), an axis, a check that is dropped, or two
 arguments that change places. The script finds such places itself and chooses the same ones every time (`--list`).
 The tests that belong to a file are those that name it, or names that it defines, the most frequent first, without slow
-ones. A fault is killed if one of these tests fails, and the same test passes without the fault. A survivor is a gap in
-the tests, or a fault that nobody could notice: read it before you write a test.
+ones; what survives them meets the tests of the files that import it. A fault is killed if one of these tests fails, and
+the same test passes without the fault. A survivor is a gap in the tests, or a fault that nobody could notice: read it
+before you write a test.
 
 Every result is a line of `--out` at once. Started again, the script goes on where it was, and repeats what changed.
 """
@@ -206,17 +207,19 @@ def words() -> dict[str, tuple[str, Counter[str]]]:
 
 
 @cache
-def importers(module: str) -> frozenset[str]:
-    """Return the names of the files that import a module, without underscores."""
-    files = [*(HOME / "chainrule").rglob("*.py"), *(HOME / "chainrule_app").rglob("*.py")]
-    line = re.compile(rf"from {re.escape(module)} import")
-    return frozenset(file.stem.strip("_") for file in files if line.search(file.read_text(encoding="utf-8")))
+def users(path: str) -> tuple[str, ...]:
+    """Return the files that import a file."""
+    line = re.compile(rf"from {re.escape(path.removesuffix('.py').replace('/', '.'))} import")
+    files = [file for package in ("chainrule", "chainrule_app") for file in sorted((HOME / package).rglob("*.py"))]
+    found = (file.relative_to(HOME) for file in files if line.search(file.read_text(encoding="utf-8")))
+    return tuple(str(file) for file in found if file.name != "__init__.py" and str(file) != path)
 
 
+@cache
 def tests_of(path: str) -> list[str]:
     """Return the test files that belong to a file of the code: those that name it most, or that test its importers."""
     module, folders = path.removesuffix(".py").replace("/", "."), set(Path(path).parts)
-    stem, near = Path(path).stem.strip("_"), importers(module) - {"init"}
+    stem, near = Path(path).stem.strip("_"), {Path(user).stem.strip("_") for user in users(path)}
     tree = ast.parse((HOME / path).read_text(encoding="utf-8"))
     named = [node.name.strip("_") for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
     rarity = {name: sum(name in counts for _, counts in words().values()) for name in named if len(name) > 3}
@@ -231,6 +234,17 @@ def tests_of(path: str) -> list[str]:
     best = [test for test, points in score.most_common(MOST_TESTS) if points]
     examples = [path] if ">>> " in (HOME / path).read_text(encoding="utf-8") else []
     return [*(test for test in best if test not in contract), *contract, *examples]
+
+
+def wider_tests_of(path: str) -> list[str]:
+    """Return test files of the files that import this one, or that import those, without its own."""
+    score: Counter[str] = Counter()
+    for user in users(path):
+        for weight, file in [(3, user), *((1, other) for other in users(user))]:
+            for place, test in enumerate(tests_of(file)[:MOST_TESTS]):
+                score[test] += weight * (MOST_TESTS - place)
+    others = [test for test, _ in score.most_common() if test not in tests_of(path) and test.startswith("tests/")]
+    return others[:MOST_TESTS]
 
 
 class Copy:
@@ -260,20 +274,22 @@ class Copy:
 
     def judge(self, fault: Fault, seconds: float) -> dict[str, object]:
         """Plant a fault, run the tests that belong to its file, and remove it."""
-        file, tests = self.folder / fault.path, tests_of(fault.path)
-        began = time.monotonic()
+        file, began = self.folder / fault.path, time.monotonic()
         file.write_text(fault.planted(), encoding="utf-8")
         try:
-            status, out = self.run(tests, seconds)
+            for tests in filter(None, (tests_of(fault.path), wider_tests_of(fault.path))):
+                status, out = self.run(tests, seconds)
+                if status not in (0, 5):  # 5: no test was left
+                    break
         finally:
             shutil.copy2(HOME / fault.path, file)  # with its old time, so that nothing is compiled again
         by = ""
         if status is None:
             verdict, by = "killed", f"no end after {seconds:.0f} s"
-        elif status in (0, 5):  # 5: no test was left
+        elif status in (0, 5):
             verdict = "survived"
         else:
-            failed = re.findall(r"^(?:FAILED|ERROR) ([^\s]+(?: [^-\s][^ ]*)*?)(?: - |$)", out, re.MULTILINE)
+            failed = re.findall(r"^(?:FAILED|ERROR) ([^\s]+(?: [^-\s]\S*)*?)(?: - |$)", out, re.MULTILINE)
             by = failed[0] if failed else tests[0]
             again, _ = self.run([by], seconds)
             verdict = "killed" if again in (0, 5) else "unknown"  # it fails without the fault too

@@ -1,6 +1,7 @@
 """`chainrule train` with its defaults beside a plain script of the same field, in the same minutes, on the same data.
 
     python benchmarks/peers.py [--task text --task tag ...] [--minutes 3] [--seeds 1] [--avx2] [--data FOLDER]
+    python benchmarks/peers.py --task names --minutes 0.5 --seeds 3 --processor-time
     python benchmarks/peers.py --task text --keep-peers [--minutes 3] ...
     python benchmarks/peers.py --same-shape [--minutes 3] [--seeds 1] [--avx2]
 
@@ -13,6 +14,8 @@ The clock: a peer trains for the whole of its minutes, after Python, torch and t
 them. Of chainrule's minutes reading the data is a part, and so are validations and checkpoints; only loading Python
 and torch comes before them. The columns show the seconds of training and of the whole process. plain_lstm.py runs
 with 256, 384 and 512 units; the size that is best on the test part counts, which favours the peer.
+
+On a machine that is never quiet, `--processor-time` makes the processor time of each process its clock, on one thread.
 
 `--keep-peers`: the rows of the peers are those of the results published before, if they are of the same machine and
 seeds: for a change of chainrule alone.
@@ -28,13 +31,14 @@ import os
 import re
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from peer_tasks import TASKS, Task, chainrule
+from processor_clock import launched, processor_seconds
 from side_by_side import claim, machine, median_ratio, publish, result_path
 
 AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"}
@@ -53,11 +57,14 @@ def main() -> None:
     parser.add_argument("--keep-peers", action="store_true")
     parser.add_argument("--same-shape", action="store_true")
     parser.add_argument("--avx2", action="store_true")
+    parser.add_argument("--processor-time", action="store_true")
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("CHAINRULE_DATA", "../shared/data")))
     parser.add_argument("--peers", type=Path, default=PEERS)
     options = parser.parse_args()
     if options.avx2:  # before torch looks
         os.environ.update(AVX2)
+    if options.processor_time:
+        os.environ["OMP_NUM_THREADS"] = "1"
     for name in ["text"] if options.same_shape else options.task or list(TASKS):
         with tempfile.TemporaryDirectory() as folder:
             try:
@@ -82,10 +89,10 @@ def compare(name: str, task: Task, options: argparse.Namespace, folder: Path) ->
     for seed in range(options.seeds):
         first, *others = task.peer if not kept else [[]]
         if not kept:
-            rows.append(peer(task, first, seed, options.minutes, options.peers))
-        rows.append(ours(task, [], seed, options.minutes, folder / "run"))
+            rows.append(peer(task, first, seed, options))
+        rows.append(ours(task, [], seed, options, folder / "run"))
         rows[-1][task.figure] = task.test(folder / "run")
-        rows += [peer(task, arguments, seed, options.minutes, options.peers) for arguments in others]
+        rows += [peer(task, arguments, seed, options) for arguments in others]
     rows += kept
     figures = {who: [row[task.figure] for row in rows if row["run"] == who] for who in {row["run"] for row in rows}}
     found = figures.pop(OURS)
@@ -136,8 +143,8 @@ def same_shape(task: Task, options: argparse.Namespace, folder: Path) -> tuple[R
     """Train both at one shape, by turns; rows of speeds, and the claim."""
     rows: Rows = []
     for seed in range(options.seeds):
-        rows.append(peer(task, task.peer[0], seed, options.minutes, options.peers))
-        rows.append(ours(task, SHAPE, seed, options.minutes, folder / "run"))
+        rows.append(peer(task, task.peer[0], seed, options))
+        rows.append(ours(task, SHAPE, seed, options, folder / "run"))
         del rows[-2][task.figure]  # of the shape, not of the script
     ratio = speed_ratio(rows, rows[0]["run"])
     if ratio is None:
@@ -151,24 +158,27 @@ OURS = "chainrule train"
 VARIANTS = ("plain_lstm.py", "plain_transformer.py")  # named by their arguments
 
 
-def ours(task: Task, shape: list[str], seed: int, minutes: float, run: Path) -> dict[str, Any]:
+def ours(task: Task, shape: list[str], seed: int, options: argparse.Namespace, run: Path) -> dict[str, Any]:
     """Train by the command line into the directory `run`; the row of figures."""
-    began = time.monotonic()
-    given = ["--budget", f"{60 * minutes:g}s", "--seed", str(seed), "--out", str(run), "--overwrite"]
-    (summary,) = chainrule("train", *task.train, *shape, *given)
-    whole = time.monotonic() - began
+    factor, clock = clock_of(options)
+    began = clock()
+    given = ["--budget", f"{60 * options.minutes:g}s", "--seed", str(seed), "--out", str(run), "--overwrite"]
+    (summary,) = chainrule("train", *task.train, *shape, *given, factor=factor)
+    whole = clock() - began
     return figures_of(task, OURS, seed, summary["steps"], summary["elements"], summary["seconds"], whole)
 
 
-def peer(task: Task, arguments: list[str], seed: int, minutes: float, folder: Path) -> dict[str, Any]:
+def peer(task: Task, arguments: list[str], seed: int, options: argparse.Namespace) -> dict[str, Any]:
     """Run the plain script; the row of figures, read off the line that it prints last."""
-    script = folder / task.script if (folder / task.script).exists() else PEERS / task.script
-    given = [*arguments, "--seconds", f"{60 * minutes:g}", "--seed", str(seed)]
+    factor, clock = clock_of(options)
+    script = options.peers / task.script if (options.peers / task.script).exists() else PEERS / task.script
+    seconds_given = f"{60 * options.minutes:g}"
+    given = [str(script), *arguments, "--seconds", seconds_given, "--seed", str(seed)]
     name = " ".join([task.script, *(part for part in arguments[1:] if task.script in VARIANTS)])
-    print("$", name, f"--seconds {60 * minutes:g} --seed {seed}", flush=True)
-    began = time.monotonic()
-    output = subprocess.run([sys.executable, script, *given], check=True, stdout=subprocess.PIPE, text=True).stdout
-    whole, line = time.monotonic() - began, output.splitlines()[-1]
+    print("$", name, f"--seconds {seconds_given} --seed {seed}", flush=True)
+    began = clock()
+    output = subprocess.run(launched(given, factor), check=True, stdout=subprocess.PIPE, text=True).stdout
+    whole, line = clock() - began, output.splitlines()[-1]
     print(line, flush=True)
     figure, steps = re.match(r"([-\d.]+)", line), re.search(r"([\d,]+) steps", line)
     if figure is None or steps is None:
@@ -177,6 +187,11 @@ def peer(task: Task, arguments: list[str], seed: int, minutes: float, folder: Pa
     elements, seconds = (int(read[1].replace(",", "")), float(read[2])) if read else (None, None)
     row = figures_of(task, name, seed, int(steps[1].replace(",", "")), elements, seconds, whole)
     return row | {task.figure: float(figure[1])}
+
+
+def clock_of(options: argparse.Namespace) -> tuple[float | None, Callable[[], float]]:
+    """The factor of the clock of a process, None for the wall's, and this clock from outside."""
+    return (1, processor_seconds) if options.processor_time else (None, time.monotonic)
 
 
 def figures_of(

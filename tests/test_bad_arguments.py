@@ -136,7 +136,7 @@ def test_errors_name_the_item_in_memory(runs, tmp_path):
         runs["classify"].evaluate([("good film", "pos"), ("bad\nfilm", "neg"), ("bad film", "")])
     with pytest.raises(ValueError, match=r"^data index 1: "):
         runs["tag"].evaluate([[("Ada", "B-PER"), ("saw", "O")], [("Ada", "B-ORG")]])
-    with pytest.raises(ValueError, match=r"^data index 1: expected a sound, got none"):
+    with pytest.raises(ValueError, match=r"^data index 1: contains no samples"):
         runs["sound"].score([DATA["sound"][0][0], np.zeros(0)])
     with pytest.raises(ValueError, match=r"^data index 1: contains no notes"):
         runs["music"].score([DATA["music"][0][0], np.zeros((0, 88))])

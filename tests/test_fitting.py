@@ -72,14 +72,16 @@ def test_errors_name_keyword_arguments(tmp_path):
     for name in ("cat/a.png", "dog/b.png", "c.png"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(png(np.zeros((6, 6), np.uint8)))
-    with pytest.raises(ValueError, match=r"c\.png: outside the sub-folders .* or pass labels=False$"):
+    with pytest.raises(ValueError, match=r"c\.png is not in a sub-folder .* or pass labels=False$"):
         chainrule.fit(tmp_path, steps=1)
 
 
 def test_one_colour_image_is_no_batch():
     """Its rows were images of three columns."""
     image = np.random.default_rng(0).integers(0, 256, (32, 48, 3), dtype=np.uint8)
-    with pytest.raises(ValueError, match=r"got one colour image of shape \(32, 48, 3\): pass it as \(1, 32, 48, 3\)"):
+    with pytest.raises(
+        ValueError, match=r"got one colour image of shape \(32, 48, 3\): reshape it to \(1, 32, 48, 3\)"
+    ):
         chainrule.fit(image, steps=1)
 
 
@@ -246,7 +248,7 @@ def test_a_run_shows_what_it_can_do(tmp_path):
     assert "nats per dimension, bound" in repr(coded)
     with pytest.raises(ValueError, match="forecast: a run of the task image cannot do this; it can check"):
         plain.forecast(images)
-    with pytest.raises(ValueError, match="embed: a run of gated-pixelcnn has no code"):
+    with pytest.raises(ValueError, match="embed: a run of gated-pixelcnn has no latent code"):
         plain.embed(images)
 
 

@@ -260,7 +260,7 @@ def test_labels_apart_from_texts_name_the_remedy():
 def test_sentences_without_tags_are_not_evaluated():
     """The error named a column from 2 to 1."""
     run = chainrule.fit([[("Ada", "B-PER"), ("saw", "O")]] * 20, **ONE)
-    with pytest.raises(ValueError, match="data index 0: expected words with tags, got words alone"):
+    with pytest.raises(ValueError, match="data index 0: expected words with tags, got only words"):
         run.evaluate([["Ada", "saw"]])
 
 

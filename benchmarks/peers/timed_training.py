@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 
 import torch
+import torch._dynamo  # the first optimiser imports it, which takes seconds: before the clock starts
 from torch import Tensor, nn
 
 

@@ -41,7 +41,9 @@ def read_rows(path: str | Path) -> Any:
     if not rows:
         raise ValueError(f"{path}: expected an array of rows (N, D) of numbers, got none")
     if len(rows) > 1:
-        raise ValueError(f"{path}: which of {', '.join(map(str, rows)):.200}? Name one: {path}:{rows[0]}")
+        raise ValueError(
+            f"{path}: has several arrays of rows ({', '.join(map(str, rows)):.200}): name one, as in {path}:{rows[0]}"
+        )
     shape, dtype, by_columns = fitting[rows[0]]
     size = math.prod(shape) * dtype.itemsize
     if size > _MOST_BYTES:

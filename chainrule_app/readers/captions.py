@@ -84,7 +84,7 @@ def read_captions(path: str | Path | HeldRows) -> Iterator[Caption]:
                 f"{path} line {line}: expected {expected}, got {(',' if commas else chr(9)).join(cells)!r:.80}"
             )
         if not columns[1]:
-            raise ValueError(f"{path} line {line}: expected a caption of {columns[0]!r:.80}, got none: leave it out")
+            raise ValueError(f"{path} line {line}: the caption of {columns[0]!r:.80} is empty: remove the line")
         yield Caption(line, _NUMBERED.sub("", columns[0]), columns[1])
 
 
@@ -96,7 +96,8 @@ def _places(names: Sequence[str], where: str) -> list[int]:
         if len(found) != 1:
             got = f"{len(found)} ({', '.join(found)})" if found else f"none among {', '.join(names)[:80]}"
             raise ValueError(
-                f"{where}: expected one {what} by its name, such as {usual[0]}, got {got}: rename the others"
+                f"{where}: expected one column for the {what}, named for example {usual[0]}, got {got}: "
+                "rename the columns"
             )
         places.append(names.index(found[0]))
     return places
@@ -143,7 +144,7 @@ def _coco_captions(path: str | Path) -> Iterator[Caption]:
     fields = content if isinstance(content, dict) else {}
     images, annotations = fields.get("images"), fields.get("annotations")
     if not isinstance(images, list) or not isinstance(annotations, list):
-        raise ValueError(f"{path}: expected JSON with the lists images and annotations, as captions of COCO")
+        raise ValueError(f"{path}: expected captions in the format of COCO, a JSON object with images and annotations")
     names = {}
     for number, image in enumerate(images, 1):
         if not isinstance(image, dict) or not isinstance(image.get("file_name"), str):
@@ -191,7 +192,7 @@ class ImageStore:
         for member in Members(path, IMAGES, "image").files:
             other = self._members.setdefault(PurePosixPath(member.name).name, member)
             if other is not member:
-                raise ValueError(f"{path}: {other.name} and {member.name}: expected one image of each name")
+                raise ValueError(f"{path}: {other.name} and {member.name} have the same name: rename one")
 
     def __len__(self) -> int:
         return len(self._members)
@@ -378,7 +379,7 @@ def captions_by_image(
             raise ValueError(f"{where.at(caption.line)}: the image {caption.image} is not in {store.path}")
         if named.setdefault(name, caption.image) != caption.image:
             raise ValueError(
-                f"{where.at(caption.line)}: {named[name]} and {caption.image}: expected one image of each name"
+                f"{where.at(caption.line)}: {named[name]} and {caption.image} have the same name: rename one"
             )
         text = caption.text.lower() if lower_case else caption.text
         by_image.setdefault(name, []).append(replace(caption, image=name, text=text))

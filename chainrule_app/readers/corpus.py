@@ -107,7 +107,7 @@ def prepare_corpus(
         raise OptionError("split_punctuation", f"it splits words, got level {level!r}", "use level='word'")
     by_lines = reading == "lines"
     if tokenizer is not None and level != "bpe":
-        raise ValueError(f"tokenizer: its symbols are of level bpe, got level {level!r}: use level='bpe'")
+        raise ValueError(f"tokenizer requires level='bpe', got level={level!r}")
     if vocabulary is not None and (vocabulary.level, vocabulary.eos is not None) != (level, by_lines):
         other = f"level {vocabulary.level} with{'out' * (vocabulary.eos is None)} <eos>"
         raise OptionError("vocabulary", f"expected one of level {level}, for the reading {reading!r}, got {other}")
@@ -135,8 +135,8 @@ def prepare_corpus(
             if not written["elements"]:
                 purpose = "train on" if name == "train" else "hold out"
                 raise ValueError(
-                    f"{part.source.name}: expected symbols to {purpose}, got only white space, which level {level} "
-                    "leaves out: give more text, or choose level char"
+                    f"{part.source.name}: only white space to {purpose}, which level {level} ignores: "
+                    "add text, or use level char"
                 )
             counts[name] = written | {"bytes": stop - start}
         source_read = second.fingerprint()

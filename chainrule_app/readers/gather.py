@@ -32,7 +32,7 @@ def gathered(source: str, kind: Kind, keys: Keys = _NO_KEYS, *, streams: bool = 
         return array_table(read_rows(first), Origin(first, "index"))
     records = [path != STDIN and holds_records(path) for path in paths]
     if any(records) and not all(records):
-        raise ValueError(f"{source}: expected files of one kind, got records and others: give one kind at a time")
+        raise ValueError(f"{source}: mixes records with other files: pass files of one kind")
     if len(paths) == 1 and not (records[0] and kind in ("text", "pairs", "tags")):
         plain = first != STDIN and not (kind == "text" and is_packed(first))
         if plain or (streams and not (first == STDIN and kind == "rows")):

@@ -139,8 +139,8 @@ class Members:
         """Return the content of a member; a bound method keeps the archive open while a member exists."""
         if size > LARGEST:
             raise ValueError(
-                f"{label}: expected at most {LARGEST >> 20} MiB in an archive, got {size >> 20}: unpack it into "
-                "a folder"
+                f"{label}: {size >> 20} MiB, more than the limit of {LARGEST >> 20} for a file in an archive: unpack "
+                "the archive into a folder"
             )
         try:
             return io.BytesIO(read())
@@ -241,7 +241,7 @@ class _BoundedTarInfo(tarfile.TarInfo):
         raise RuntimeError(_SPARSE)
 
 
-_SPARSE = "a file with holes: pack it without --sparse"
+_SPARSE = "it holds a sparse file: create it without --sparse"
 _EXTENDING = (
     tarfile.XHDTYPE,
     tarfile.XGLTYPE,

@@ -124,7 +124,7 @@ def read_midi(content: bytes, name: str, frames_per_quarter: int = 4) -> Piece:
     if len(head) < 6 or not (division := int.from_bytes(head[4:6])):
         raise ValueError(f"{name}: not a MIDI file, or its header is truncated: download it again")
     if (kind := int.from_bytes(head[:2])) > 1:
-        raise ValueError(f"{name}: format {kind}, of separate pieces: save it as format 0 or 1")
+        raise ValueError(f"{name}: MIDI format {kind} is not supported: save it as format 0 or 1")
     # A division in seconds has frames a second, negative, and ticks a frame; its quarter notes last half a second.
     by_seconds = division >> 15
     quarter = (256 - (division >> 8)) * (division & 0xFF) / 2 if by_seconds else division
@@ -136,11 +136,13 @@ def read_midi(content: bytes, name: str, frames_per_quarter: int = 4) -> Piece:
     microseconds = np.average([_USUAL, *(tempo for _, tempo in tempi)], weights=spans if spans.any() else None)
     on_piano = (notes[:, 2] >= LOWEST) & (notes[:, 2] < LOWEST + KEYS)
     if not on_piano.any():
-        raise ValueError(f"{name}: expected notes of a piano, {LOWEST} to {LOWEST + KEYS - 1}, got none: transpose it")
+        raise ValueError(f"{name}: no note is in the range of a piano, {LOWEST} to {LOWEST + KEYS - 1}: transpose it")
     start, stop = np.floor(notes[on_piano, :2].T * (frames_per_quarter / max(quarter, 1)) + 0.5).astype(np.int64)
     start, stop, key = start - start.min(), np.maximum(stop, start + 1) - start.min(), notes[on_piano, 2] - LOWEST
     if (length := int(stop.max())) > _MOST_FRAMES:
-        raise ValueError(f"{name}: {length:,} frames, more than {_MOST_FRAMES:,}: cut the piece, or lower the frames")
+        raise ValueError(
+            f"{name}: {length:,} frames, more than {_MOST_FRAMES:,}: shorten the piece, or lower the frames per quarter"
+        )
     changes = np.zeros((length + 1, KEYS), np.int32)
     np.add.at(changes, (start, key), 1)
     np.add.at(changes, (stop, key), -1)

@@ -93,8 +93,8 @@ class HeldText(ByteSource):
                 content.write(piece.encode())
             except UnicodeEncodeError:
                 raise ValueError(
-                    f"{origin.at(index)}: half of a surrogate pair, which is no character: remove it, for example with "
-                    "text.encode(errors='ignore').decode()"
+                    f"{origin.at(index)}: contains half of a surrogate pair, which is not a character: remove it, for "
+                    "example with text.encode(errors='ignore').decode()"
                 ) from None
         self.content = content.getvalue()
         self.name = str(origin)

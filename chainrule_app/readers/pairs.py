@@ -101,7 +101,7 @@ def read_pairs(source: SentenceSource, target: SentenceSource | None = None) -> 
     if counts[0] != counts[1]:
         raise ValueError(
             f"{source} has {counts[0]} lines and {target} has {counts[1]}: "
-            "expected equal numbers, since line n of one file translates line n of the other"
+            "line n of one file must be the translation of line n of the other"
         )
 
 
@@ -179,7 +179,7 @@ def prepare_pairs(
             valid.add(pair)
         for counted, what in ((train, "to train on"), (valid, "to hold out")):
             if not counted.pairs:
-                raise ValueError(f"{source}: expected at least one pair {what}, got none: give more pairs")
+                raise ValueError(f"{source}: expected at least one pair {what}, got none: add pairs")
         manifest = {
             **{name: None if path is None else fingerprint(path) for name, path in files.items()},
             "train": train.counts(),

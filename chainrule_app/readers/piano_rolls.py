@@ -47,7 +47,7 @@ class HeldRolls(DataSource):
         if not np.isin(roll, (0, 1)).all():
             raise ValueError(f"{where}: expected piano rolls of 0 and 1, got other numbers: pass roll > 0")
         if not np.any(roll):
-            raise ValueError(f"{where}: contains no notes: leave it out")
+            raise ValueError(f"{where}: contains no notes: remove it")
         return HeldRoll(str(index), where, np.asarray(roll).astype(np.bool_))
 
     def fingerprint(self) -> dict[str, Any]:

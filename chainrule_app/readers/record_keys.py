@@ -115,7 +115,7 @@ def _text_of(record: Record, column: str | None, where: str) -> str:
         got = "none" if name not in record else f"{text!r:.60}"
         raise UserError(
             f"{where}: expected a text in the column {name!r}, got {got}",
-            f"name it with {option('text_column')} (there are {_names(record)})",
+            f"name it with {option('text_column')} (columns: {_names(record)})",
         )
     return text
 
@@ -136,7 +136,7 @@ def _conversation(messages: Sequence[Any], where: str) -> str:
         texts = [part.get("text") if isinstance(part, dict) else part for part in parts]
         if not isinstance(role, str) or not all(isinstance(text, str) for text in texts):
             raise ValueError(
-                f"{where}: expected messages of a role and a content, got {message!r:.60}: write a text under one key"
+                f"{where}: expected messages with a role and a content, got {message!r:.60}: write a text under one key"
             )
         lines.append(f"{role}: {''.join(map(str, texts))}\n")
     return "".join(lines)
@@ -151,7 +151,7 @@ def _pair_keys(record: Record, keys: Keys, where: str) -> Keys:
     for role, found in (("source", sources), ("target", targets)):
         if len(found) > 1:
             raise UserError(
-                f"{where}: several keys may be the {role} ({', '.join(found)})",
+                f"{where}: several keys may hold the {role} ({', '.join(found)})",
                 f"name one with {option(f'{role}_key')}",
             )
     wanted = (keys.source, keys.target if keys.answers else None)

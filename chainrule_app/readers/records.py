@@ -70,7 +70,7 @@ def records(path: str) -> Iterator[tuple[int, Record]]:
             with suppress(ValueError, RecursionError):
                 record = json.loads(line)
             if not isinstance(record, dict):
-                raise ValueError(f"{path} line {number}: expected a JSON object, got {line[:60]!r}: one object a line")
+                raise ValueError(f"{path} line {number}: expected one JSON object per line, got {line[:60]!r}")
             if _SURROGATE.search(line):
                 _refuse_surrogates(record, f"{path} line {number}")
             yield number, record
@@ -81,7 +81,9 @@ def _refuse_surrogates(record: Record, where: str) -> None:
         json.dumps(record, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
         sign = f"\\u{ord(error.object[error.start]):04x}"
-        raise ValueError(f"{where}: {sign} is half of a character (a lone surrogate): correct the text") from None
+        raise ValueError(
+            f"{where}: contains {sign}, half of a surrogate pair, which is not a character: correct the text"
+        ) from None
 
 
 def _listed_records(path: str) -> Sequence[Record] | None:
@@ -94,12 +96,12 @@ def _listed_records(path: str) -> Sequence[Record] | None:
         raw = file.read(_MOST_JSON + 1)
     beginning = raw[:_FIRST_RECORD].lstrip()
     if beginning[:1] not in (b"{", b"["):
-        raise _NoRecordsError(f"{path}: expected records in JSON, got something else")
+        raise _NoRecordsError(f"{path}: expected JSON records, got something else")
     if len(raw) > _MOST_JSON and not (beginning[:1] == b"[" and beginning[1:].lstrip()[:1] == b"{"):
         raise _NoRecordsError(f"{path}: expected at most {_MOST_JSON >> 20} MiB of JSON, got more")
     if len(raw) > _MOST_JSON:
         raise ValueError(
-            f"{path}: expected at most {_MOST_JSON >> 20} MiB of JSON, got more: write JSON Lines, an object a line"
+            f"{path}: expected at most {_MOST_JSON >> 20} MiB of JSON, got more: write JSON Lines, one object per line"
         )
     try:
         found = _records_in(json.loads(raw))
@@ -111,7 +113,7 @@ def _listed_records(path: str) -> Sequence[Record] | None:
             return None
         raise _NoRecordsError(f"{path}: expected JSON, got something else") from None
     if found is None:
-        raise _NoRecordsError(f"{path}: expected a list of objects, or what to_json of pandas writes")
+        raise _NoRecordsError(f"{path}: expected a list of objects, or the output of pandas.DataFrame.to_json")
     return found
 
 
@@ -225,7 +227,7 @@ def record_rows(source: str | Path | ByteSource) -> tuple[list[str], Iterator[tu
             if not record.keys() <= known:
                 unknown = min(record.keys() - known)
                 raise ValueError(
-                    f"{source}: record {number}: the key {unknown!r:.60} is in none of the first {_LOOKED_AT:,}"
+                    f"{source}: record {number} has the key {unknown!r:.60}, which none of the first {_LOOKED_AT:,} has"
                 )
             yield line, [_cell(record.get(name)) for name in names]
 

@@ -65,7 +65,7 @@ def raw_lines(file: BinaryIO, name: str) -> Iterator[tuple[int, bytes]]:
     r"""Yield the lines of an open file with their ends, as soon as they are there, with their numbers."""
     for number, raw in enumerate(iter(partial(file.readline, LONGEST_LINE + 1), b""), 1):
         if len(raw) > LONGEST_LINE:
-            raise ValueError(f"{name} line {number}: expected at most {LONGEST_LINE >> 20} MiB, got more: break it up")
+            raise ValueError(f"{name} line {number}: longer than {LONGEST_LINE >> 20} MiB: split it")
         yield number, raw
 
 
@@ -87,12 +87,12 @@ def no_such_file(path: str | Path, what: str = "file") -> FileNotFoundError:
     """Return the error for a path that does not exist; it mentions URLs.
 
     >>> print(no_such_file(Path("https://example.com/rows.csv")))
-    https://example.com/rows.csv: expected a file, got a URL: download it first, and give the name of the file
+    https://example.com/rows.csv: expected a file, got a URL: download it first, and pass the file
     """
     scheme, separator, rest = str(path).partition(":/")  # a `Path` has one slash where the URL has two
     if separator and scheme.lower() in _SCHEMES:
         url = f"{scheme}://{rest.lstrip('/')}"
-        return FileNotFoundError(f"{url}: expected a file, got a URL: download it first, and give the name of the file")
+        return FileNotFoundError(f"{url}: expected a file, got a URL: download it first, and pass the file")
     return FileNotFoundError(f"{path}: no such {what}")
 
 
@@ -100,7 +100,7 @@ def refuse_stdin(path: str | Path) -> None:
     """Raise `ValueError` for "-", where files alone can be read."""
     if str(path) == STDIN:
         raise ValueError(
-            f"{path}: expected a file, got standard input, which is not read here: write it to a file and give its name"
+            f"{path}: expected a file, got standard input, which cannot be used here: write it to a file first"
         )
 
 
@@ -321,8 +321,8 @@ def split_position(source: Source, file: BinaryIO, validation_fraction: float, *
     if not 0 < cut < source.size:
         needed = "two lines" if at_line_end else "two characters"
         raise ValueError(
-            f"{source.label}: expected at least {needed}, one to train on and one to hold out, got {source.size} bytes "
-            f"without: give more text"
+            f"{source.label}: expected at least {needed}, one to train on and one to hold out, got {source.size} "
+            "bytes: add text"
         )
     return cut
 

@@ -75,7 +75,7 @@ def _entries(path: str | Path) -> Iterator[tuple[int, str, list[bytes]]]:
                 size = len(cells) - 1
                 if not 1 < size <= _MOST_SIZE:
                     raise ValueError(
-                        f"{path} line {line}: expected a word and from 2 to {_MOST_SIZE:,} numbers, got {size:,}: give "
+                        f"{path} line {line}: expected a word and from 2 to {_MOST_SIZE:,} numbers, got {size:,}: pass "
                         "vectors as text, not in the binary format of word2vec"
                     )
                 _parsed(cells[1:], f"{path} line {line}")
@@ -94,7 +94,7 @@ def _parsed(numbers: list[bytes], where: str) -> npt.NDArray[np.float32]:
         vector = np.full(1, np.nan, np.float32)
     if not np.isfinite(vector).all():
         raise ValueError(
-            f"{where}: expected a word and finite numbers, got {b' '.join(numbers)[:60]!r}: give vectors as text, not "
+            f"{where}: expected a word and finite numbers, got {b' '.join(numbers)[:60]!r}: pass vectors as text, not "
             "in the binary format of word2vec"
         )
     return vector

@@ -61,7 +61,8 @@ def task_class(name: str) -> "type[Task[Any]]":
 def unrecognised(folder: Path | str) -> ValueError:
     """Return the error for a directory whose task `recognise` does not tell."""
     return ValueError(
-        f"{folder}: expected a file, or a directory mostly of images, sounds or MIDI files; name the task of another"
+        f"{folder}: expected a file, or a directory mostly of images, sounds or MIDI files: for other "
+        "data, name the task"
     )
 
 

@@ -111,7 +111,7 @@ class Checks:
         run: Any = self
         rows = self.checked_rows()
         if not isinstance(rows.model, LikelihoodModel | LatentModel):
-            raise ValueError(f"check: a run of {run.config.model} has no likelihood, and no bound of one, to check")
+            raise ValueError(f"check: a run of {run.config.model} has neither a likelihood nor a bound to check")
         with torch.random.fork_rng(devices=[]):
             report = check_model(rows.model, rows.x, rows.context, rows.lengths, seed=seed)
         whole = f"{run.recipe}, all parts together" if run.recipe != run.architecture else ""

@@ -41,7 +41,7 @@ class CodedTask(Task[M]):
         """Return the trained model of a run with a latent code."""
         if not self.has_code:
             coded = ", ".join(self.CODED)
-            raise ValueError(f"{verb}: a run of {self.config.model} has no code: expected one of {coded}")
+            raise ValueError(f"{verb}: a run of {self.config.model} has no latent code: expected a run of {coded}")
         return self.model(device)
 
     def lacking(self) -> tuple[str, ...]:

@@ -114,7 +114,7 @@ def check_header(container: Container, name: str) -> None:
     if "threads" in expected and "threads" not in wrong and not 1 <= header["threads"] <= MOST_THREADS:
         wrong.append("threads")
     if wrong or len(container.parts) != 1 + (header["method"] == "run"):
-        raise DamagedError(f"{name}: not a file that chainrule wrote: invalid {', '.join(wrong) or 'parts'}")
+        raise DamagedError(f"{name}: not written by chainrule: invalid {', '.join(wrong) or 'parts'}")
 
 
 def _is_plain(name: str) -> bool:
@@ -139,7 +139,7 @@ def _with_run(data: bytes, header: dict[str, Any], run: Any, progress: ProgressO
     model = run.model()  # on the processor: a GPU's sums are not the same each time
     if not isinstance(model, AutoregressiveModel):
         raise ValueError(
-            f"{run.path}: its model has a latent code and no exact likelihood to compress with: name the run of a "
+            f"{run.path}: its model has a latent code, so no exact likelihood to compress with: name the run of a "
             "model without a code"
         )
     try:
@@ -182,7 +182,7 @@ def _read_with(
         )
     model, codec = model or run.model(), run.codec()
     if model_digest(model) != header["model"]:
-        raise ValueError(f"{run.path}: not the model that compressed {name}, or trained further since")
+        raise ValueError(f"{run.path}: not the model that compressed {name}, or it was trained further since")
     if header["machine"] != machine(model):
         raise ValueError(
             f"{name}: compressed on a machine that rounds differently ({header['machine']}; here {machine(model)}): "

@@ -48,7 +48,7 @@ def read_container(data: bytes, name: str = "data") -> Container:
     if not data.startswith(MAGIC):
         raise ValueError(f"{name}: expected a .chain file, as `chainrule compress` writes it, got something else")
     if len(data) < _START.size:
-        raise DamagedError(f"{name}: cut off after {len(data)} bytes, inside the header: restore it from a copy")
+        raise DamagedError(f"{name}: truncated after {len(data)} bytes, inside the header: restore it from a copy")
     _, version, size, checksum = _START.unpack_from(data)
     if version != VERSION:
         raise ValueError(f"{name}: expected version {VERSION} of the format, got {version}: update chainrule")
@@ -58,7 +58,7 @@ def read_container(data: bytes, name: str = "data") -> Container:
         raise DamagedError(f"{name}: the header is damaged: restore the file from a copy")
     header = _unpacked(packed)
     if header is None:
-        raise DamagedError(f"{name}: chainrule did not write the header")
+        raise DamagedError(f"{name}: the header was not written by chainrule")
     parts: list[bytes] = []
     for length in header.pop("parts"):
         checksum = data[start : start + _CHECKSUM.size]

@@ -94,7 +94,7 @@ def _refuse_links(run: Path) -> None:
     data = run / DATA
     for path in chain((run / name for name in (*FILES, *FOLDERS, *_WORKING)), data.rglob("*")):
         if path.is_symlink():
-            raise ValueError(f"{path}: expected a file of the run, got a link: put what it names in its place")
+            raise ValueError(f"{path}: expected a file of the run, got a link: replace the link by the file")
 
 
 def _remedy(path: Path) -> str:
@@ -113,7 +113,7 @@ def check_facts(path: Path, facts: dict[str, Any], prepared: str) -> None:
         return
     for name in facts.keys() & manifest.keys() - {"name"}:  # a file may be renamed
         if json.loads(json.dumps(facts[name])) != manifest[name]:
-            raise ValueError(f"{path / CONFIG}: facts.{name}: not what {prepared} says: one of the two was changed")
+            raise ValueError(f"{path / CONFIG}: facts.{name} does not match {prepared}: one of the two was changed")
 
 
 class ChangedRunError(ValueError):

@@ -66,7 +66,7 @@ def test_texts_of_records_are_lines(command, plain, refused, tmp_path):
     polars.DataFrame(records).rename({"text": "body"}).write_parquet(tmp_path / "a.parquet")
     assert weights(command, tmp_path, tmp_path / "a.parquet", "--text-column", "body") == plain
     line = refused("train", tmp_path / "a.parquet", "--level", "char", "--out", tmp_path / "other")
-    assert "expected a text in the column 'text', got none: name it with --text-column (there are id, body)" in line
+    assert "expected a text in the column 'text', got none: name it with --text-column (columns: id, body)" in line
 
 
 def test_records_become_the_rows_of_a_table_and_labelled_texts(ok, tmp_path):
@@ -138,7 +138,7 @@ def test_keys_of_records_are_no_text_to_classify(ok, refused, tmp_path):
     [
         ("a.txt.gz", b"no gzip", "a.txt.gz: cannot be read (Not a gzipped file"),
         ("a.txt.zst", b"no zstd", "a.txt.zst: cannot be read (zstd"),
-        ("a.jsonl", b'{"text": "a"}\n[1]\n', "line 2: expected a JSON object"),
+        ("a.jsonl", b'{"text": "a"}\n[1]\n', "line 2: expected one JSON object per line"),
         ("a.jsonl", b'{"text": 7}\n', "record 1: expected a text in the column 'text', got 7"),
     ],
 )

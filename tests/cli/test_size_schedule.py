@@ -4,6 +4,7 @@ import io
 import json
 import random
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -88,6 +89,19 @@ def test_a_slow_machine_gets_the_smallest_size_and_says_the_flags_that_repeat_it
     settled = {"classify-images": ", mixup 0.4"}.get(task, "")
     assert again.err.count(f": the default size{settled}\n") == 1
     assert all(getattr(config.options, name) < getattr(usual.options, name) for name in names[:1])
+
+
+def test_the_passes_of_a_translator_are_those_of_the_batches_that_it_trains_on(planned, tmp_path, monkeypatch):
+    """Half the batches were planned to take half the time."""
+    monkeypatch.setattr("chainrule_app.tasks.model.step_rate", lambda *_: 100.0)  # whatever the size of a batch
+    file, *options = write_pairs(tmp_path)[:-2]  # the batch size is open
+    Path(file).write_text(5 * Path(file).read_text())
+    planned(file, *options, "--budget", "0.5s", "--threads", 1, "--out", tmp_path / "run")
+    run = open_run(tmp_path / "run")
+    batches, _ = run.batches((0, 1))
+    assert run.training.batch_size == 32
+    assert run.config.settled.options.count("batch_size") == 1
+    assert run.config.settled.passes == pytest.approx(0.9 * 0.5 * 100 / batches.steps_per_epoch)
 
 
 def test_the_speed_is_that_of_the_way_that_training_takes(monkeypatch):

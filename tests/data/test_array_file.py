@@ -26,7 +26,7 @@ def test_rows_of_arrays_are_read_exactly(tmp_path):
     np.save(tmp_path / "b.npy", np.array([True, False, True]))
     assert read(tmp_path / "b.npy") == (["value"], [["1"], ["0"], ["1"]])
     np.savez(tmp_path / "c.npz", x=ROWS, y=-ROWS)
-    with pytest.raises(ValueError, match=r"which of x, y\? Name one: .*c\.npz:x"):
+    with pytest.raises(ValueError, match=r"several arrays of rows \(x, y\): name one, as in .*c\.npz:x"):
         read(tmp_path / "c.npz")
     assert float(read(f"{tmp_path / 'c.npz'}:y")[1][0][0]) == -ROWS[0, 0]
 

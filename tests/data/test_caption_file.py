@@ -42,13 +42,13 @@ def test_captions_of_coco_are_read(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", "expected JSON with the lists images and annotations"),
-        ("[" * 100_000, "expected JSON with the lists images and annotations"),
-        ('{"images": []}', "expected JSON with the lists images and annotations"),
+        ("{", "expected captions in the format of COCO"),
+        ("[" * 100_000, "expected captions in the format of COCO"),
+        ('{"images": []}', "expected captions in the format of COCO"),
         ('{"images": [7], "annotations": []}', "image 1: expected an object with id and file_name, got 7"),
         ('{"images": [], "annotations": [{"image_id": 1, "caption": "a"}]}', "annotation 1: .* one of the 0 images"),
         ('{"images": [{"id": 1, "file_name": "a"}], "annotations": [{"image_id": 1}]}', "annotation 1: expected"),
-        ("\udcff", "expected JSON with"),
+        ("\udcff", "expected captions in the format of COCO"),
     ],
 )
 def test_other_json_is_named(tmp_path, content, message):
@@ -81,9 +81,12 @@ def test_captions_are_found_by_name(tmp_path, name, content):
     [
         (
             {"image": "a.png", "caption": "a", "text": "b"},
-            "one caption by its name, such as caption, got 2 .caption, text",
+            "one column for the caption, named for example caption, got 2 .caption, text",
         ),
-        ({"picture": "a.png", "caption": "a"}, "one image by its name, such as image, got none among picture, caption"),
+        (
+            {"picture": "a.png", "caption": "a"},
+            "one column for the image, named for example image, got none among picture, caption",
+        ),
         ({"image": "a.png", "caption": 3}, "record 1: expected the name of an image under 'image' and a caption"),
     ],
 )

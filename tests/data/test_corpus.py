@@ -210,7 +210,7 @@ def test_a_changed_manifest_is_refused(text, tmp_path, change, message):
     ("options", "message"),
     [
         ({"level": "byte", "vocabulary_size": 99}, "level byte always has its 256 symbols"),
-        ({"tokenizer": "tokenizer.json"}, "tokenizer: its symbols are of level bpe, got level 'char'"),
+        ({"tokenizer": "tokenizer.json"}, "tokenizer requires level='bpe', got level='char'"),
         ({"vocabulary": ByteVocabulary()}, "vocabulary: expected one of level char, .* got level byte without <eos>"),
         ({"vocabulary": CharVocabulary("ab"), "reading": "lines"}, "reading 'lines', got level char without <eos>"),
     ],

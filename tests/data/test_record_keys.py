@@ -57,7 +57,7 @@ def test_languages_are_told_apart_by_name(tmp_path):
 @pytest.mark.parametrize(
     ("rows", "keys", "message"),
     [
-        ([{"instruction": "a", "input": "b", "output": "c"}], {}, "may be the source .instruction, input.: name one"),
+        ([{"instruction": "a", "input": "b", "output": "c"}], {}, "may hold the source .instruction, input.: name one"),
         ([{"a": "a", "b": "b", "c": "c"}], {}, "got the keys a, b, c: name them with source_key and target_key"),
         ([{"source": "a", "target": "b"}, {"source": "a"}], {}, "record 2: expected a text under 'target', got none"),
         (
@@ -92,7 +92,7 @@ def test_messages_are_read_as_a_conversation(tmp_path):
     rows = [{"messages": openai}, {"conversations": sharegpt}]
     assert written(tmp_path, rows, "text") == ["user: Hi", "assistant: Hello", ""] * 2
     assert not is_table(tmp_path / "a.jsonl")
-    with pytest.raises(ValueError, match="'messages': expected messages of a role and a content, got 3"):
+    with pytest.raises(ValueError, match="'messages': expected messages with a role and a content, got 3"):
         written(tmp_path, [{"messages": [3]}], "text")
 
 
@@ -100,7 +100,7 @@ def test_messages_are_read_as_a_conversation(tmp_path):
 def test_half_a_character_is_called_that(tmp_path, sign):
     """The error was of invalid UTF-8, in a file that is ASCII."""
     (tmp_path / "a.jsonl").write_text(f'{{"text": "a \\ud83d\\ude00"}}\n{{"text": "a {sign}"}}\n')
-    with pytest.raises(ValueError, match=r"a\.jsonl line 2: \\u.... is half of a character"):
+    with pytest.raises(ValueError, match=r"a\.jsonl line 2: contains \\u...., half of a surrogate pair"):
         list(records(str(tmp_path / "a.jsonl")))
 
 

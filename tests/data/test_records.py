@@ -136,5 +136,5 @@ def test_a_file_in_utf_16_is_named_as_one(tmp_path):
 
 
 def test_standard_input_is_refused_by_its_name_where_files_are_read_twice():
-    with pytest.raises(ValueError, match="-: expected a file, got standard input, which is not read here"):
+    with pytest.raises(ValueError, match="-: expected a file, got standard input, which cannot be used here"):
         TableFile("-")

@@ -214,6 +214,19 @@ def test_bfloat16_autocast_stays_near_float32_and_keeps_float32_states(kind):
         torch.testing.assert_close(parameter.grad, gradient, rtol=0.2, atol=0.05 * gradient.abs().max().item())
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_steps_under_bfloat16_autocast_stay_near_float32_and_keep_float32_states(kind):
+    layer = KINDS[kind]().float()
+    x = torch.randn(B, T, N, dtype=torch.float32)
+    expected, _ = layer(x)
+    state = layer.initial_state(B)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        for t in range(T):
+            output, state = layer.step(x[:, t], state)
+            assert all(part.dtype == torch.float32 for part in parts(state))
+            torch.testing.assert_close(output.float(), expected[:, t], rtol=0.1, atol=0.1)
+
+
 @pytest.mark.parametrize("refused", [False, True])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_the_vendors_lstm_runs_under_autocast_whatever_onednn_refuses(dtype, refused, monkeypatch):

@@ -62,8 +62,8 @@ def test_a_pipe_in_a_run_directory_does_not_block(run, capsys, name):
     ("changes", "message"),
     [
         ({"data__sources__source": None}, "data.sources.source: expected a table, got null"),
-        ({"facts__rows": {"train": 1 << 24, "valid": 6}}, "facts.rows: not what data/table.json says"),
-        ({"facts__columns": []}, "facts.columns: not what data/table.json says"),
+        ({"facts__rows": {"train": 1 << 24, "valid": 6}}, "facts.rows does not match data/table.json"),
+        ({"facts__columns": []}, "facts.columns does not match data/table.json"),
         ({"model__options__hidden_size": 1 << 16}, "describe a model of at least"),
     ],
 )
@@ -136,7 +136,7 @@ def test_labels_fewer_than_those_of_the_data_are_refused(tmp_path, capsys):
     line = ["train", str(tmp_path / "x.npz"), "--out", str(tmp_path / "run"), "--steps", "1", "--model", "vae"]
     assert main([*line, "--hidden-size", "4", "--latent-size", "2"]) == 0
     change(tmp_path / "run", facts__classes=["0"])
-    with pytest.raises(ValueError, match=r"facts\.classes: not what"):
+    with pytest.raises(ValueError, match=r"facts\.classes does not match"):
         open_run(tmp_path / "run")
 
 

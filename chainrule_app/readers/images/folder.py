@@ -54,7 +54,7 @@ class Reading:
         """Return an image (C, H, W) of values up to 255, and its mode: "1" if stored in black and white only."""
         content = file.read(LARGEST + 1)
         if len(content) > LARGEST:
-            raise ValueError(f"{label}: expected an image file of at most {LARGEST >> 20} MiB, got more: scale it")
+            raise ValueError(f"{label}: larger than {LARGEST >> 20} MiB: scale the image down")
         return self.pixels(io.BytesIO(content), label)
 
     def pixels(self, content: BinaryIO | Image.Image, label: str) -> tuple[Pixels, str]:
@@ -98,10 +98,10 @@ def _opened(content: BinaryIO | Image.Image, label: str) -> Image.Image:
                     image = file
     except Exception as error:  # what a damaged file makes a decoder raise is anyone's guess
         formats = ", ".join(FORMATS)
-        reason = f"expected {formats}, got another format" if isinstance(error, UnidentifiedImageError) else error
+        reason = f"not one of the formats {formats}" if isinstance(error, UnidentifiedImageError) else error
         raise BadImageError(f"{label}: cannot be read ({reason})") from None
     if frames > 1:
-        raise ValueError(f"{label}: expected one image, got {frames}, such as an animation: split it into files")
+        raise ValueError(f"{label}: holds {frames} images, as an animation does: save each to its own file")
     return image
 
 
@@ -129,7 +129,7 @@ def _in_known_mode(image: Image.Image, label: str) -> tuple[Image.Image, str]:
 def _eight_bits(image: Image.Image, label: str) -> Image.Image:
     values = np.asarray(image)
     if values.min() < 0 or values.max() >= 1 << 16:
-        raise ValueError(f"{label}: grey of 32 bits: expected grey or RGB of 8 or 16 bits: convert it")
+        raise ValueError(f"{label}: 32-bit grey is not supported: convert it to 8 or 16 bits")
     whole, rest = np.divmod(values.astype(np.uint16), _BYTE)  # no wider: an image may have 89 million pixels
     return Image.fromarray((whole + (rest > _BYTE // 2)).astype(np.uint8))
 
@@ -230,7 +230,7 @@ class ImageFolder(ImageSource):
             self.transparent += mode in _TRANSPARENT
             readable.append(file)
         if first is None:
-            raise ValueError(f"{self.label}: none of the {len(files)} images can be read: expected at least one")
+            raise ValueError(f"{self.label}: none of the {len(files)} images can be read")
         self._files, self.count, self.skipped = readable, len(readable), tuple(skipped)
         return first[1]
 
@@ -260,11 +260,11 @@ def _labels_of(
     if len(folders) == len(files) and (len(names) > 1 or labelled):
         return folders
     if labelled and not folders:
-        raise ValueError(f"{path}: expected labels, sub-folders named as they are with the images in them, got none")
+        raise ValueError(f"{path}: expected a sub-folder of images for each label, named after it, got none")
     if labelled or len(names) > 1:
         outside = next(file for file in files if file.name not in folders)
         raise UserError(
-            f"{outside.label}: outside the sub-folders ({listed(names, 100)}) whose names are the labels",
+            f"{outside.label} is not in a sub-folder ({listed(names, 100)}), whose name is the label",
             "move it into one" + ("" if labelled else f", or pass {option('labels', False)}"),
         )
     return None

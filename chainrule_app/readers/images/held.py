@@ -49,12 +49,12 @@ class HeldImages(DataSource):
     ) -> ImageSource:
         """Return the images as a source; the arguments are those of `chainrule_app.readers.images.open_source`."""
         if labelled and self.labels is None:
-            raise ValueError(f"{self.origin}: expected labels, got none: pass one of each image as labels")
+            raise ValueError(f"{self.origin}: expected labels, got none: pass labels=..., one for each image")
         source: _Arrays | _Pictures
         if isinstance(self.images, np.ndarray):
             if reading is not None and reading != Reading():
                 raise ValueError(
-                    f"{self.origin}: size and colour are for image files and images of Pillow: leave them out"
+                    f"{self.origin}: size and colour apply only to image files and Pillow images: leave them out"
                 )
             source = _Arrays(self.images, self)
         else:

@@ -136,7 +136,9 @@ def _the_images(path: Path, names: list[str]) -> str:
         )
     named = [name for favourite in FAVOURITES for name in fitting if name.lower() == favourite]
     if len(fitting) > 1 and not named:
-        raise ValueError(f"{path}: which of {listed(fitting)}? Name one: {path}:{fitting[0]}")
+        raise ValueError(
+            f"{path}: has several arrays of images ({listed(fitting)}): name one, as in {path}:{fitting[0]}"
+        )
     return named[0] if named else fitting[0]
 
 
@@ -193,7 +195,7 @@ def _labels(path: Path, array: str | None, count: int) -> ImageLabels:
         try:
             raw = read_bytes(file, count * header.dtype.itemsize)
             if len(raw) < count * header.dtype.itemsize:
-                raise ValueError(f"it holds {len(raw) // header.dtype.itemsize} labels of {count}")
+                raise ValueError(f"it holds only {len(raw) // header.dtype.itemsize} of {count} labels")
             if file.read(1):
                 raise ValueError(f"it holds more data after its {count} labels")
         except UNREADABLE as error:

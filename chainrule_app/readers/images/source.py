@@ -148,7 +148,7 @@ class Reduction:
         if self.binarise == "per-epoch":
             return "binarised by a new draw in each epoch, held-out images by one fixed draw"
         if self.binarise == "threshold" or (self.levels == 2 and self.found > 2):
-            return "binarised at half of the brightest (threshold)"
+            return "binarised at half of the maximum brightness (threshold)"
         if self.levels == self.found:
             return "8 bits (256 levels)" if self.found == 256 else f"{self.found} levels"
         whole = f"{self.found.bit_length() - 1} bits" if self.found & (self.found - 1) == 0 else f"{self.found} levels"

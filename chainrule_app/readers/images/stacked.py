@@ -53,8 +53,8 @@ class StackedImages(ImageSource):
         self._header, layout = header, image_layout(header.shape)
         if len(header.shape) == 3 and header.shape[2] == 3:
             raise ValueError(
-                f"{self.label}: expected a batch of images, got one colour image of shape {header.shape}: pass it as "
-                f"{(1, *header.shape)}; grey images of 3 columns as {(*header.shape, 1)}"
+                f"{self.label}: expected a batch of images, got one colour image of shape {header.shape}: reshape it "
+                f"to {(1, *header.shape)}, or to {(*header.shape, 1)} if it holds grey images of 3 columns"
             )
         if layout is None:
             raise ValueError(
@@ -62,7 +62,7 @@ class StackedImages(ImageSource):
                 f"{header.shape}: reshape it"
             )
         if header.dtype.kind not in "uifb":
-            raise ValueError(f"{self.label}: expected numbers, got {header.dtype}: write the images as uint8")
+            raise ValueError(f"{self.label}: expected numbers, got {header.dtype}: store the images as uint8")
         self.shape, self._channels_last = layout
         self.count = header.shape[0]
         if not self.count:
@@ -74,7 +74,7 @@ class StackedImages(ImageSource):
         if math.prod(self.shape) * header.dtype.itemsize > _LARGEST_IMAGE:
             raise ValueError(
                 f"{self.label}: expected images of at most {_LARGEST_IMAGE >> 20} MiB, got an array of shape "
-                f"{header.shape} of {header.dtype}: cut or scale them"
+                f"{header.shape} of {header.dtype}: crop or scale them"
             )
 
     @cached_property
@@ -114,7 +114,7 @@ class StackedImages(ImageSource):
                 count = min(rows, self.count - done)
                 raw = read_bytes(file, count * size)
                 if len(raw) < count * size:
-                    raise EOFError(f"it ends in image {done + len(raw) // size} of {self.count}")
+                    raise EOFError(f"it ends within image {done + len(raw) // size} of {self.count}")
                 yield np.frombuffer(raw, dtype).reshape(count, *shape[1:])
                 done += count
             if self.kind == "idx" and file.read(1):
@@ -175,7 +175,7 @@ def open_array(path: Path, array: str | None = None) -> Iterator[tuple[BinaryIO,
             header = read_header(file)
         except UNREADABLE as error:
             raise ValueError(
-                f"{path}: expected an array of NumPy, or an idx file of bytes ({error}): restore it from a copy"
+                f"{path}: expected a NumPy array or an idx file of bytes ({error}): restore it from a copy"
             ) from None
         yield file, header
 
@@ -193,7 +193,7 @@ def read_header(file: BinaryIO) -> Header:
 
 def _numpy_header(file: BinaryIO, version: tuple[int, int]) -> Header:
     if version not in ((1, 0), (2, 0)):
-        raise ValueError(f"format {version} of .npy is not read")
+        raise ValueError(f"version {version} of the .npy format is not supported")
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     packed = file.read(2 * version[0])
     size = int.from_bytes(packed, "little")

@@ -81,7 +81,9 @@ class LabelledFile:
         elif self.path != STDIN and self._all_quoted():
             self._delimiter = "\t"
         if self.path == STDIN and labelled:
-            raise ValueError(f"{path}: texts with labels are read more than once: write standard input to a file first")
+            raise ValueError(
+                f"{path}: labelled texts are read twice, which standard input cannot be: write it to a file first"
+            )
         self._skip_first = False
         self._begun: Iterator[Row] | None = None  # standard input behind its header: it is read once
         if self.path == STDIN:  # the column is said, or each line is a text
@@ -128,13 +130,13 @@ class LabelledFile:
             if len(cells) <= last:
                 raise ValueError(
                     f"{self._file.origin.at(line)}: expected at least {last + 1} columns, got {len(cells)}"
-                    + (": write the missing cells" if self._delimiter else ": put a tab between text and label")
+                    + (": add the missing cells" if self._delimiter else ": put a tab between text and label")
                 )
             if self._width is not None and len(cells) > self._width:
                 remedy = (
-                    "put a cell that has the separator in it into double quotes"
+                    "put a cell that contains the separator into double quotes"
                     if self._delimiter
-                    else "a tab inside of a text? write a blank in its place"
+                    else "if a text contains a tab, replace it by a blank"
                 )
                 raise ValueError(
                     f"{self._file.origin.at(line)}: expected {self._width} columns as in the first row, got "
@@ -150,7 +152,7 @@ class LabelledFile:
             if self.columns.label is not None and not any(map(str.strip, cells)):
                 continue  # as spreadsheets have them at the end
             if self.columns.label is not None and not label:
-                raise ValueError(f"{self._file.origin.at(line)}: the label is empty: give one, or leave the row out")
+                raise ValueError(f"{self._file.origin.at(line)}: the label is empty: add one, or remove the row")
             yield LabelledText(line, cells[self.columns.text].strip(), label)
 
     def _cells(self) -> Iterator[Row]:
@@ -198,10 +200,10 @@ class LabelledItems:
                 yield LabelledText(index, row[columns.text] or "", "")
                 continue
             if len(row) <= columns.label:
-                raise ValueError(f"{source}: expected pairs of a text and its label, got strings alone")
+                raise ValueError(f"{source}: expected pairs of a text and its label, got only strings")
             label = row[columns.label]
             if not label:
-                raise ValueError(f"{source.origin.at(index)}: the label is empty: give one, or leave the row out")
+                raise ValueError(f"{source.origin.at(index)}: the label is empty: add one, or remove the row")
             yield LabelledText(index, row[columns.text] or "", label)
 
 
@@ -269,7 +271,7 @@ def _find_columns(
     if width == 1 and at_label is None and not labelled:
         return Columns(0, None, header, first[0] if header else None)
     if width == 1:
-        raise ValueError(f"{path} line 1: expected a text and a label with a tab between them, got one column")
+        raise ValueError(f"{path} line 1: expected a text, a tab and a label, got one column")
     if width == 2:
         if at_text is None and at_label is None:
             at_label = _fewer(rows[int(header) :])
@@ -320,7 +322,7 @@ def _prose(path: str, names: list[str], rows: list[list[str]]) -> int:
     ]
     if len(texts) != 1:
         raise UserError(
-            f"{path}: the header has none of the names in training ({', '.join(map(repr, names))[:80]}): ",
+            f"{path}: the header has none of the names of the training file ({', '.join(map(repr, names))[:80]}): ",
             f"name the text column with {option('text_column')}, or by its number",
         )
     return texts[0]

@@ -49,7 +49,7 @@ class Labels(Record):
     def encode(self, name: str) -> int:
         """Return the number of a label."""
         if name not in self._numbers:
-            raise ValueError(f"the label {name!r:.60} was not seen in training, where there were {self.listed()}")
+            raise ValueError(f"the label {name!r:.60} was not seen in training (labels: {self.listed()})")
         return self._numbers[name]
 
     def listed(self, most: int = 8) -> str:
@@ -180,7 +180,7 @@ def prepare_labelled(
         labels_of_rows = [{row.label} for row in train_rows]
         train_rows, valid_rows = split_rows(train_rows, validation_fraction, seed, labels_of_rows)
     if len(train_rows) < _FEWEST or not valid_rows:
-        raise ValueError(f"{path}: expected at least {_FEWEST} rows to train on and one to hold out: give more rows")
+        raise ValueError(f"{path}: too few rows: expected at least {_FEWEST} to train on and one to hold out")
     if like is not None:
         symbols, labels = like
     else:

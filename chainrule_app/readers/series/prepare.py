@@ -157,8 +157,8 @@ class SeriesSchema(Record):
         number_of = {name: number for number, name in enumerate(self.targets)}
         if unknown := [name for name in file.targets if name not in number_of]:
             raise ValueError(
-                f"{file.where}, {self.item}: {unknown[0]!r:.60} was not among the {len(self.targets):,} items of "
-                "training: leave its rows out, or train on them too"
+                f"{file.where}, {self.item}: {unknown[0]!r:.60} is not among the {len(self.targets):,} items of "
+                "training: remove its rows, or train on them too"
             )
         columns = np.array([number_of[name] for name in file.targets])
         count = len(self.targets)

@@ -92,7 +92,7 @@ def lay_out(
         part = reader.read(own, [dates[number] for number in numbers] if dates else [], frequency, name)
         if part.step is not None and frequency is not None and part.step != frequency:
             raise ValueError(
-                f"{reader.where.at(own[0][0])}: expected rows {frequency}, as of other items, got rows {part.step} "
+                f"{reader.where.at(own[0][0])}: expected rows {frequency}, as for other items, got rows {part.step} "
                 f"of {name!r:.60}"
             )
         frequency = part.step
@@ -114,8 +114,8 @@ def lay_out(
         first = parts[name].dates[0] if grid else None
         if first is not None and first not in row_of:
             raise ValueError(
-                f"{reader.where}: {name!r:.60} begins at {first}, which is no whole number of steps after {grid[0]}, "
-                f"as rows are {frequency}: move its dates"
+                f"{reader.where}: {name!r:.60} begins at {first}, which is not a whole number of steps after "
+                f"{grid[0]}, as rows are {frequency}: move its dates"
             )
         starts.append(0 if first is None else row_of[first])
     ordered = [parts[name] for name in groups]
@@ -168,7 +168,7 @@ def _numbers(
             else:
                 expected, number = f"a finite number, got {cell!r:.80}", as_number(cell)
                 number = words.get(cell.lower()) if number is None else number
-                remedy = "write it with a point, without a unit" if is_odd_number(cell) else "write a number"
+                remedy = "write it with a decimal point and without a unit" if is_odd_number(cell) else "write a number"
             if number is None or not math.isfinite(number):
                 raise UserError(f"{where.at(line)}, column {names[column]!r}: expected {expected}", remedy)
             numbers[row, column] = number

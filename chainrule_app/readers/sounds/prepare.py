@@ -100,7 +100,7 @@ class Labelling:
         *folders, file = name.split("/")
         if self.pattern is None:
             if not folders:
-                raise ValueError(f"{name}: expected a folder named after its label, as all the others have")
+                raise ValueError(f"{name}: not in a folder named after its label, as all other files are")
             return folders[-1]
         match = self._expression.fullmatch(file.rpartition(".")[0])
         if match is None:
@@ -197,7 +197,7 @@ class Writing:
         label = self.labelling(file.name)
         if label not in self.labels:
             raise ValueError(
-                f"{file.label}: the label {label!r} is not among those to train on: {', '.join(self.labels)}"
+                f"{file.label}: the label {label!r} is not in the training files: {', '.join(self.labels)}"
             )
         return self.labels.index(label)
 
@@ -292,7 +292,7 @@ def prepare_sounds(
             f"{source}: expected at least {LOWEST_RATE} samples a second, got {rate}", f"pass {option('rate')}"
         )
     if like is not None and bool(like) != (labelling is not None):
-        raise ValueError(f"{source}: expected sounds {'with' if like else 'without'} labels, as the run before")
+        raise ValueError(f"{source}: expected sounds {'with' if like else 'without'} labels, as in the earlier run")
     names = like or ([] if labelling is None else ordered(labelling(file.name) for file, _ in training))
     lengths = [facts.frames * rate / facts.rate for _, facts in training]
     if sequences == "auto":

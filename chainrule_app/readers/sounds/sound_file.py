@@ -81,11 +81,11 @@ def sound_facts(file: SoundFile) -> SoundFacts:
     """Read the header."""
     if isinstance(file, HeldSound):
         if not len(file.samples):
-            raise ValueError(f"{file.label}: expected a sound, got none: it has no samples")
+            raise ValueError(f"{file.label}: contains no samples: remove it")
         return SoundFacts(file.rate, len(file.samples), 1)
     with file.open() as content, _opened(content, file.label) as sound:
         if sound.frames < 1:
-            raise ValueError(f"{file.label}: expected a sound, got none: it has no samples")
+            raise ValueError(f"{file.label}: contains no samples: remove it")
         return SoundFacts(sound.samplerate, sound.frames, sound.channels)
 
 
@@ -111,7 +111,7 @@ def resampled(blocks: Iterator[Amplitudes], rate: int, new_rate: int) -> Iterato
     try:
         from scipy.signal import resample_poly
     except ImportError:
-        raise ValueError("resampling needs the package scipy, which is not installed: pip install scipy") from None
+        raise ValueError("resampling requires scipy: pip install scipy") from None
     up, down = new_rate // gcd(rate, new_rate), rate // gcd(rate, new_rate)
     if max(up, down) > _LARGEST_RATIO:
         raise UserError(
@@ -160,7 +160,7 @@ def _opened(content: BinaryIO, label: str) -> Any:
     try:
         import soundfile
     except ImportError:
-        raise ValueError("sounds need the package soundfile, which is not installed: pip install soundfile") from None
+        raise ValueError("reading sounds requires soundfile: pip install soundfile") from None
     _refuse_cut_wav(content, label)
     try:
         return soundfile.SoundFile(content)
@@ -205,5 +205,5 @@ def _mono(sound: Any, label: str) -> Iterator[Amplitudes]:
         read += len(block)
         mean = block.mean(1)
         if np.square(block).mean() > _CANCELLED * max(np.square(mean).mean(), _QUIET):
-            raise ValueError(f"{label}: the channels cancel, their mean is silent: keep one of them, or leave it out")
+            raise ValueError(f"{label}: the mean of its channels is silent: keep one channel, or remove the file")
         yield mean

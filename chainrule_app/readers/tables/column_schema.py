@@ -116,7 +116,7 @@ class ColumnSchema:
             known = None if self.is_missing(cell) else cell
             code = self._codes.get(known, self._codes.get(OTHER))
             if code is None and known is None:
-                raise self._error("a missing cell, though none was missing in training: fill it in")
+                raise self._error("an empty cell, though the column had none in training: fill it in")
             if code is None:
                 texts = [category for category in self.categories if category is not None]
                 raise self._error(
@@ -128,7 +128,7 @@ class ColumnSchema:
         if cell is None or cell in MISSING:
             if self.numbers.missing:
                 return math.nan
-            raise self._error("a missing cell, though none was missing in training: fill it in")
+            raise self._error("an empty cell, though the column had none in training: fill it in")
         if self.dates is not None:
             date = self.dates.number(cell)
             if date is None:

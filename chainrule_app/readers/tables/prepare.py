@@ -132,7 +132,7 @@ class TableSchema(Record):
             )
         if unknown:
             raise ValueError(
-                f"{file.origin}: the column {unknown[0]!r} was not there in training: remove it "
+                f"{file.origin}: the column {unknown[0]!r} was not in training: remove it "
                 f"(expected: {', '.join(names)})"
             )
         return [there.get(column.name, -1) for column in self.kept]
@@ -295,7 +295,7 @@ def prepare_table(
         if not valid.rows:
             fewest = 1 if fraction is None else math.ceil(1 / fraction)
             raise ValueError(
-                f"{validation or source}: expected at least {fewest} rows, to hold one out: give more rows"
+                f"{validation or source}: expected at least {fewest} rows, one of them to hold out: add rows"
             )
         manifest = {
             "source": fingerprint(source),
@@ -327,9 +327,7 @@ def _fitted_schema(
         with closing(file.blocks()) as blocks:
             facts, count = _counted(file, blocks, formats, types, fraction, seed)
     if count < 2:
-        raise ValueError(
-            f"{file.origin}: expected at least two rows to train on, got {count} with a value: give more rows"
-        )
+        raise ValueError(f"{file.origin}: expected at least two rows with a value to train on, got {count}: add rows")
     schema = TableSchema.fit(facts, file.header, types, min_count)
     kept_names = {column.name for column in schema.kept}
     if all(column.constant for column in facts if column.name in kept_names):

@@ -140,9 +140,9 @@ class TableFile:
         for line, cells in rows:
             if len(cells) != len(self.names):
                 remedy = (
-                    "put a cell that has the separator in it into double quotes"
+                    "put a cell that contains the separator into double quotes"
                     if len(cells) > len(self.names)
-                    else "write the missing ones, which may be empty, with their separators"
+                    else "add the separators of the missing cells, which may be empty"
                 )
                 raise ValueError(
                     f"{self.origin.at(line)}: expected {len(self.names)} cells, got {len(cells)}: {remedy}"

@@ -114,7 +114,7 @@ class ConllFile:
                 f"columns, words in column {self._word + 1}), got {column!r}"
             )
         if int(column) == self._word + 1:
-            raise ValueError(f"{self.name}: column: expected another column than the words, got {column}")
+            raise ValueError(f"{self.name}: column {column} holds the words: name the column of the tags")
         return int(column) - 1
 
     def _place_of_words(self, column: int) -> int:
@@ -202,7 +202,7 @@ class HeldSentences(DataSource):
         """Return the sentences; raise ValueError for one that is too long or, if tags are wanted, has none."""
         for sentence in self.sentences:
             if tagged and sentence.words and not sentence.tags:
-                raise ValueError(f"{self.origin.at(sentence.line)}: expected words with tags, got words alone")
+                raise ValueError(f"{self.origin.at(sentence.line)}: expected words with tags, got only words")
             if max_length is not None and len(sentence.words) > max_length:
                 raise UserError(
                     f"{self.origin.at(sentence.line)}: a sentence of more than {max_length} words",

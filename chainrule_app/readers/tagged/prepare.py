@@ -262,7 +262,7 @@ def check_tags_known(
     sentences: Sequence[Sentence],
     vocabulary: TaggedVocabulary,
     where: Origin,
-    remedy: str = "correct it, or leave it out",
+    remedy: str = "correct it, or remove it",
 ) -> None:
     """`ValueError` with the line of the first tag that was never seen in training."""
     for sentence in sentences:

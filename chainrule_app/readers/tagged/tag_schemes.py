@@ -58,7 +58,7 @@ def find_scheme(tags: Collection[str]) -> Scheme | None:
 def find_spelling(tags: Collection[str]) -> Spelling | None:
     """Return the spelling of tags that mark spans; None if they mark no spans."""
     if brackets := [tag for tag in tags if "(" in tag and "*" in tag]:
-        raise ValueError(f"the tag {brackets[0]!r} marks a span by brackets: write B-X, I-X and O in their place")
+        raise ValueError(f"the tag {brackets[0]!r} marks a span by brackets: use B-X, I-X and O instead")
     outside = "o" if "o" in tags and "O" not in tags else "O"
     marks = [tag for tag in tags if tag != outside]
     forms = [("", False), *((separator, suffix) for suffix in (False, True) for separator in _SEPARATORS)]
@@ -109,10 +109,10 @@ def _refuse_mixture(marks: Collection[str], separator: str, suffix: bool) -> Non
     if pair is None:
         return
     odd = [tag for tag, (letter, _) in cut.items() if not letter]
-    what = f"{odd[0]!r} is no tag of their scheme" if odd else "two letters mean the same"
+    what = f"{odd[0]!r} is not a tag of this scheme" if odd else "two letters mean the same"
     raise ValueError(
-        f"the tags {pair[0]} and {pair[1]} mark spans, but {what}: write all tags as B-X and I-X (with E-X and S-X if "
-        "you like), and O outside spans"
+        f"the tags {pair[0]} and {pair[1]} mark spans, but {what}: use B-X and I-X in "
+        "spans, where E-X and S-X are optional, and O outside"
     )
 
 

@@ -78,7 +78,7 @@ class TaggedVocabulary(Record):
             return self._tag_numbers[tag]
         except KeyError:
             listing = ", ".join(self.tags[:40]) + (", ..." if len(self.tags) > 40 else "")
-            raise ValueError(f"the tag {tag!r} was never seen in training (there were: {listing})") from None
+            raise ValueError(f"the tag {tag!r} was not seen in training (tags: {listing})") from None
 
     def standard(self, tags: Iterable[str]) -> list[str]:
         """Tags of spans as BIO or BIOES name them, however they are spelt; see `Spelling`."""

@@ -30,7 +30,7 @@ class ImageCodec(FileCodec):
         if self.labelled:
             raise ValueError("the model reads labels, which the file does not hold")
         if self.reduction.levels != self.reduction.found and self.reduction.binarise is None:
-            raise ValueError(f"the model knows images reduced to {self.reduction.levels} levels")
+            raise ValueError(f"the model was trained on images reduced to {self.reduction.levels} levels")
         if not _is_image(data):
             return self._of_array(data)
         x = self._levels(data)[None]

@@ -189,7 +189,7 @@ class ImageDataTask(Task[M]):
         yield f"{counted(facts.images.train, 'image')} to train on, {facts.images.valid:,} held out ({held_out})"
         for count, what in (
             (facts.scaled_to_8_bits, "of 16 bits, scaled to 8"),
-            (facts.put_on_white, "transparent, put on white"),
+            (facts.put_on_white, "transparent, put on a white background"),
         ):
             if count:
                 yield f"{counted(count, 'image')} are {what}"

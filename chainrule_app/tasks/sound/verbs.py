@@ -173,7 +173,7 @@ def _score(run: "SoundTask", model: "WaveNet", file: "SoundFile", label: str | N
                 x_prev = chunk[-1:]
     nats = np.concatenate(surprise) if surprise else np.zeros(0)
     if not len(nats):
-        raise ValueError(f"{file.label}: expected a sound, got none: it has no samples")
+        raise ValueError(f"{file.label}: contains no samples: remove it")
     width = min(max(round(_WINDOW * run.rate), 1), len(nats))
     means = np.convolve(nats, np.full(width, 1 / width), mode="valid")
     return {

@@ -245,7 +245,7 @@ class Predictor:
             )
         if self._rare:
             rare = listed(self._rare, 100)
-            yield f"rare or not in the training data, and read as any rare value: {one_line(rare)}"
+            yield f"rare or not in the training data, read as any rare value: {one_line(rare)}"
         for name, number in self._left.items():
             yield f"column {name}: no value in training, {counted(number, 'cell')} stay empty"
 

@@ -348,7 +348,7 @@ def _columns_table(columns: Sequence[FoundColumn]) -> list[str]:
 def _short(cell: str) -> str:
     """Shorten a real number to five digits for previews; integers may be names.
 
-    >>> _short("0.123456789"), _short("9007199254740993")
-    ('0.12346', '9007199254740993')
+    >>> _short("0.123456789"), _short("0.123456"), _short("9007199254740993")
+    ('0.12346', '0.123456', '9007199254740993')
     """
     return f"{float(cell):.5g}" if len(cell) > 8 and re.fullmatch(r"-?[0-9]*\.[0-9]+(e[-+]?[0-9]+)?", cell) else cell

@@ -353,7 +353,7 @@ def count_ngrams(run: "TextTask") -> None:
         text = _last_lines(corpus.train, most, len(corpus.vocabulary)) if lines else _last(corpus.train, most)
         if len(text) < 2:
             source = run.config.sources["source"] or run.facts.source.name
-            raise ValueError(f"{source}: expected at least two symbols to train on, got {len(text)}: give more text")
+            raise ValueError(f"{source}: expected at least two symbols to train on, got {len(text)}: add text")
         symbols, most_different = torch.from_numpy(text), MOST_DIFFERENT[corpus.level]
         ngrams = KneserNey.fit(symbols, len(corpus.vocabulary), order, lines=lines, most_different=most_different)
     write_tensors(run.path / NGRAMS, ngrams.tables(), _record(run))

@@ -110,7 +110,7 @@ def read_sources(run: "TranslateTask", file: str) -> list[tuple[int, str]]:
         if by_tabs and "\t" in text:
             raise ValueError(
                 f"{where.at(line)}: expected a source sentence, got several columns: pass only the first (cut -f1), "
-                "or compare with references by chainrule evaluate"
+                "or use chainrule evaluate to compare with references"
             )
         pair_data.encode_sentence(vocabulary, text, run.data.max_length, where, line)
     return sentences

@@ -33,7 +33,7 @@ from chainrule_app.tasks.display import counted, flag, measured_part
 from chainrule_app.tasks.likelihood_record import Basis
 from chainrule_app.tasks.model import Model, Planned
 from chainrule_app.tasks.run_directory import DATA
-from chainrule_app.tasks.size_schedule import SizeSchedule, expected_passes, record_resolved
+from chainrule_app.tasks.size_schedule import SizeSchedule, expected_passes, record_resolved, time_passes
 from chainrule_app.tasks.task import Shard, Source, Task
 
 if TYPE_CHECKING:
@@ -314,8 +314,20 @@ class TranslateTask(Task["TranslationModel"]):
 
     def plan(self, explicit_flags: frozenset[str]) -> Planned:
         config, timed = super().plan(explicit_flags)
-        steps_per_epoch = self.batches((0, 1))[0].steps_per_epoch
-        return Planned(resolve_training(config, explicit_flags, steps_per_epoch), timed)
+        batches, _ = self.batches((0, 1))
+        planned = resolve_training(config, explicit_flags, batches.steps_per_epoch)
+        batch_size = planned.training.batch_size
+        if config.settled is None or batch_size == config.training.batch_size:
+            return Planned(planned, timed)
+        # Half a batch takes more than half the time, so the plan is made again from its speed.
+        names = [*config.settled.options, "batch_size"]
+        config = replace(config, training=replace(config.training, batch_size=batch_size), settled=None)
+        run = type(self)(self.path, config)
+        batches, _ = run.batches((0, 1))
+        (config, timed), _ = time_passes(run, Planned(config), batches)
+        assert config.settled is not None
+        config = replace(config, settled=replace(config.settled, options=names))
+        return Planned(resolve_training(config, explicit_flags | {"--batch-size"}, batches.steps_per_epoch), timed)
 
     def build(self) -> "TranslationModel":
         symbols = self.facts.symbols

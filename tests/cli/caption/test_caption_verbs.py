@@ -147,7 +147,7 @@ def test_bad_data_is_refused_in_one_line(refused, data, tmp_path):
 
     assert "line 2: the image no.png is not in" in train("1.png\ta\nno.png\tb\n")
     assert "line 1: expected a name, a tab and a caption" in train("1.png a dog\n")
-    assert "line 2: expected a caption of '1.png#0', got none" in train("0.png#0\ta red square\n1.png#0\t  \n")
+    assert "line 2: the caption of '1.png#0' is empty" in train("0.png#0\ta red square\n1.png#0\t  \n")
     assert "NUL byte" in train("0.png#0\ta red square\n1.png#0\ta\0b\n")
     assert "expected captions, got none" in train("\n")
     assert "at least two images" in train("1.png\ta\n")
@@ -236,7 +236,7 @@ def test_folders_in_names_of_captions_do_not_matter_unless_they_differ(data, tmp
         "2.png": ["two"],
     }
     (tmp_path / "c.txt").write_text("a/1.png\tone\nb/1.png\ttwo\n")
-    with pytest.raises(ValueError, match=r"line 2: a/1.png and b/1.png: expected one image of each name"):
+    with pytest.raises(ValueError, match=r"line 2: a/1.png and b/1.png have the same name"):
         captions_by_image(tmp_path / "c.txt", store)
 
 

@@ -181,6 +181,6 @@ def test_bad_input_is_one_line(ok, refused, runs, archive, tmp_path):
     small = ("--bits", 1, "--steps", 1, "--channels", 4, "--layers", 1)
     ok("train", archive, "--out", exact, *small)
     for verb in ("embed", "reconstruct"):
-        assert "has no code" in refused(verb, exact, archive)
-    assert "has no code" in refused("interpolate", exact, image, image)
+        assert "has no latent code" in refused(verb, exact, archive)
+    assert "has no latent code" in refused("interpolate", exact, image, image)
     assert "exact" in refused("score", exact, archive, "--samples", 3)

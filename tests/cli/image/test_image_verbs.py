@@ -79,9 +79,9 @@ def test_images_are_recognised_shown_and_learnt(ok, archive, tmp_path):
     summary = json.loads(outcome.out)
     assert summary["nats_per_image"] == pytest.approx(SIZE * summary["nats_per_element"])
     assert summary["nats_per_image"] < 3  # given the label, everything but noise of 1 bit is known
-    assert summary["values"] == "binarised at half of the brightest (threshold)"
+    assert summary["values"] == "binarised at half of the maximum brightness (threshold)"
     for shown in (
-        "lines.npz:images: images of 6×7 pixels, grey; binarised at half of the brightest",
+        "lines.npz:images: images of 6×7 pixels, grey; binarised at half of the maximum brightness",
         "3 labels: 0, 1, 2",
         "36 images to train on, 4 held out (drawn, seed 0)",
     ):
@@ -249,13 +249,13 @@ def test_what_cannot_be_is_refused_in_one_line_and_leaves_nothing(refused, run, 
     np.savez(tmp_path / "unseen.npz", images=line_images(4)[0], labels=np.full(4, 9))
     np.savez(tmp_path / "bare.npz", images=line_images(4)[0])
     for arguments, reason in {
-        ("sample", run, "--label", 3): "--label 3: expected one of 0, 1, 2",
+        ("sample", run, "--label", 3): "--label: expected one of 0, 1, 2, got 3",
         ("sample", run, "--label", "cat"): "expected one of",
         ("sample", run, "--complete", "small.png"): "expected an image of 6×7 pixels, grey",
         ("sample", run, "--complete", "no.png"): "no.png: cannot be read",
         ("sample", run, "--complete", "none.png"): "none.png",
         ("sample", run, "--complete", "small.png", "--keep-rows", 7): "from 0 to 6",
-        ("sample", run, "--keep-rows", 2): "--keep-rows requires --complete",
+        ("sample", run, "--keep-rows", 2): "--keep-rows: requires --complete",
         ("sample", run, "--out", "x.jpg"): "ends in .png",
         ("sample", run, "--out", "nowhere/x.png"): "no directory nowhere",
         ("sample", run, "--temperature", -1): "temperature",

@@ -175,7 +175,7 @@ def test_probabilities_are_written_to_a_second_file(ok, refused, learnt, tmp_pat
 def test_a_table_that_cannot_be_filled_is_refused(refused, learnt, tmp_path):
     (tmp_path / "partial.csv").write_text("weight\n3\n")
     for verb in ("fill", "predict"):
-        assert "the column 'weight' was not there in training" in refused(verb, learnt, tmp_path / "partial.csv")
+        assert "the column 'weight' was not in training" in refused(verb, learnt, tmp_path / "partial.csv")
         assert "no such file" in refused(verb, learnt, tmp_path / "nowhere.csv")
     (tmp_path / "partial.csv").write_text("colour,count\nred,many\n")
     assert "line 2, column 'count'" in refused("fill", learnt, tmp_path / "partial.csv")
@@ -209,6 +209,21 @@ def test_python_fills_and_predicts_frames():
     assert len(run.fill(gaps, values="draw", n=3)) == 12
     with pytest.raises(ValueError, match=r"^values: expected"):
         run.fill(gaps, values="best")
+
+
+@pytest.mark.parametrize("name", ["pandas", "polars"])
+def test_a_run_of_a_file_fills_a_frame_of_any_kind(tmp_path, name):
+    """A column that is empty in the frame, or missing there, gets the type of its values."""
+    kind, path = pytest.importorskip(name), tmp_path / "rows.csv"
+    path.write_text("a,b,c,d\n" + "".join(f"{n % 7},{'xyz'[n % 3]},{n % 4 / 4},{n % 5}\n" for n in range(60)))
+    run = chainrule.fit(str(path), task="table", steps=1, hidden_size=4)
+    filled = run.fill(kind.DataFrame({"a": [1, 2], "b": [None, None], "c": [0.5, 1.5]}), seed=0)
+    assert isinstance(filled, kind.DataFrame)
+    assert list(filled.columns) == ["a", "b", "c", "d"]
+    assert list(filled["a"]) == [1, 2]
+    assert set(filled["b"]) <= {"x", "y", "z"}
+    assert list(filled["c"]) == [0.5, 1.5]
+    assert all(isinstance(value, int | float) for value in filled["d"].to_list())
 
 
 def test_cells_are_scored_given_all_others(command, learnt, tmp_path):

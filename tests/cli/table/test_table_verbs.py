@@ -321,3 +321,14 @@ def test_cells_of_digits_and_dots_are_shown_while_training(ok, tmp_path):
     (tmp_path / "rows.csv").write_text("\n".join(["day,host", *rows]) + "\n")
     flags = ("--types", "day=categorical", "--steps", 1, "--hidden-size", 4)
     ok("train", tmp_path / "rows.csv", *flags, "--out", tmp_path / "run")
+
+
+@pytest.mark.parametrize("direct", [True, False])
+def test_the_weights_of_a_schema_are_counted_without_a_model(tmp_path, direct):
+    """The count refuses a changed run before its model takes memory."""
+    path, out = tmp_path / "rows.csv", tmp_path / "run"
+    path.write_text("a,b,c\n" + "".join(f"{n % 7},{'xyz'[n % 3]},{n % 4 / 4}\n" for n in range(60)))
+    chainrule.fit(str(path), task="table", steps=1, hidden_size=4, direct=direct, out=str(out))
+    run = TableRun.open(out)
+    matrices = [weight for weight in run.build().parameters() if weight.dim() == 2]
+    assert run.fewest_weights() == sum(weight.numel() for weight in matrices)

@@ -209,7 +209,7 @@ def test_impossible_tags_are_repaired_where_that_is_asked_for(ok, tmp_path):
 def test_what_cannot_be_evaluated_or_tagged_is_named(refused, command, ok, run, names_run, files, typed, tmp_path):
     typed("miring\tVERB\nbadness\tNEW\n")
     line = refused("evaluate", run, "-")
-    assert "standard input line 2: the tag 'NEW' was never seen in training (there were: ADJ, NOUN" in line
+    assert "standard input line 2: the tag 'NEW' was not seen in training (tags: ADJ, NOUN" in line
     typed("miring\tVERB\nbadness\tNEW\n")
     figures = json.loads(command("evaluate", run, "-", "--allow-unseen", "--json").out)
     assert figures["accuracy"] <= 0.5

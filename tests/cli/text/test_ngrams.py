@@ -145,7 +145,7 @@ def test_a_text_without_a_pair_of_symbols_is_named(refused, tmp_path):
     path = tmp_path / "one.txt"
     path.write_text("a\n")  # one symbol to train on, one to hold out
     message = refused("train", path, "--steps", 1, "--hidden-size", 4, "--out", tmp_path / "run")
-    assert f"{path}: expected at least two symbols to train on, got 1: give more text" in message
+    assert f"{path}: expected at least two symbols to train on, got 1: add text" in message
     assert not (tmp_path / "run").exists()
 
 

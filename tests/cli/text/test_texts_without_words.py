@@ -21,7 +21,7 @@ def test_a_part_without_words_is_refused_at_level_word(refused, tmp_path, text, 
     """Blanks alone ended in a division by zero, and blanks at the end in words about `facts.train`."""
     (tmp_path / "blanks.txt").write_text(text)
     error = refused("train", tmp_path / "blanks.txt", "--task", "text", "--level", "word", "--out", tmp_path / "run")
-    assert f"blanks.txt: expected symbols to {purpose}, got only white space, which level word leaves out" in error
+    assert f"blanks.txt: only white space to {purpose}, which level word ignores" in error
 
 
 @pytest.mark.parametrize("kind", ["stream", "lines", "words"])

@@ -155,7 +155,7 @@ def test_a_corrupt_image_in_the_middle_is_named_and_skipped_only_if_asked(folder
     assert np.array_equal(everything(source)[:, 0], PIXELS[[1, 5, 0, 2, 4, 6]])
     assert source.labels.numbers.tolist() == [0, 0, 1, 1, 1, 1]
     broken.write_text("no image at all")
-    assert "expected PNG, JPEG, BMP, GIF, WEBP, TIFF, PPM, got another format" in refusal(folder)
+    assert "not one of the formats PNG, JPEG, BMP, GIF, WEBP, TIFF, PPM" in refusal(folder)
 
 
 def test_mixed_sizes_and_modes_are_named(folder):
@@ -175,7 +175,7 @@ def test_labels_that_are_half_there_are_named(folder):
     assert str(folder / "0.png") in refusal(folder)
     assert "labels=False" in refusal(folder)
     assert open_source(folder, labelled=False).count == 7
-    assert "sub-folders" in refusal(folder / "dog", labelled=True)
+    assert "expected a sub-folder of images for each label" in refusal(folder / "dog", labelled=True)
 
 
 def test_an_empty_folder_is_refused(tmp_path):
@@ -185,14 +185,14 @@ def test_an_empty_folder_is_refused(tmp_path):
 def test_a_film_is_no_image(tmp_path):
     frames = [Image.fromarray(pixels) for pixels in PIXELS[:3]]
     frames[0].save(tmp_path / "a.gif", save_all=True, append_images=frames[1:])
-    assert "expected one image, got 3" in refusal(tmp_path)
+    assert "holds 3 images" in refusal(tmp_path)
 
 
 def test_a_damaged_idx_file_is_refused(tmp_path):
     path = tmp_path / "images-idx3-ubyte"
     whole = idx(PIXELS)
     for content, reason in (
-        (whole[:-1], "it ends in image 6 of 7"),
+        (whole[:-1], "it ends within image 6 of 7"),
         (whole + b"x", "holds more data after its 7 images"),
         (b"P5 plain", "or an idx file of bytes"),
         (whole[:8], "expected images"),
@@ -213,7 +213,7 @@ def test_labels_of_another_number_of_images_are_refused(tmp_path):
     (tmp_path / "labels-idx1-ubyte").write_bytes(idx(np.arange(6)))
     assert "expected 7 labels" in refusal(path)
     (tmp_path / "labels-idx1-ubyte").write_bytes(idx(np.arange(7))[:-1])
-    assert "holds 6 labels of 7" in refusal(path)
+    assert "holds only 6 of 7 labels" in refusal(path)
     np.savez(tmp_path / "x.npz", images=PIXELS, labels=np.arange(7) / 2)
     assert "'labels': expected 7 whole numbers" in refusal(tmp_path / "x.npz")
     np.savez(tmp_path / "y.npz", images=PIXELS)
@@ -230,7 +230,7 @@ def test_arrays_that_are_no_images_are_refused(tmp_path):
     path = tmp_path / "x.npz"
     for arrays, reason in (
         ({"a": np.zeros(9)}, "none of its arrays (a) holds images"),
-        ({"a": PIXELS, "b": PIXELS}, "which of a, b? Name one"),
+        ({"a": PIXELS, "b": PIXELS}, "has several arrays of images (a, b): name one"),
         ({"images": PIXELS / 255}, "image 0: expected whole numbers from 0 to 255, got 0."),
         ({"images": np.where(PIXELS[4, 2, 2] == PIXELS, np.nan, PIXELS)}, "got nan"),
         ({"images": PIXELS.astype(np.int64) + 200}, "expected whole numbers from 0 to 255, got 2"),
@@ -253,12 +253,12 @@ def test_a_damaged_archive_is_refused(tmp_path):
     assert "not an .npz file, or damaged" in refusal(path)
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("images.npy", b"no array")
-    assert "expected an array of NumPy" in refusal(path)
+    assert "expected a NumPy array" in refusal(path)
     content = io.BytesIO()
     np.save(content, PIXELS)
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("images.npy", content.getvalue()[:-30])
-    assert "it ends in image 6 of 7" in refusal(path)
+    assert "it ends within image 6 of 7" in refusal(path)
     encrypted = bytearray(path.read_bytes())
     encrypted[encrypted.rindex(b"PK\1\2") + 8] |= 1
     path.write_bytes(encrypted)

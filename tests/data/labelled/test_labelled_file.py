@@ -81,7 +81,7 @@ def test_texts_alone_are_lines_or_found_in_a_labelled_file_and_empty_ones_are_ke
     [
         ("good\t1\nbad\n", {}, "rows.tsv line 2: expected at least 2 columns, got 1: put a tab"),
         ("good\t1\nbad\t\n", {}, "rows.tsv line 2: the label is empty"),
-        ("good\nbad\n", {}, "rows.tsv line 1: expected a text and a label with a tab between them"),
+        ("good\nbad\n", {}, "rows.tsv line 1: expected a text, a tab and a label"),
         ("a\tb\tc\n1\t2\t3\n", {}, "rows.tsv: 3 columns .* name the text column with text_column"),
         ("text\tb\tc\n1\t2\t3\n", {"text_column": "text"}, "name the label column with label_column"),
         ("text\tb\tc\n1\t2\t3\n", {}, "name the label column with label_column"),
@@ -105,7 +105,7 @@ def test_an_open_quote_is_said_with_its_line(tmp_path: Path) -> None:
 def test_a_missing_file_is_said(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="no such file"):
         LabelledFile(tmp_path / "none.tsv")
-    with pytest.raises(ValueError, match="write standard input to a file first"):
+    with pytest.raises(ValueError, match="which standard input cannot be: write it to a file first"):
         LabelledFile("-")
 
 
@@ -222,10 +222,19 @@ def test_a_header_of_other_names_is_no_text_to_label(tmp_path: Path, trained: st
     assert [row.text for row in file] == FILMS
 
 
+def test_a_column_of_texts_has_several_words_in_half_of_its_rows(tmp_path: Path) -> None:
+    like = LabelledFile(written(tmp_path, "text,label\ngood one,up\nbad one,down\n", "run.csv")).columns
+    texts = ["a good film", "fine", "not bad at all", "dull"]
+    path = written(tmp_path, "id,remark\n" + "".join(f"{n},{text}\n" for n, text in enumerate(texts)), "new.csv")
+    assert [row.text for row in LabelledFile(path, labelled=False, like=like)] == texts
+
+
 def test_several_columns_of_texts_or_labels_are_asked_for(tmp_path: Path) -> None:
     like = LabelledFile(written(tmp_path, "text,label\ngood one,up\nbad one,down\n", "run.csv")).columns
     path = written(tmp_path, "remark,note\n" + "".join(f"{film},{film} too\n" for film in FILMS), "new.csv")
-    with pytest.raises(ValueError, match=r"none of the names in training .*: name the text column with text_column"):
+    with pytest.raises(
+        ValueError, match=r"none of the names of the training file .*: name the text column with text_column"
+    ):
         LabelledFile(path, labelled=False, like=like)
     path = written(tmp_path, "text,category,rating\n" + "".join(f"{film},a,3\n" for film in FILMS), "new.csv")
     with pytest.raises(ValueError, match=r"several columns may hold the labels \(category, rating\): name one with"):

@@ -6,7 +6,9 @@ import json
 import numpy as np
 import pytest
 
+from chainrule_app.readers.origin import HeldRows, Origin
 from chainrule_app.readers.pairs import (
+    Pair,
     held_out_texts,
     open_pairs,
     pair_batches,
@@ -119,7 +121,7 @@ def test_a_line_that_does_not_fit_is_named(tmp_path, rows, message):
 
 def test_files_that_do_not_fit_are_named(tmp_path):
     short, long = written(tmp_path / "a", ["x"] * 3), written(tmp_path / "b", ["y"] * 5)
-    with pytest.raises(ValueError, match=r"a has 3 lines and .*b has 5: expected equal numbers"):
+    with pytest.raises(ValueError, match=r"a has 3 lines and .*b has 5: line n of one"):
         list(read_pairs(short, long))
     with pytest.raises(ValueError, match=r"b has 5 lines and .*a has 3"):
         list(read_pairs(long, short))
@@ -131,8 +133,15 @@ def test_files_that_do_not_fit_are_named(tmp_path):
         list(read_sentences(cut))
     with pytest.raises(ValueError, match="e: expected text, got an empty file"):
         list(read_pairs(written(tmp_path / "e", [])))
-    with pytest.raises(ValueError, match=r"p: expected at least one pair to .*, got none: give more pairs"):
+    with pytest.raises(ValueError, match=r"p: expected at least one pair to .*, got none: add pairs"):
         prepare_pairs(tmp_path / "data", written(tmp_path / "p", ["a\tb"]))
+
+
+def test_rows_in_memory_that_are_no_pairs_are_named():
+    assert list(read_pairs(HeldRows(Origin("data", "index"), [("a", "b")]))) == [Pair(0, "a", "b")]
+    for row in (("a",), ("a", "b", "c")):
+        with pytest.raises(ValueError, match=f"data index 1: expected a source and a target, got {len(row)} texts"):
+            list(read_pairs(HeldRows(Origin("data", "index"), [("a", "b"), row])))
 
 
 def test_what_was_changed_on_the_disk_is_noticed(tmp_path):

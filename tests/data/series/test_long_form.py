@@ -58,7 +58,7 @@ def test_rows_of_items_may_be_mixed_and_without_dates_begin_together(sales, tmp_
         ([*days("a", 1, range(5)), "b,2024-01-01,1"], "line 7: expected at least two rows of 'b', got one"),
         ([*days("a", 1, range(5)), "b,2024-01-01,1", "b,2024-01-02,1", "b,2024-01-08,1"], "line 9: a gap"),
         ([*days("a", 1, range(5)), *[f"b,2024-01-01 {hour:02}:00,1" for hour in (0, 1, 2)]], "expected"),
-        ([*days("a", 1, range(5)), "b,2024-01-01 12:00,1", "b,2024-01-02 12:00,1"], "no whole number of steps"),
+        ([*days("a", 1, range(5)), "b,2024-01-01 12:00,1", "b,2024-01-02 12:00,1"], "not a whole number of steps"),
         ([*days("a", 1, range(5)), ",2024-01-01,1"], "line 7, column 'item_id': expected the name of an item"),
         ([*days("a", 1, range(5)), *days("b", 1, ["", ""])], "expected values in b, got only empty cells"),
     ],
@@ -108,7 +108,7 @@ def test_another_file_may_have_some_of_the_items_and_no_other(sales, tmp_path):
     some = schema.open(write(tmp_path / "some.csv", days("a", 1, [5, 6, 7])))
     assert some.targets == file.targets
     assert some.spans.tolist() == [[0, 0], [0, 3], [0, 0]]
-    with pytest.raises(ValueError, match="item_id: 'z' was not among the 3 items of training"):
+    with pytest.raises(ValueError, match="item_id: 'z' is not among the 3 items of training"):
         schema.open(write(tmp_path / "new.csv", days("z", 1, [5, 6, 7])))
 
 

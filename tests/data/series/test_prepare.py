@@ -6,6 +6,7 @@ from datetime import datetime
 import numpy as np
 import pytest
 
+from chainrule_app.readers.series.frequency import CYCLES, Frequency, calendar_names
 from chainrule_app.readers.series.prepare import SeriesSchema, open_series, prepare_series
 
 ROWS = "".join(f"2024-01-{1 + n // 24:02} {n % 24:02}:00,{np.sin(n / 3.8):.3f},{n % 7}\n" for n in range(400))
@@ -127,6 +128,7 @@ def test_a_series_that_never_changes_is_named(tmp_path):
         {"frequency": {"unit": "years", "count": 1}},
         {"more": 1},
         {"centres": [1.0]},
+        {"static_values": [[1.0]]},
         {"targets": None},
         {"calendar": ["moon"]},
         {"trained_until": None},
@@ -140,3 +142,12 @@ def test_a_damaged_schema_is_named(path, change):
     place.write_text(json.dumps(json.loads(place.read_text()) | change))
     with pytest.raises(ValueError, match=r"schema.json: .*damaged"):
         SeriesSchema.load(place)
+
+
+def test_a_schema_of_two_years_of_hours_has_every_cycle(path):
+    prepared(path)
+    place = path.parent / "data" / "schema.json"
+    cycles = calendar_names(Frequency("seconds", 3600), [datetime(2022, 1, 1), datetime(2024, 2, 1)])
+    assert cycles == list(CYCLES)
+    place.write_text(json.dumps(json.loads(place.read_text()) | {"calendar": cycles}))
+    assert list(SeriesSchema.load(place).calendar) == cycles

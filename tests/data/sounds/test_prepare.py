@@ -56,7 +56,7 @@ def test_sounds_to_hold_out_may_be_given(folder, tmp_path):
     assert (sounds.manifest["train"]["clips"], len(sounds.valid)) == (20, 77)
     assert sounds.valid_labels.tolist() == [1]
     write(tmp_path / "odd" / "loud_bob_1.wav", tone(77))
-    with pytest.raises(ValueError, match="the label 'loud' is not among those to train on: high, low"):
+    with pytest.raises(ValueError, match="the label 'loud' is not in the training files: high, low"):
         prepare_sounds(folder, tmp_path / "data", label_pattern="{label}_*", validation=tmp_path / "odd")
 
 

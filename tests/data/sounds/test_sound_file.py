@@ -76,7 +76,7 @@ def test_damage_is_named(tmp_path):
     with pytest.raises(ValueError, match=r"a\.wav: not a readable sound file .*: repair or remove it"):
         sound_facts(opened(path))
     write(path, tone(0))
-    with pytest.raises(ValueError, match=r"a\.wav: expected a sound, got none: it has no samples"):
+    with pytest.raises(ValueError, match=r"a\.wav: contains no samples"):
         sound_facts(opened(path))
     write(path, np.array([0.1, np.nan, 0.2], dtype=np.float32), subtype="FLOAT")
     with pytest.raises(ValueError, match=r"a\.wav: expected finite amplitudes, got NaN"):
@@ -101,13 +101,13 @@ def test_a_wav_that_was_cut_is_refused_and_a_streamed_one_is_not(tmp_path):
     path.write_bytes(content[:4] + b"\xff" * 4 + content[8:at] + b"\xff" * 4 + content[at + 4 :])  # through a pipe
     assert len(whole(path, 8000)) == 400
     path.write_bytes(content[:at] + bytes(4) + content[at + 4 :])
-    with pytest.raises(ValueError, match="it has no samples"):
+    with pytest.raises(ValueError, match="contains no samples"):
         sound_facts(opened(path))
 
 
 def test_channels_that_cancel_are_named(tmp_path):
     path = write(tmp_path / "a.wav", np.stack([tone(400), -tone(400)], 1))
-    with pytest.raises(ValueError, match=r"a\.wav: the channels cancel, their mean is silent: keep one of them"):
+    with pytest.raises(ValueError, match=r"a\.wav: the mean of its channels is silent: keep one channel"):
         whole(path, 8000)
     write(path, np.stack([tone(400), -0.9 * tone(400)], 1))
     assert len(whole(path, 8000)) == 400

@@ -119,7 +119,7 @@ def test_empty_lines_between_rows_begin_no_table(tmp_path):
 
 def test_a_short_row_at_the_beginning_is_no_title(tmp_path):
     file = TableFile(written(tmp_path, ["a,b,c", "1,2", "3,4,5", "6,7,8", "9,1,2"]))
-    with pytest.raises(ValueError, match=r"line 2: expected 3 cells, got 2: write the missing ones, which may be"):
+    with pytest.raises(ValueError, match=r"line 2: expected 3 cells, got 2: add the separators of the missing cells"):
         list(file.rows())
 
 

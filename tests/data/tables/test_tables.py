@@ -4,6 +4,7 @@ import gzip
 import itertools
 import math
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -128,7 +129,7 @@ def test_another_file_has_the_same_header_in_any_order(tmp_path, table):
     assert cells == ["red", "3", "001", "2.5"]
     for header, message in (
         ("colour,zip,height", "the column 'count' is missing"),
-        ("colour,count,zip,height,age", "the column 'age' was not there"),
+        ("colour,count,zip,height,age", "the column 'age' was not in training"),
         ("Colour,count,zip,height", "the column 'colour' is missing"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -176,8 +177,8 @@ BAD = {
     "infinite": (["a,b"] + [f"{n}.5,{n}" for n in range(20)] + ["inf,1"], "line 22, column 'a': expected a finite num"),
     "ragged": (["a,b"] + [f"{n},{n}" for n in range(20)] + ["1,2,3"], "line 22: expected 2 cells, got 3"),
     "identifier": (["a,b"] + [f"u{n},{n}" for n in range(2000)], "an identifier or free text"),
-    "twice": (["a,b"], "expected at least two rows to train on, got 0"),
-    "few": (["a,b", "1,2", "2,3", "3,4"], "expected at least 10 rows, to hold one out"),
+    "twice": (["a,b"], "expected at least two rows with a value to train on, got 0"),
+    "few": (["a,b", "1,2", "2,3", "3,4"], "expected at least 10 rows, one of them to hold out"),
 }
 
 
@@ -198,8 +199,8 @@ def test_a_bad_table_is_refused_in_one_line(tmp_path, name):
         ("count", "1.5", "expected an integer"),
         ("count", "-4", "expected an integer >= 0"),
         ("count", "many", "expected a number"),
-        ("count", "nan", "a missing cell, though none was missing in training"),
-        ("zip", "", "a missing cell"),
+        ("count", "nan", "an empty cell, though the column had none in training"),
+        ("zip", "", "an empty cell"),
         ("height", "1e999", "expected a finite number"),
     ],
 )
@@ -228,6 +229,10 @@ def test_a_damaged_schema_is_refused(table, tmp_path):
         (tmp_path / "schema.json").write_text(text.replace(old, new))
         with pytest.raises(ValueError, match="damaged"):
             TableSchema.load(tmp_path / "schema.json")
+    column = next(column for column in TableSchema.load(path).columns if column.bounds is not None)
+    low, high = column.bounds
+    with pytest.raises(ValueError, match="bounds: expected two numbers in order"):
+        replace(column, bounds=(high + 1, low))
 
 
 def test_memory_does_not_grow_with_the_rows(tmp_path, monkeypatch):

@@ -83,7 +83,7 @@ def test_repaired_spans_keep_the_spelling_of_the_file(tmp_path):
 @pytest.mark.parametrize(
     ("sentences", "dev", "options", "message"),
     [
-        (["a/X"] * 5, ["a/X b/NEW"], {}, r"dev\.conll line 2: the tag 'NEW' was never seen in training .there were: X"),
+        (["a/X"] * 5, ["a/X b/NEW"], {}, r"dev\.conll line 2: the tag 'NEW' was not seen in training .tags: X"),
         (["a/X"], None, {}, r"train\.conll: expected enough sentences to hold some out, got 1"),
         (["a/X b/X c/X"] * 5, None, {"max_length": 2}, r"train\.conll line 1: a sentence of more than 2 words"),
         (

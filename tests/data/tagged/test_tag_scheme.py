@@ -66,11 +66,11 @@ def test_a_tag_that_no_row_has_is_spelt_as_the_others():
     [
         (
             ["O", "B-X", "I-X", "NOUN"],
-            "B-X and I-X mark spans, but 'NOUN' is no tag of their scheme: write all tags as",
+            "B-X and I-X mark spans, but 'NOUN' is not a tag of this scheme: use B-X and I-X",
         ),
-        (["OUT", "B_X", "I_X"], "B_X and I_X mark spans, but 'OUT' is no tag"),
+        (["OUT", "B_X", "I_X"], "B_X and I_X mark spans, but 'OUT' is not a tag"),
         (["O", "B-X", "I-X", "i-X"], "B-X and I-X mark spans, but two letters mean the same"),
-        (["(PER*", "*)", "*"], "marks a span by brackets: write B-X, I-X and O"),
+        (["(PER*", "*)", "*"], "marks a span by brackets: use B-X, I-X and O"),
     ],
 )
 def test_tags_that_mark_spans_in_part_are_refused(tags, message):
