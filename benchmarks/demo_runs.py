@@ -6,9 +6,9 @@ Their data come with Python, the time zone database and scikit-learn, or are gen
 its length in steps, so that the same machine trains the same weights.
 """
 
+import argparse
 import json
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -102,20 +102,14 @@ def tunes(out: Path) -> None:
 RUNS: dict[str, Callable[[Path], Any]] = {
     "manual": manual, "cities": cities, "digits": digits, "flowers": flowers, "visitors": visitors, "tunes": tunes,
 }  # fmt: skip
-UNUSED = (
-    "checkpoint*",
-    "metrics.jsonl",
-    "timings.jsonl",
-    "sample*",
-    "preview*",
-    "report.html",
-    "*.png",
-    "*.mid",
-)  # by the demo
+# What the demo does not need.
+UNUSED = ("checkpoint*", "timings.jsonl", "samples.jsonl", "sample*", "preview*", "report.html", "*.png", "*.mid")
 
 
-def main(names: list[str]) -> None:
-    for name in names or RUNS:
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", choices=[*RUNS, []], help="runs to train; all by default")
+    for name in parser.parse_args().names or RUNS:
         out = HOME / name
         shutil.rmtree(out, ignore_errors=True)
         out.parent.mkdir(exist_ok=True)
@@ -134,4 +128,4 @@ def main(names: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -1,4 +1,4 @@
-"""`chainrule compress`, `decompress`, `export`, `import` and `serve`: runs, and what other programs read and write."""
+"""`chainrule compress`, `decompress`, `export`, `import`, `serve` and `demo`: runs, and what other programs use."""
 
 import sys
 from importlib.util import find_spec
@@ -203,17 +203,41 @@ def serve(
     """
     if not runs:
         raise ValueError("RUN: expected at least one run directory, got none")
-    if missing := [name for name in _NEEDED if find_spec(name) is None]:
-        raise ValueError(f"serve: needs packages that are not installed: pip install {' '.join(missing)}")
     if token is not None and not (token.isascii() and token.isprintable() and token.strip() == token != ""):
         raise OptionError("token", "expected printable ASCII characters without surrounding blanks")
-    paths = {}
+    paths: dict[str, Path] = {}
     for path in runs:
         open_run(path)  # what is no run is told before torch is imported
         name = path.resolve().name
         if name in paths:
             raise ValueError(f"{path}: another run is called {name} too: rename one of the two directories")
         paths[name] = path
+    _serve(paths, port=port, host=host, token=token, open_page=open_page)
+
+
+def demo(
+    *,
+    port: Annotated[int, Range(0, 65535)] = 8000,
+    open_page: Annotated[bool, Parameter(name="--open", negative="--no-open")] = True,
+) -> None:
+    """Play with small trained runs that come with chainrule, in a browser: nothing is trained or downloaded.
+
+    A text, names, digits, a table, a series and tunes. Ctrl-C stops the server.
+
+    Args:
+        port: Port to listen on; 0 takes a free one.
+        open_page: Open the page in a browser.
+    """
+    paths = {path.parent.name: path.parent for path in sorted(DEMO.glob("*/config.json"))}
+    _serve(paths, port=port, host="127.0.0.1", token=None, open_page=open_page)
+
+
+DEMO = Path(__file__).parents[1] / "demo"  # runs that benchmarks/demo_runs.py trains
+
+
+def _serve(paths: dict[str, Path], *, port: int, host: str, token: str | None, open_page: bool) -> None:
+    if missing := [name for name in _NEEDED if find_spec(name) is None]:
+        raise ValueError(f"serve: needs packages that are not installed: pip install {' '.join(missing)}")
     from chainrule_app.serve.listening import listen
 
     with listen(host, port) as listening:

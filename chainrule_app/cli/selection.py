@@ -13,7 +13,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any, cast
 
-from chainrule_app.cli.exchange import compress, decompress, export, import_, serve
+from chainrule_app.cli.exchange import compress, decompress, demo, export, import_, serve
 from chainrule_app.cli.info import check, compare, info, report, runs
 from chainrule_app.cli.signature import Verb, VerbTemplate, verb, verb_for
 from chainrule_app.cli.train import train_verb
@@ -47,6 +47,7 @@ VERBS: dict[str, VerbTemplate] = {
     "runs": verb(runs),
     "compare": verb(compare),
     "serve": verb(serve),
+    "demo": verb(demo),
     "embed": embed,
     "reconstruct": reconstruct,
     "interpolate": interpolate,
