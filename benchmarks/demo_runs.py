@@ -28,7 +28,16 @@ def manual(out: Path) -> None:
     """The first part of Python's own manual of its statements, read by characters."""
     text = builtin_text()[:300_000]
     chainrule.fit(
-        text=text, out=out, hidden_size=128, embedding_size=32, num_layers=1, dropout=0.1, batch_size=32, steps=1500
+        text=text,
+        out=out,
+        plain=True,
+        ngram_order=1,
+        hidden_size=160,
+        embedding_size=32,
+        num_layers=1,
+        dropout=0.1,
+        batch_size=32,
+        steps=2000,
     )
 
 
@@ -41,10 +50,12 @@ def cities(out: Path) -> None:
         text="\n".join(shuffled) + "\n",
         out=out,
         reading="lines",
+        plain=True,
+        ngram_order=1,
         hidden_size=64,
         embedding_size=16,
-        dropout=0.4,
-        steps=500,
+        dropout=0.3,
+        steps=600,
     )
 
 
@@ -53,7 +64,7 @@ def digits(out: Path) -> None:
     from sklearn.datasets import load_digits
 
     data = load_digits()
-    chainrule.fit(data.images.astype(np.uint8), labels=data.target, task="classify", out=out, steps=600)
+    chainrule.fit(data.images.astype(np.uint8), labels=data.target, task="classify", out=out, channels=16, steps=600)
 
 
 def flowers(out: Path) -> None:
@@ -117,6 +128,9 @@ def main() -> None:
         for pattern in UNUSED:
             for path in out.glob(pattern):
                 path.unlink() if path.is_file() else shutil.rmtree(path)
+        metrics = out / "metrics.jsonl"
+        records = [line for line in metrics.read_text().splitlines(True) if json.loads(line)["event"] != "step"]
+        metrics.write_text("".join(records))
     sizes = {
         path.name: sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
         for path in sorted(HOME.iterdir())
