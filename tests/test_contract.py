@@ -15,6 +15,7 @@ from chainrule.state import map_state
 from chainrule.testing._stepping import check_codec
 
 EXPORTED = {name: getattr(models, name) for name in models.__all__}
+PRIVATE = {"LogitsModel"}  # that `from_logits` returns
 
 
 def exported(kind):
@@ -27,7 +28,7 @@ def exported(kind):
 
 def test_every_exported_model_has_a_factory():
     sequences = exported(AutoregressiveModel)
-    assert sequences == SEQUENCES.keys()
+    assert sequences == SEQUENCES.keys() - PRIVATE
     assert exported(LikelihoodModel) - sequences == LABELLERS.keys()
     assert exported(LatentModel) == LATENT.keys()
     others = exported(torch.nn.Module) - exported(LikelihoodModel) - exported(LatentModel)
@@ -39,7 +40,7 @@ def kept(keeps_contract):
     def keep(factories, name):
         torch.manual_seed(0)
         model, arguments = factories[name]()
-        assert type(model) is EXPORTED[name]
+        assert type(model) is EXPORTED.get(name, type(model))
         return keeps_contract(model, *arguments)
 
     return keep

@@ -225,6 +225,7 @@ def replay(subject: Subject) -> tuple[list[Passage], list[Tensor], float]:
     """Recompute each h_t and its gates from the module's h_{t−1} and x_t; return passages, inputs and the error."""
     # Every step starts from the module's own state: rounding does not grow along the row, even in a chaotic recurrence,
     # and all steps of a layer are one matrix product.
+    check_gradients_work()
     passages, inputs, error = [], [], 0.0
     features = subject.features
     for index, (layer, state) in enumerate(zip(subject.layers, subject.states, strict=True)):

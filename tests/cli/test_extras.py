@@ -17,7 +17,7 @@ NEEDED = [  # extra, module, the command that needs it
     ("plots", "matplotlib.figure", ["inspect", "RUN", "--out", "page.html"]),
     ("sound", "soundfile", ["train", "sounds"]),
     ("sound", "scipy.signal", ["train", "sounds", "--rate", 4000]),
-    ("compress", "constriction", ["compress", "RUN", "words.txt"]),
+    ("compress", "constriction", ["compress", "RUN", "TEXT"]),
     ("serve", "fastapi", ["serve", "RUN"]),
     ("serve", "uvicorn", ["serve", "RUN"]),
     ("serve", "prometheus_client", ["serve", "RUN"]),
@@ -43,10 +43,13 @@ def folder(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("extra", "module", "arguments"), NEEDED)
-def test_a_missing_package_is_named_with_its_extra(extra, module, arguments, folder, runs, refused, monkeypatch):
+def test_a_missing_package_is_named_with_its_extra(
+    extra, module, arguments, folder, runs, text_file, refused, monkeypatch
+):
     monkeypatch.setitem(sys.modules, module, None)
     before = sorted(folder.rglob("*"))
-    line = refused(*(runs / "stream" if argument == "RUN" else argument for argument in arguments))
+    places = {"RUN": runs / "stream", "TEXT": text_file}
+    line = refused(*(places.get(argument, argument) for argument in arguments))
     assert line.partition("pip install ")[2].split()[0].strip(",;:") == module.partition(".")[0]  # as on PyPI
     assert "chainrule[" not in line  # which is on no index
     assert sorted(folder.rglob("*")) == before or extra != "tensorboard"

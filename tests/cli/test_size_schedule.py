@@ -17,7 +17,6 @@ from torch import nn
 
 from chainrule.data import Batch
 from chainrule.training import Computation
-from chainrule.training import _speed as speed
 from chainrule_app.tasks import open_run
 from chainrule_app.tasks import size_schedule as ladder_module
 from chainrule_app.tasks.config import Duration, OptimisationOptions, RunConfig
@@ -111,7 +110,7 @@ def test_the_speed_is_that_of_the_way_that_training_takes(monkeypatch):
         timed.append((way, seconds))
         return 20.0
 
-    monkeypatch.setattr(speed, "steps_per_second", steps_per_second)
+    monkeypatch.setattr("chainrule.training.steps_per_second", steps_per_second)
     training = OptimisationOptions(threads=3, precision="float32")
     assert step_rate(nn.Linear(1, 1), None, Batch(torch.zeros(1, 1)), training, 2.0) == 20.0
     assert timed == [(Computation(3, "float32", "auto"), 2.0)]
@@ -124,7 +123,7 @@ class Terminal(io.StringIO):
 
 @pytest.mark.parametrize(("stream", "shown"), [(Terminal(), "timing training steps of 2 weights"), (io.StringIO(), "")])
 def test_a_terminal_shows_what_is_timed(monkeypatch, stream, shown):
-    monkeypatch.setattr(speed, "steps_per_second", lambda *_: 20.0)
+    monkeypatch.setattr("chainrule.training.steps_per_second", lambda *_: 20.0)
     monkeypatch.setattr("sys.stderr", stream)
     step_rate(nn.Linear(1, 1), None, Batch(torch.zeros(1, 1)), OptimisationOptions(), 2.0)
     assert shown in stream.getvalue()

@@ -52,7 +52,11 @@ def test_types_may_hold_hyphens():
 @pytest.mark.parametrize(
     ("constraints", "tags", "message"),
     [
-        (TagConstraints.bio, ["O", "B-X", "E-X"], "tags: expected O, B-X, I-X, got 'E-X': for B, I, E, S use bioes"),
+        (
+            TagConstraints.bio,
+            ["O", "B-X", "E-X"],
+            "tags: expected O, B-X, I-X, got 'E-X': for B, I, E, S use TagConstraints.bioes",
+        ),
         (TagConstraints.bio, ["O", "I-X"], "tags: 'I-X' could never be used, as there is no 'B-X'"),
         (TagConstraints.bioes, BIO, "tags: 'B-PER' could never be used, as there is no 'E-PER'"),
         (TagConstraints.bioes, ["O", "E-X", "S-X"], "'E-X' could never be used, as there is no 'B-X'"),

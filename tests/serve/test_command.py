@@ -65,7 +65,7 @@ def test_mistakes_are_one_line(runs, tmp_path, capsys):
             ([tmp_path / "default"], "default"),
             ([], "at least one run"),
             ([run, run], "another run is called default"),
-            ([run, "--port", 70000], "--port: expected 0 to 65535"),
+            ([run, "--port", 70000], "--port: expected a whole number from 0 to 65535"),
             ([run, "--token", ""], "--token: expected"),
             ([run, "--token", "é"], "--token: expected"),
         ]

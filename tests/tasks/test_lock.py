@@ -27,7 +27,7 @@ def hold(run: Path) -> subprocess.Popen[str]:
 def test_a_second_process_is_told_who_is_at_work(tmp_path: Path) -> None:
     with hold(tmp_path / "run") as other:
         with (
-            pytest.raises(FileExistsError, match=rf"run: process {other.pid} on .+ \(since \d{{4}}-"),
+            pytest.raises(FileExistsError, match=rf"out: process {other.pid} on .+ \(since \d{{4}}-"),
             lock_run(tmp_path / "run"),
         ):
             pytest.fail("two processes hold one lock")
@@ -49,7 +49,7 @@ def test_a_killed_process_frees_the_lock_and_its_file_is_taken_over(tmp_path: Pa
 
 def test_a_lock_file_of_any_content_does_not_stand_in_the_way(tmp_path: Path) -> None:
     (tmp_path / LOCK).write_bytes(b"\xff[" * 1000)
-    with lock_run(tmp_path), pytest.raises(FileExistsError, match="working there"), lock_run(tmp_path):
+    with lock_run(tmp_path), pytest.raises(FileExistsError, match="is working in"), lock_run(tmp_path):
         pass
 
 

@@ -158,7 +158,7 @@ def test_a_newer_run_asks_for_a_newer_version(run):
         ({"data__where": 3}, "where"),
         ({"training__learning_rate": "fast"}, "learning_rate"),
         ({"training__learning_rate": float("nan")}, "learning_rate"),
-        ({"training__epochs": 1.0}, "steps and epochs"),
+        ({"training__epochs": 1.0}, "steps is given, too"),
         ({"training__momentum": 0.9}, "momentum"),
         ({"facts__train": None}, "facts|train"),
         ({"facts__train__elements": "many"}, "elements"),

@@ -94,7 +94,7 @@ def test_safetensors_from_elsewhere_are_refused(tmp_path: Path) -> None:
 
 def test_a_newer_format_is_refused_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as newer:
-        newer.setattr("chainrule.training._checkpoint.FORMAT", 2)
+        newer.setattr("chainrule.tensor_files.FORMAT", 2)
         write_tensors(tmp_path / "x", {}, RECORD)
     with pytest.raises(ValueError, match="format 1 or older, got 2: upgrade"):
         read_tensors(tmp_path / "x")

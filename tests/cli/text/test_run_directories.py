@@ -28,7 +28,7 @@ def test_two_trainings_do_not_share_a_directory(refused, trained):
     before = tree(trained)
     with lock_run(trained):
         for asked in (["--resume", "--steps", 5], ["log.txt", *TINY, "--overwrite"]):
-            assert "working there" in refused("train", *asked, "--out", "run")
+            assert "is working in run" in refused("train", *asked, "--out", "run")
     assert tree(trained) == before
 
 
@@ -39,7 +39,7 @@ def test_two_trainings_begun_at_once_leave_one_whole_run(here):
     said = {process.communicate()[1].splitlines()[-1]: process.returncode for process in both}
     assert sorted(said.values()) == [0, 2]
     (line,) = (line for line, status in said.items() if status == 2)
-    assert "working there" in line or "already" in line
+    assert "is working in run" in line or "already" in line
     steps = [json.loads(line) for line in Path("run/metrics.jsonl").read_text().splitlines()]
     assert [record["step"] for record in steps if record["event"] == "step"] == list(range(1, 11))
 

@@ -203,7 +203,7 @@ def test_uploads_are_decoded_by_the_readers_of_images(runs: dict[str, Any]) -> N
     file = BytesIO()
     Image.new("RGB", (30, 20), "red").save(file, "PNG")
     assert read_upload(runs["images"], file.getvalue()).shape == (1, 8, 8)
-    with pytest.raises(ValueError, match="expected PNG, JPEG"):
+    with pytest.raises(ValueError, match="not one of the formats PNG, JPEG"):
         read_upload(runs["images"], b"%!PS-Adobe-3.0 EPSF-3.0\n")
 
 
