@@ -237,7 +237,7 @@ def gated(
     a: Any,
     outputs: Any,
 ) -> None:
-    """Compute the outputs of all layers; see `chainrule.layers.DilatedStack`.
+    """Compute the outputs of all layers; see `DilatedStack`.
 
     Args:
         time: the number of the sample; row i of the queue of n rows has the input at time i, i + n, ...

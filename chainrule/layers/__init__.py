@@ -8,10 +8,10 @@ if TYPE_CHECKING:
     from chainrule.kernels._scan import sum_rule as sum_rule
     from chainrule.layers._adaptive_softmax import AdaptiveSoftmax as AdaptiveSoftmax
     from chainrule.layers._attention import AdditiveAttention as AdditiveAttention
+    from chainrule.layers._attention import CrossAttention as CrossAttention
     from chainrule.layers._attention import MultiplicativeAttention as MultiplicativeAttention
     from chainrule.layers._causal_attention import CausalAttention as CausalAttention
     from chainrule.layers._dilated_stack import CausalConv1d as CausalConv1d
-    from chainrule.layers._dilated_stack import DilatedStack as DilatedStack
     from chainrule.layers._image_encoder import ImageEncoder as ImageEncoder
     from chainrule.layers._kneser_ney import KneserNey as KneserNey
     from chainrule.layers._lattice_lstm import DiagonalLSTM as DiagonalLSTM

@@ -23,7 +23,7 @@ class WaveNet(SymbolModel):
     .. math:: h^{(0)}_t = E[x_{t-1}], \quad g^{(1)}, \ldots, g^{(L)} = \mathrm{stack}(h^{(0)}), \quad
         s_t = W_2\,\mathrm{relu}(W_1\, \mathrm{relu}(\sum_l S^{(l)} g^{(l)}_t))
 
-    The stack is `chainrule.layers.DilatedStack`. Dilations double from layer to layer, 1, 2, 4, ..., and start again at
+    The stack is `DilatedStack`. Dilations double from layer to layer, 1, 2, 4, ..., and start again at
     1 with every block. A conditional sees the last :math:`1 + \sum_l (k-1) d_l` elements. The first element follows a
     start symbol. A label adds a bias to every layer.
 

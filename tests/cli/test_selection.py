@@ -42,10 +42,7 @@ def test_a_task_that_is_none_is_refused(refused):
 def test_a_folder_without_images_or_sounds_is_refused(refused, tmp_path):
     (tmp_path / "notes.txt").write_text("text")
     said = refused("train", tmp_path)
-    assert (
-        f"{tmp_path}: expected a file, or a directory mostly of images, sounds or MIDI files"
-        in said
-    )
+    assert f"{tmp_path}: expected a file, or a directory mostly of images, sounds or MIDI files" in said
     assert said.endswith(f", or a file in it: chainrule train {tmp_path / 'notes.txt'}")
 
 

@@ -17,7 +17,6 @@ from chainrule.layers import (
     CausalConv1d,
     DeltaNet,
     DiagonalLSTM,
-    DilatedStack,
     LinearAttention,
     Map,
     MinGRU,
@@ -28,6 +27,7 @@ from chainrule.layers import (
     Serial,
     TransformerStack,
 )
+from chainrule.layers._dilated_stack import DilatedStack
 from chainrule.models import (
     MADE,
     GatedPixelCNN,

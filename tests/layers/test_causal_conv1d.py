@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from chainrule.layers import CausalConv1d, DilatedStack
+from chainrule.layers import CausalConv1d
+from chainrule.layers._dilated_stack import DilatedStack
 
 KINDS = pytest.mark.parametrize(("kernel_size", "dilation"), [(1, 1), (2, 1), (2, 4), (3, 2), (3, 1)])
 
