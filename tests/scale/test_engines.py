@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-ENGINES = ["polars", "dask"]
+ENGINES = ["polars", pytest.param("dask", marks=pytest.mark.slow)]
 
 
 @pytest.mark.parametrize("engine", ENGINES)

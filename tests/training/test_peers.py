@@ -92,6 +92,7 @@ def started(world, directory):
     return [json.loads((directory / f"found-{world}-{rank}").read_text()) for rank in range(world)], errors
 
 
+@pytest.mark.slow
 def test_any_number_of_processes_goes_on_with_a_run(tmp_path):
     """Three refused to go on with what two had begun, and two a batch of five rows."""
     two, errors = started(2, tmp_path)
