@@ -87,6 +87,7 @@ check: setup ## format, lint, types
 
 docs: setup ## build docs/_build/html strictly
 	rm -rf docs/_build
+	@$(BIN)/python -c 'import matplotlib.font_manager' # makes its list of fonts, of which a page would otherwise tell
 	OMP_NUM_THREADS=1 $(BIN)/sphinx-build -W --keep-going -n -q -b html docs docs/_build/html
 	@echo "docs: open docs/_build/html/index.html"
 

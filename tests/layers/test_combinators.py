@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from chainrule.layers import GRU, LSTM, RNN, CausalConv1d, DilatedStack, Map, Parallel, Residual, SequenceLayer, Serial
+from chainrule.layers import GRU, LSTM, RNN, CausalConv1d, Map, Parallel, Residual, SequenceLayer, Serial
+from chainrule.layers._dilated_stack import DilatedStack
 from chainrule.layers._ngrams import NgramEmbedding
 from chainrule.state import select
 
