@@ -75,7 +75,7 @@ def of_file(path: Path, folder: Path) -> None:
     clock = process_time()
     polars.read_csv(path, try_parse_dates=True).write_parquet(folder / "rows.parquet")
     plain = process_time() - clock
-    print(f"CSV    {seconds:6.2f} s, of which parsing {parsing:.2f} s, the rest {seconds - parsing:.2f} s")
+    print(f"CSV    {seconds:6.2f} s: parsing {parsing:.2f} s, the rest {seconds - parsing:.2f} s")
     print(f"CSV    {own:6.2f} s of processor time, {own / plain:.1f} times polars' {plain:.2f} s; {grown:.0f} MiB more")
 
 

@@ -8,12 +8,12 @@ three times slower.
 """
 
 import argparse
-import queue  # noqa: F401  # keeps the real clock, as the next three do
+import queue  # noqa: F401  # keeps the real clock, which it has taken by then
 import resource
 import runpy
-import subprocess  # noqa: F401
+import subprocess  # noqa: F401  # likewise
 import sys
-import threading  # noqa: F401
+import threading  # noqa: F401  # likewise
 import time
 from pathlib import Path
 
@@ -36,7 +36,11 @@ def main() -> None:
     options = parser.parse_args()
     if not options.program:
         parser.error("expected a script, or -m and a module, got none")
-    time.monotonic = time.perf_counter = lambda: options.factor * time.process_time()  # type: ignore[assignment]
+
+    def clock() -> float:
+        return float(options.factor * time.process_time())
+
+    time.monotonic = time.perf_counter = clock  # type: ignore[assignment]  # built-in functions are replaced
     if options.program[0] == "-m":
         sys.argv = options.program[1:]
         runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

@@ -43,7 +43,7 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 @contextmanager
 def writing(path: Path) -> Iterator[IO[bytes]]:
-    """Yield a file whose content replaces that of `path`, whole, when the block ends without an error.
+    """Yield a file that replaces `path`, whole, when the block ends without an error.
 
     A device or pipe, such as /dev/null, is written to as it is.
     """

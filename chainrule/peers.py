@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 from chainrule.option_error import PeerError
 
 if TYPE_CHECKING:
-    from torch.distributed import Store  # type: ignore[attr-defined]
+    from torch.distributed import Store  # type: ignore[attr-defined]  # torch exports it without saying so
 
 T = TypeVar("T")
 _PAUSE = 0.1  # seconds between two looks at the store
@@ -94,12 +94,13 @@ def new_store() -> "Store":
     """Return a store of its own for a purpose: all processes ask for as many, in the same order."""
     from torch import distributed
 
-    return distributed.PrefixStore(f"chainrule {next(_stores)}", _rendezvous())  # type: ignore[attr-defined]
+    name = f"chainrule {next(_stores)}"
+    return distributed.PrefixStore(name, _rendezvous())  # type: ignore[attr-defined]  # likewise
 
 
 @cache
 def _rendezvous() -> "Store":
     from torch import distributed
 
-    store: Store = next(distributed.rendezvous("env://"))[0]  # type: ignore[attr-defined]
+    store: Store = next(distributed.rendezvous("env://"))[0]  # type: ignore[attr-defined]  # likewise
     return store

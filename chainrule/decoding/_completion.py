@@ -161,7 +161,7 @@ def _mean(log_weights: Tensor) -> Tensor:
 def resampled(log_weights: Tensor, generator: torch.Generator | None, draws: int | None = None) -> Tensor:
     """(rows * draws,) the parents: systematic resampling, row by row, a particle about as often as it weighs.
 
-    By default, as many as there are particles.
+    By default, one for each particle.
     """
     rows, particles = log_weights.shape
     draws = particles if draws is None else draws

@@ -146,7 +146,7 @@ def conditional(
         A distribution for each of the columns.
 
     Raises:
-        ValueError: the model is none of tables, the shapes do not agree, there is no such column, or known cells are
+        ValueError: the model has no columns, the shapes do not agree, there is no such column, or known cells are
             impossible.
 
     Source: A. Gelfand and A. Smith, Sampling-based approaches to calculating marginal densities, 1990.
@@ -311,7 +311,7 @@ def _stacked(parts: Sequence[Conditional], order: Tensor | None = None) -> Condi
 
 
 def _merged(values: Tensor, weights: Tensor) -> Tensor:
-    """Return the weights with those of equal values added up at the first of each."""
+    """Add up the weights of equal values, at the first of each; the others get 0."""
     same = torch.cat([torch.zeros_like(values[:, :1]).bool(), values[:, 1:] == values[:, :-1]], 1)
     group = (~same).cumsum(1) - 1
     sums = torch.zeros_like(weights).scatter_add_(1, group, weights)

@@ -95,7 +95,7 @@ def leaf(x: Tensor) -> Tensor:
 
 
 def slopes(y: Tensor, *inputs: Tensor) -> list[Tensor]:
-    """Return ∂y/∂x of each input, of which y is a function number by number."""
+    """Return ∂y/∂x for each input of an elementwise function y."""
     return [part.detach() for part in torch.autograd.grad(y.sum(), inputs, retain_graph=True)]
 
 

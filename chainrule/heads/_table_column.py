@@ -325,7 +325,7 @@ class TableColumn(TensorHead):
 
 
 def mean_outputs(columns: Sequence[TableColumn]) -> Tensor:
-    r"""Return the outputs (..., n) of which the mean of K distributions of the same columns consists, float64.
+    r"""Return the outputs (..., n) of the mean of K distributions of the same columns, float64.
 
     .. math:: \bar\pi_v = \frac{1}{K} \sum_k \pi_{v,k}, \qquad
         \bar\pi_{\text{other}} \, \bar m(v) = \frac{1}{K} \sum_k \pi_{\text{other},k} \, m_k(v)
