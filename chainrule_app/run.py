@@ -14,7 +14,7 @@ from chainrule_app.keywords import (
     chosen_options,
     config_of,
     device_name,
-    flags_given,
+    names_given,
     path_of,
     seed_of,
     train_with,
@@ -292,10 +292,10 @@ class Run(Answering):
         """
         task, length = type(self.task), dict[str, Any](budget=budget, steps=steps, epochs=epochs)
         request = config_of(task, dict.fromkeys(task.SOURCES), self.task.config.model, options, **length)
-        flags = flags_given(options, **length)
+        given = names_given(options, **length)
         self.task.check_unchanged()
         with self._lock:
-            self.task = train_with(task, request, self.path, flags, resume=True, callbacks=callbacks)
+            self.task = train_with(task, request, self.path, given, resume=True, callbacks=callbacks)
             vars(self).pop("model", None)
         return self
 

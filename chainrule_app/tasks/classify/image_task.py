@@ -226,10 +226,10 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"]):
     def classes(self) -> tuple[str, ...]:
         return tuple(self.facts.classes)
 
-    def plan(self, explicit_flags: frozenset[str]) -> Planned:
+    def plan(self, given: frozenset[str]) -> Planned:
         """Choose the size if it is open, and mixup: images that are read often are mixed."""
-        planned = super().plan(explicit_flags)
-        if "--mixup" in explicit_flags:
+        planned = super().plan(given)
+        if "mixup" in given:
             return planned
         run = type(self)(self.path, planned.config)
         (config, timed), passes = time_passes(run, planned, run.batches((0, 1))[0])

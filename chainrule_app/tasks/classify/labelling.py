@@ -14,6 +14,7 @@ from chainrule.ranges import Range
 from chainrule_app import frames
 from chainrule_app.blocks import in_blocks
 from chainrule_app.heavy import modes, np, torch
+from chainrule_app.printing import spelled
 from chainrule_app.readers import labelled as label_reader
 from chainrule_app.readers.origin import origin_of
 from chainrule_app.results import Column, Report, Result
@@ -83,7 +84,7 @@ def label_texts(run: "ClassifyTask", data: list[str], options: Labelling, *, dev
         if counts["empty"]:
             yield f"{counted(counts['empty'], 'empty text')}: predicted the label frequencies of training"
         if counts["cut"]:
-            limit = f"{run.data.max_length:,} (--max-length)"
+            limit = f"{run.data.max_length:,} ({spelled('max_length')})"
             yield f"{counted(counts['cut'], 'text')} cut after element {limit}"
 
     hidden = [Column(name, shown=False) for name in ("tokens", "attention", "cut")]
@@ -293,7 +294,8 @@ def _lines(figures: dict[str, Any]) -> Iterator[str]:
         sure = "" if row["certainty"] is None else f", {row['certainty']:.2%}"
         yield f"  {name}: {counted(row['texts'], 'text')}{sure}"
     if attention is None:
-        yield f"attention  none: the model pools by {figures['pooling']}; train with --pooling attention to learn it"
+        remedy = f"train with {spelled('pooling', 'attention')} to learn it"
+        yield f"attention  none: the model pools by {figures['pooling']}; {remedy}"
         return
     if attention["spread"] is not None:
         yield f"attention  spreads over {attention['spread']:.1%} of a text on average; 100% is even"

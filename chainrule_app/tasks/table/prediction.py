@@ -18,7 +18,7 @@ from chainrule.printing import one_line
 from chainrule.ranges import Range
 from chainrule_app.blocks import in_blocks
 from chainrule_app.heavy import modes, torch
-from chainrule_app.printing import listed
+from chainrule_app.printing import listed, spelled
 from chainrule_app.readers.origin import DataSource
 from chainrule_app.results import Column, Result
 from chainrule_app.tasks.config import CheckedOptions, Particles, Seed
@@ -241,7 +241,7 @@ class Predictor:
         if self._uncertain:
             yield (
                 f"{counted(self._uncertain, 'cell')} rest on fewer than {_FEW} effective draws: the known cells of "
-                "these rows are improbable together; more --particles may help"
+                f"these rows are improbable together; more {spelled('particles')} may help"
             )
         if self._rare:
             rare = listed(self._rare, 100)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from chainrule.option_error import OptionError, option
 from chainrule.ranges import Probability, Range, Size
 from chainrule_app.heavy import modes, torch
-from chainrule_app.printing import listed
+from chainrule_app.printing import listed, spelled
 from chainrule_app.readers import tables as table_reader
 from chainrule_app.tasks.config import (
     BatchSize,
@@ -142,8 +142,8 @@ class TableTask(Task["TableMADE | TableEnsemble"]):
     )
 
     @classmethod
-    def check_asked(cls, request: RunConfig, explicit_flags: frozenset[str]) -> None:
-        super().check_asked(request, explicit_flags)
+    def check_asked(cls, request: RunConfig, given: frozenset[str]) -> None:
+        super().check_asked(request, given)
         table_reader.parse_types(request.data.types)
 
     @cached_property
@@ -186,14 +186,14 @@ class TableTask(Task["TableMADE | TableEnsemble"]):
                 print(notice, file=sys.stderr)
         return table.manifest
 
-    def plan(self, explicit_flags: frozenset[str]) -> Planned:
+    def plan(self, given: frozenset[str]) -> Planned:
         """Limit the passes over the rows, with more dropout for few rows: these are soon overfitted.
 
         A trial finds out how soon. The time that remains trains several networks, whose conditionals are averaged.
         """
         config, table, options = self.config, self.table(), self.config.options
         features = sum(column.features() - column.unread(options.knots) for column in self.schema.heads())
-        if "--dropout" not in explicit_flags:
+        if "dropout" not in given:
             fitting = (share for most, share in _DROPOUT_OF_FEW.items() if len(table.train) < most * features)
             options = replace(options, dropout=next(fitting, options.dropout))
         open_number = options.num_members is None
@@ -290,7 +290,7 @@ class TableTask(Task["TableMADE | TableEnsemble"]):
     def introduce(self) -> Iterable[str]:
         facts = self.facts
         yield (
-            f"{facts.source.name}, read as a table (--level char reads it as text): "
+            f"{facts.source.name}, read as a table ({spelled('level', 'char')} reads it as text): "
             f"{counted(facts.rows.train, 'row')} to train on, {facts.rows.valid:,} held out, "
             + ("with a header" if self.schema.header else "without a header")
         )

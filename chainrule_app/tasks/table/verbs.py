@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from chainrule.option_error import OptionError, option, raw_text
 from chainrule_app.blocks import in_blocks
 from chainrule_app.heavy import modes, np, torch
-from chainrule_app.printing import listed
+from chainrule_app.printing import listed, spelled
 from chainrule_app.readers import tables as table_reader
 from chainrule_app.results import Column, Result
 from chainrule_app.tasks.config import CheckedOptions, Particles
@@ -117,7 +117,7 @@ def _outside(run: "TableTask", row: "PartialRow") -> Iterator[str]:
     for column, cell, number in zip(run.schema.kept, row.cells, row.numbers, strict=True):
         if cell is not None and column.bounds is not None and not column.bounds[0] <= number <= column.bounds[1]:
             low, high = map(column.decode, column.bounds)
-            yield f"--where: {column.name}={cell} lies outside the range of training, {low} to {high}"
+            yield f"{spelled('where')}: {column.name}={cell} lies outside the range of training, {low} to {high}"
 
 
 def _known_row(run: "TableTask", where: str) -> "PartialRow":
@@ -190,7 +190,7 @@ def _completed(
     if uncertain:
         print(
             f"{uncertain} rows rest on a single draw of {particles}: the given values are improbable; "
-            "more --particles may help",
+            f"more {spelled('particles')} may help",
             file=sys.stderr,
         )
 

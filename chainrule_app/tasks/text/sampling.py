@@ -11,6 +11,7 @@ from cyclopts import Parameter
 from chainrule.option_error import OptionError, option
 from chainrule.ranges import Range
 from chainrule_app.heavy import modes, np, torch
+from chainrule_app.printing import spelled
 from chainrule_app.results import Column, Result
 from chainrule_app.tasks.config import CheckedOptions
 from chainrule_app.tasks.display import counted
@@ -131,7 +132,7 @@ def fitting_prompt(model: "AutoregressiveModel", prompt: "Beginning", length: in
     size, read = model.useful_prefix(length + inside), len(prompt.ids)
     if size is None or read <= size:
         return prompt, ""
-    notice = f"--prompt: the model reads only the last {size:,} of {counted(read, 'symbol')}"
+    notice = f"{spelled('prompt')}: the model reads only the last {size:,} of {counted(read, 'symbol')}"
     return prompt._replace(ids=prompt.ids[-size:]), notice
 
 
