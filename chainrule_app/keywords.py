@@ -16,6 +16,7 @@ from chainrule.option_error import OptionError
 from chainrule.printing import one_line
 from chainrule_app import frames
 from chainrule_app.readers.origin import DataSource
+from chainrule_app.readers.record_keys import conversation, is_chat
 from chainrule_app.tasks.config import Duration, RunConfig, Seed, check_options, check_value
 
 if TYPE_CHECKING:
@@ -76,6 +77,8 @@ def _in_flag(name: str, value: Any) -> Any:
     if isinstance(value, Mapping) and name in ("types", "where"):
         return _pairs(value)
     value = value.item() if type(value).__module__ == "numpy" and not value.ndim else value
+    if name == "prompt" and is_chat(value):
+        return f"{conversation(value)}assistant:"
     if name == "columns" and not isinstance(value, str):
         return _line("" if value is None else value)
     if name == "quantiles" and (isinstance(value, list | tuple) or hasattr(value, "tolist")):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 from chainrule.option_error import OptionError
 from chainrule_app.answering import Answering
+from chainrule_app.data_sets import split_for
 from chainrule_app.inputs import inputs_of
 from chainrule_app.keywords import (
     bytes_of,
@@ -130,7 +131,7 @@ class Run(Answering):
         self._able("predict")
         device = device_name(device)
         with self._calling() as run, inputs_of(run, answers=False) as inputs:
-            files = None if data is None and run.continues else inputs.sources(data)
+            files = None if data is None and run.continues else inputs.sources(split_for(data, "test"))
             chosen = chosen_options(run.Prediction, inputs.options_of(run.Prediction) | options, inputs)
             return self._settled(run.predict(files, chosen, device=device), inputs)
 
@@ -178,15 +179,16 @@ class Run(Answering):
         """
         return self._predict("forecast", data, options)
 
-    def evaluate(self, data: Any = None, *, device: str = "auto", **options: Any) -> Result:
+    def evaluate(self, data: Any = None, y: Any = None, *, device: str = "auto", **options: Any) -> Result:
         """Compare the run's predictions with references; the figures are in `Result.summary`.
 
         Args:
-            data: a path, or data in memory with the right answers.
+            data: a path, or data in memory with the right answers; of a DatasetDict the split called test.
+            y: the right answers, if they are beside the data, as `fit` takes them.
             device: auto, cpu, cuda or mps.
             **options: of `chainrule evaluate RUN --help`.
         """
-        return self._answer("evaluate", data, options, optional=True, device=device_name(device))
+        return self._answer("evaluate", data, options, y=y, optional=True, device=device_name(device))
 
     def embed(self, data: Any, *, device: str = "auto", **options: Any) -> Result:
         """Embed inputs as vectors, one row per input; `Result.to_numpy` gives them as an array (N, D)."""
