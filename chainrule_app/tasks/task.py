@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 from chainrule.files import write_json
 from chainrule.option_error import MissingError
 from chainrule.training import read_metrics
+from chainrule_app.batchwise import Answers, in_turn
 from chainrule_app.heavy import modes, torch
 from chainrule_app.readers.text import fingerprint
 from chainrule_app.recorded import TIMINGS, read_elapsed
@@ -59,6 +60,7 @@ class Task(Declaration, Checks, ABC, Generic[M]):
         self.config = config
         self.identity = ""  # of the files that `open` found, see `run_directory.identity`
         self.loaded: M | None = None  # the model where `Run` keeps it; each call computes with a copy
+        self.answered: Answers = in_turn  # how the batches of an answer are computed
         self.computed: dict[str, Any] = {}  # what calls compute once from the loaded model
 
     @property

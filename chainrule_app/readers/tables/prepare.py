@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, ClassVar
@@ -145,14 +146,22 @@ class TableSchema(Record):
 
     def encoded_blocks(self, source: TableSource, most: int) -> Generator[tuple[Block, Rows], None, None]:
         """Yield the cells of the kept columns and their numbers (N, D), up to `most` rows at a time."""
+        with closing(self.encoders(source, most)) as parts:
+            for encode in parts:
+                yield encode()
+
+    def encoders(self, source: TableSource, most: int) -> Generator[Callable[[], tuple[Block, Rows]], None, None]:
+        """Yield functions that return the cells of the kept columns and their numbers (N, D), of up to `most` rows."""
         file, places = self.open(source)
+
+        def encoded(block: Block) -> tuple[Block, Rows]:
+            rows = self.encode_block(file, block, places)
+            return Block(block.lines, [block.columns[index] for index in places]), rows
+
         with closing(file.blocks()) as blocks:
             for block in blocks:
-                rows = self.encode_block(file, block, places)
-                kept = Block(block.lines, [block.columns[index] for index in places])
                 for start in range(0, len(block), most):
-                    part = slice(start, min(start + most, len(block)))
-                    yield kept.part(part), rows[part]
+                    yield partial(encoded, block.part(slice(start, min(start + most, len(block)))))
 
     def encode_block(self, file: "TableFile | FrameTable", block: Block, places: Sequence[int]) -> Rows:
         """Return the numbers of a block of rows of a table, (N, D)."""

@@ -2,7 +2,8 @@
 
 import csv
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
@@ -10,6 +11,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from chainrule.option_error import OptionError, option, raw_text
+from chainrule_app.batchwise import Answered
 from chainrule_app.blocks import in_blocks
 from chainrule_app.heavy import modes, np, torch
 from chainrule_app.printing import listed, spelled
@@ -238,7 +240,8 @@ def score_table(run: "TableTask", file: str, options: TableScoring, *, device: s
         Column("columns", shown=False, parse=partial(_by_name, own)),
         Column("row", shown=False, parse=partial(_parsed_row, own)),
     ]
-    return total.result(columns, _scored(run, file, device, total), basis=run.basis, unit="row", empty=empty)
+    rows, hints = _scored(run, file, device, total), {"batchwise": True}
+    return total.result(columns, rows, basis=run.basis, unit="row", empty=empty, hints=hints)
 
 
 def _by_name(columns: "Sequence[ColumnSchema]", values: Sequence[Any]) -> dict[str, Any]:
@@ -275,16 +278,20 @@ def mean_nats(run: "TableTask", model: "TableMADE | TableEnsemble") -> "Tensor":
 def _scored(run: "TableTask", file: str, device: str, total: Tally) -> Iterator[Sequence[Any]]:
     model, columns = run.fixed_model(device), run.schema.kept
     means = mean_nats(run, model)
-    for block, rows in run.schema.encoded_blocks(file, BLOCK):
+
+    def answer(encode: "Callable[[], tuple[Block, Rows]]") -> Answered:
+        block, rows = encode()
         nats = nats_of(model, torch.from_numpy(rows))
         excess = nats - means
         most = torch.where(excess.amax(1) > _NOTABLE, excess.argmax(1), nats.argmax(1))
         sums, greatest = nats.sum(1), nats.gather(1, most.unsqueeze(1)).squeeze(1)
-        total.add(float(sums.sum()), nats.numel(), rows=len(nats))
         names, cells, unseen = _cells_of(columns, block, rows, most.numpy())
         texts = zip(*(column.texts() for column in block.columns), strict=True)
-        lines = block.lines.tolist()
-        yield from zip(lines, sums.tolist(), names, cells, greatest.tolist(), unseen, nats.tolist(), texts, strict=True)
+        parts = (sums.tolist(), names, cells, greatest.tolist(), unseen, nats.tolist(), texts)
+        return list(zip(block.lines.tolist(), *parts, strict=True)), (float(sums.sum()), nats.numel(), len(nats))
+
+    with closing(run.schema.encoders(file, BLOCK)) as batches:
+        yield from run.answered(batches, answer, total.add)
 
 
 def _cells_of(
