@@ -14,6 +14,7 @@ from chainrule.ranges import Range
 from chainrule_app import frames
 from chainrule_app.blocks import in_blocks
 from chainrule_app.heavy import modes, np, torch
+from chainrule_app.pages.result_figures import confusion_figure, labels_figure, plane_figure
 from chainrule_app.readers import labelled as label_reader
 from chainrule_app.readers.origin import origin_of
 from chainrule_app.results import Column, Report, Result
@@ -89,7 +90,7 @@ def label_texts(run: "ClassifyTask", data: list[str], options: Labelling, *, dev
     hidden = [Column(name, shown=False) for name in ("tokens", "attention", "cut")]
     labels = label_columns(options.top, len(names), frames.value_parser(run.path / FRAME, "label"))
     columns = [Column("line"), *labels, Column("text"), *hidden]
-    return Result(columns, labelled(), notes=notes, main="label")
+    return Result(columns, labelled(), notes=notes, main="label", figure=labels_figure)
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,13 @@ def embed_texts(run: "ClassifyTask", file: str, options: LabelledEmbedding, *, d
                 features = model.features(context).float().cpu().numpy()
             yield from ((str(row.line), row.label or None, z) for row, z in zip(block, features, strict=True))
 
-    return Result([Column("input"), Column("label"), Column("code", heading="z")], rows(), main="code", form="csv")
+    return Result(
+        [Column("input"), Column("label"), Column("code", heading="z")],
+        rows(),
+        main="code",
+        form="csv",
+        figure=plane_figure,
+    )
 
 
 def _contexts(
@@ -192,7 +199,10 @@ def evaluate_labels(run: "ClassifyTask", data: str | None, options: LabelEvaluat
          "text": rows[row].text}
         for row, predicted, share in surest_mistakes(log_probs, true, options.errors)
     ]  # fmt: skip
-    return Result([], [], summary=lambda: figures, about={"measured": run.basis}, notes=lambda: figure_notes(figures))
+    about = {"measured": run.basis}
+    return Result(
+        [], [], summary=lambda: figures, about=about, notes=lambda: figure_notes(figures), figure=confusion_figure
+    )
 
 
 _SEEN = 3  # times that a word must be read, so that its mean share says something

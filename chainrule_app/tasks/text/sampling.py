@@ -11,6 +11,7 @@ from cyclopts import Parameter
 from chainrule.option_error import OptionError, option
 from chainrule.ranges import Range
 from chainrule_app.heavy import modes, np, torch
+from chainrule_app.pages.result_figures import plane_figure
 from chainrule_app.results import Column, Result
 from chainrule_app.tasks.config import CheckedOptions
 from chainrule_app.tasks.display import counted
@@ -342,7 +343,7 @@ def embed_lines(run: "TextTask", data: "Texts", options: TextEmbedding, *, devic
             for (line, _, _), numbers in zip(lines, h.float().cpu().numpy(), strict=True):
                 yield str(line) if not isinstance(data, list) else data[line - 1], numbers
 
-    return Result([Column("input"), Column("code", heading="z")], rows(), main="code", form="csv")
+    return Result([Column("input"), Column("code", heading="z")], rows(), main="code", form="csv", figure=plane_figure)
 
 
 def _batched_lines(run: "TextTask", data: "Texts") -> "Iterator[tuple[list[Line], Tensor, Tensor]]":

@@ -74,7 +74,7 @@ def translate(run: "TranslateTask", data: list[str], options: TranslationOptions
                     nats = 0.0 - answer.log_prob  # no minus before a zero
                     yield line, source, rank, answer.text, nats, answer.score, answer.ended, answer.proven
 
-    def figure() -> "Figure":
+    def figure(_: Result) -> "Figure":
         from chainrule_app.pages.attention_figures import attention_map
 
         if not translator.model.has_attention:
