@@ -313,12 +313,12 @@ class Run(Answering):
 
         return Mapper(self, method, per=per, **options)
 
-    def export(self, to: Literal["hub", "onnx", "torch-export"], out: str | Path) -> None:
-        """Write a new folder for other software: `to` is "hub", "onnx" or "torch-export"; see `chainrule export`."""
+    def export(self, to: Literal["hub", "onnx", "torch-export", "web"], out: str | Path) -> None:
+        """Write a new folder for other software, or one HTML file ("web"); see `chainrule export`."""
         from chainrule_app.exchange import export_run
 
         if not isinstance(to, str):
-            raise OptionError("to", f"expected hub, onnx or torch-export, got a {type(to).__name__}")
+            raise OptionError("to", f"expected hub, onnx, torch-export or web, got a {type(to).__name__}")
         with self._calling() as run:
             export_run(run, to, path_of(out, "out"))
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from chainrule.option_error import OptionError
 from chainrule.ranges import Range
 from chainrule_app.heavy import modes, np, torch
+from chainrule_app.pages.result_figures import plane_figure
 from chainrule_app.printing import spelled
 from chainrule_app.results import Column, Report, Result
 from chainrule_app.tasks.codes import STEPS, code_report, traversals_of
@@ -83,7 +84,13 @@ def embed_images(run: "ImageTask", data: str, options: ImageEmbedding, *, device
                 codes = model.codes(images.x.to(model_device)).float().cpu().numpy()
             yield from zip(images.names, images.labels, codes, strict=True)
 
-    return Result([Column("input"), Column("label"), Column("code", heading="z")], rows(), main="code", form="csv")
+    return Result(
+        [Column("input"), Column("label"), Column("code", heading="z")],
+        rows(),
+        main="code",
+        form="csv",
+        figure=plane_figure,
+    )
 
 
 def reconstruct_images(run: "ImageTask", data: str, options: ImageReconstruction, *, seed: int, device: str) -> Result:

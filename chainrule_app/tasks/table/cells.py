@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from chainrule_app.batchwise import Answered
 from chainrule_app.blocks import in_blocks
 from chainrule_app.heavy import modes, torch
+from chainrule_app.pages.result_figures import cells_figure
 from chainrule_app.results import Column, Result
 from chainrule_app.tasks.table.prediction import TOLERANCE, category_shares, number_cell, row_count
 from chainrule_app.tasks.tally import Tally
@@ -41,7 +42,9 @@ def score_cells(run: "TableTask", file: str, *, given_all: bool, device: str, em
     rows = _cells(run, file, given_all, device, total)
     count = row_count(file)
     hints = {"rows": None if count is None else count * len(run.schema.kept), "batchwise": True}
-    return total.result(columns, rows, basis=basis, unit="cell", empty=empty, rank="rank", hints=hints)
+    return total.result(
+        columns, rows, basis=basis, unit="cell", empty=empty, rank="rank", hints=hints, figure=cells_figure
+    )
 
 
 def _cells(run: "TableTask", file: str, given_all: bool, device: str, total: Tally) -> Iterator[Sequence[Any]]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 
 from chainrule.option_error import OptionError, option
 from chainrule.ranges import Range
+from chainrule_app.pages.result_figures import surprise_figure
 from chainrule_app.readers.text import name_of, open_bytes
 from chainrule_app.results import Column, Form, Result
 from chainrule_app.tasks.config import CheckedOptions
@@ -122,6 +123,7 @@ class _Scorer:
             rank=BY[self.options.by] if columns else "",
             form=form,
             views={name: partial(self.result, name) for name in ("line", "element", "file")},
+            figure=surprise_figure if per == "element" else lambda _: surprise_figure(self.result("element")),
         )
 
     def _scored(self) -> "Iterator[Scored]":

@@ -12,6 +12,7 @@ from chainrule.option_error import OptionError, option
 from chainrule.ranges import Range
 from chainrule_app.batchwise import Answered, nothing
 from chainrule_app.heavy import modes, np, torch
+from chainrule_app.pages.result_figures import plane_figure
 from chainrule_app.printing import spelled
 from chainrule_app.results import Column, Result
 from chainrule_app.tasks.config import CheckedOptions
@@ -351,7 +352,7 @@ def embed_lines(run: "TextTask", data: "Texts", options: TextEmbedding, *, devic
         yield from run.answered(_batched_lines(run, data), answer, nothing)
 
     columns = [Column("input"), Column("code", heading="z")]
-    return Result(columns, rows(), main="code", form="csv", hints={"batchwise": True})
+    return Result(columns, rows(), main="code", form="csv", hints={"batchwise": True}, figure=plane_figure)
 
 
 def _batched_lines(run: "TextTask", data: "Texts") -> "Iterator[list[Line]]":
