@@ -168,8 +168,10 @@ class TableTask(Task["TableMADE | TableEnsemble"]):
                 f"skip columns with {option('types', 'NAME=skip')}, or reduce {option('components')}",
             )
 
+        header = data.has_header if old is None else old.schema.header
+        file = source if isinstance(source, table_reader.FrameTable) else table_reader.TableFile(source, header=header)
         table = prepare_table(
-            source,
+            file,
             self.path / DATA,
             types=table_reader.parse_types(data.types),
             header=data.has_header,
@@ -180,10 +182,8 @@ class TableTask(Task["TableMADE | TableEnsemble"]):
             check=fits,
             like=None if old is None else (old.schema, [asdict(column) for column in old.facts.columns]),
         )
-        if not isinstance(source, table_reader.FrameTable):
-            file = table_reader.TableFile(source, header=self.schema.header)
-            if notice := file.left_out():
-                print(notice, file=sys.stderr)
+        if isinstance(file, table_reader.TableFile) and (notice := file.left_out()):
+            print(notice, file=sys.stderr)
         return table.manifest
 
     def plan(self, given: frozenset[str]) -> Planned:

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from chainrule.models import TableEnsemble, TableMADE
-    from chainrule_app.readers.tables.blocks import Block
     from chainrule_app.readers.tables.column_schema import ColumnSchema
+    from chainrule_app.readers.tables.columns import Block
     from chainrule_app.readers.tables.partial_row import PartialRow
     from chainrule_app.readers.tables.prepare import Rows
     from chainrule_app.tasks.table.task import TableTask
