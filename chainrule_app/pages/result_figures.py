@@ -180,8 +180,8 @@ def predicted_figure(result: "Result") -> "Figure":
     for number, column in enumerate(columns, 1):
         rows = [cell for cell in numbers if cell["column"] == column]
         axes, places = figure.add_subplot(len(columns), 1, number), range(len(rows))
-        bounds = [[row[bound] for row in rows] for bound in ("low", "high")]
-        axes.vlines(places, *bounds, color=figures.BLUE, alpha=0.35, linewidth=5, label="interval")
+        low, high = ([row[bound] for row in rows] for bound in ("low", "high"))
+        axes.vlines(places, low, high, color=figures.BLUE, alpha=0.35, linewidth=5, label="interval")
         axes.plot(places, [row["value"] for row in rows], "_", color=figures.BLUE, markersize=9, label="predicted")
         if any(isinstance(row.get("actual"), int | float) for row in rows):
             actual = [row["actual"] if isinstance(row["actual"], int | float) else np.nan for row in rows]
