@@ -1,4 +1,4 @@
-"""Plots of the pages in their colours: an SVG that a cell drew becomes part of the page, where black is the colour of text.
+"""Plots in the colours of the page: an SVG that a cell drew becomes part of it, and black the colour of its text.
 
 The colours of `docs/course/_style.py` and `chainrule.figures` have a light and a dark variant in `_static/pages.css`.
 Notebooks keep the picture with its white ground.
