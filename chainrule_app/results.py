@@ -341,4 +341,5 @@ class Report:
     def _repr_html_(self) -> str:
         if not self.page:
             return f"<pre>{html.escape(repr(self))}</pre>"
-        return f'<iframe srcdoc="{html.escape(self.page)}" style="width:100%;height:42em;border:0"></iframe>'
+        frame = 'title="Page of the report" style="width:100%;height:42em;border:0"'
+        return f'<iframe srcdoc="{html.escape(self.page)}" {frame}></iframe>'

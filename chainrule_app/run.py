@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
@@ -345,6 +346,23 @@ class Run(Answering):
         best = self.task.held_out()
         measured = "no validation yet" if best is None else f"{best.nats_per_element:.4f} {best.basis.per}"
         return f"<Run {self.task.name}: {self.task.recipe}, held out {measured}, in {self.path}; {self._can}>"
+
+    def _repr_html_(self) -> str:
+        """Return the facts for a notebook."""
+        best = self.task.held_out()
+        facts = {
+            "task": self.task.name,
+            "model": self.task.recipe,
+            "held out": "no validation yet" if best is None else f"{best.nats_per_element:.4f} {best.basis.per}",
+            "data": "; ".join(self.task.introduce()),
+            "in": str(self.path),
+            "methods": self._can.removeprefix("it can "),
+        }
+        rows = (
+            f'<tr><th style="text-align:left">{name}</th><td style="text-align:left">{escape(text)}</td></tr>'
+            for name, text in facts.items()
+        )
+        return f"<table><tbody>{''.join(rows)}</tbody></table>"
 
     def __dir__(self) -> list[str]:
         unable = METHODS.keys() - self.capabilities

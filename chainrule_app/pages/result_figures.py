@@ -217,6 +217,9 @@ def plane_figure(result: "Result") -> "Figure":
         axes.scatter(plane[rest, 0], plane[rest, 1], s=14, alpha=0.5, color=figures.MUTED, label="others")
     if len(different) > 1:
         axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
+    if len(rows) <= _MOST_ROWS:
+        for row, place in zip(rows, plane, strict=True):
+            axes.annotate(_short(row[result.names[0]], 16), place, (4, 2), textcoords="offset points", fontsize=8)
     axes.set(xlabel=f"{shares[0]:.0%} of the variance", ylabel=f"{shares[1]:.0%} of the variance")
     figures.plain_axes(axes)
     return figure
