@@ -47,18 +47,22 @@ class Trial:
 def try_training(
     model: "TrainableModel",
     batches: "TrainingBatches",
-    held_out_nats: "Callable[[TrainableModel], float]",
+    held_out_nats: "Callable[[TrainableModel], torch.Tensor]",
     training: "OptimisationOptions",
     device: "torch.device",
     budget: float,
     limit: float,
 ) -> Trial:
-    """Train a copy of a model for a tenth of a budget, or until its held-out nats have not improved three times.
+    """Train a copy of a model for a tenth of a budget, or until its held-out nats have become worse three times.
+
+    Worse are those of a validation that exceed the best ones by more than the standard error of the difference over
+    the rows: a few rows, or the nats of one column, go up and down by chance. A network that has not read the rows
+    once cannot know them by heart, so that nothing counts before.
 
     Args:
         model: a new model.
         batches: of the training rows.
-        held_out_nats: measures a model.
+        held_out_nats: nats of each held-out row, (B,).
         training: the options of the training.
         device: to compute on.
         budget: seconds of the whole training.
@@ -68,7 +72,8 @@ def try_training(
 
     decay = 0.01 if training.weight_decay is None else training.weight_decay
     seconds, most_steps = min(_SHARE * budget, _LONGEST), max(_QUARTER * limit * batches.steps_per_epoch, 1)
-    validated = list[tuple[float, int]]()  # nats and step
+    validated = list[tuple[torch.Tensor, int]]()  # nats of each row, and step, once all rows were read
+    validations = stale = 0
     with torch.random.fork_rng([device] if device.type == "cuda" else []):  # dropout draws from the global generator
         modes.seed_torch(training.seed)
         trial = deepcopy(model).to(device).train()
@@ -84,12 +89,21 @@ def try_training(
             (-trial.training_objective(batches.at(step - 1).x.to(device)).mean()).backward()
             torch.nn.utils.clip_grad_norm_(trial.parameters(), training.clip_norm or torch.inf)
             optimiser.step()
-            if progress * _VALIDATIONS >= len(validated) + 1 or progress == 1:
-                with torch.no_grad():
-                    validated.append((held_out_nats(trial.eval()), step))
-                trial.train()
-            best = min(validated, default=(torch.inf, step))[1]
-            stale = sum(later > best for _, later in validated)
+            if progress * _VALIDATIONS >= validations + 1 or progress == 1:
+                validations += 1
+                if step >= batches.steps_per_epoch:
+                    with torch.no_grad():
+                        validated.append((held_out_nats(trial.eval()), step))
+                    trial.train()
+                    best, at = min(validated, key=lambda entry: float(entry[0].mean()))
+                    stale = sum(_is_worse(nats - best) for nats, later in validated if later > at)
             if stale >= _PATIENCE or progress == 1:
                 break
-    return Trial(step / batches.steps_per_epoch, best / batches.steps_per_epoch, stale >= _PATIENCE)
+    if not validated:
+        at = step
+    return Trial(step / batches.steps_per_epoch, at / batches.steps_per_epoch, stale >= _PATIENCE)
+
+
+def _is_worse(difference: "torch.Tensor") -> bool:
+    """Return whether the mean of differences, (B,), exceeds its standard error."""
+    return bool(difference.mean() > difference.std(correction=0) / len(difference) ** 0.5)
