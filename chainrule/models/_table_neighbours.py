@@ -102,11 +102,15 @@ class TableNeighbours(AutoregressiveModel):
         self._categorical = [index for index in others if not self.columns[index].numeric]
         rows = wide(rows.detach())
         numbers = rows[:, self._numeric].t().contiguous()
-        fixed_buffer(self, "sorted", numbers.nan_to_num(torch.inf, torch.inf, -torch.inf).sort(1).values)
-        fixed_buffer(self, "counts", (~numbers.isnan()).sum(1))
+        ascending, counts = (
+            numbers.nan_to_num(torch.inf, torch.inf, -torch.inf).sort(1).values,
+            (~numbers.isnan()).sum(1),
+        )
+        fixed_buffer(self, "sorted", ascending)
+        fixed_buffer(self, "counts", counts)
         fixed_buffer(self, "symbols", self._symbols(rows, [self.target]).squeeze(1))
         fixed_buffer(self, "codes", self._symbols(rows, self._categorical))
-        fixed_buffer(self, "scores", self._scores(rows))
+        fixed_buffer(self, "scores", _scores(numbers, ascending, counts))
         self.register_buffer("widths", torch.ones(_LEVELS, device="cpu"))
         self.register_buffer("strengths", torch.zeros(_LEVELS, device="cpu"))
         self._excluded: list[int] = []
@@ -161,20 +165,10 @@ class TableNeighbours(AutoregressiveModel):
         codes = [self.layout.singles[index].symbol(wide(x[:, index])) for index in columns]
         return torch.stack(codes, 1) if codes else torch.empty(len(x), 0, dtype=torch.long, device=x.device)
 
-    def _scores(self, x: Tensor) -> Tensor:
-        """Return normal scores of numeric columns, then which of them are missing, (B, 2·C)."""
-        numbers = wide(x[:, self._numeric]).t().contiguous()
-        low = torch.searchsorted(self.sorted, numbers)
-        high = torch.searchsorted(self.sorted, numbers, right=True)
-        counts, missing = self.counts.unsqueeze(1), numbers.isnan()
-        # Missing numbers of training rows are sorted behind all others, as infinite ones.
-        ranks = torch.minimum(low, counts) + torch.minimum(high, counts) + 1
-        scores = torch.special.ndtri(wide(ranks) / (2 * (wide(counts) + 1))).masked_fill(missing, 0.0)
-        return torch.cat([scores, missing.to(scores)]).t().contiguous()
-
     def _distances(self, x: Tensor) -> Tensor:
         """Return d² of rows (B, D) to all training rows, (B, N)."""
-        scores, rows = self._scores(x), wide(self.scores)
+        numbers = wide(x[:, self._numeric]).t().contiguous()
+        scores, rows = _scores(numbers, wide(self.sorted), self.counts), wide(self.scores)
         squares = scores.square().sum(1, keepdim=True) + rows.square().sum(1)
         distances = torch.addmm(squares, scores, rows.t(), alpha=-2).clamp_min(0)
         for own, other in zip(self._symbols(x, self._categorical).t(), self.codes.t(), strict=True):
@@ -279,6 +273,16 @@ class TableNeighbours(AutoregressiveModel):
         own = symbols[self.target]
         if own is not None:
             self._excluded.append(own)
+
+
+def _scores(numbers: Tensor, ascending: Tensor, counts: Tensor) -> Tensor:
+    """Return normal scores of numbers (C, B) among ascending ones (C, N), then which are missing, (B, 2·C)."""
+    low, high = torch.searchsorted(ascending, numbers), torch.searchsorted(ascending, numbers, right=True)
+    counts, missing = counts.unsqueeze(1), numbers.isnan()
+    # Missing numbers of training rows are sorted behind all others, as infinite ones.
+    ranks = torch.minimum(low, counts) + torch.minimum(high, counts) + 1
+    scores = torch.special.ndtri(wide(ranks) / (2 * (wide(counts) + 1))).masked_fill(missing, 0.0)
+    return torch.cat([scores, missing.to(scores)]).t().contiguous()
 
 
 def _nats(shares: Tensor) -> Tensor:

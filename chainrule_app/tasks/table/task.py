@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from itertools import pairwise
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from chainrule.option_error import OptionError, option
@@ -34,11 +35,11 @@ from chainrule_app.tasks.config import (
     Parts,
     RunConfig,
 )
-from chainrule_app.tasks.display import aligned, counted, shortened
+from chainrule_app.tasks.display import aligned, counted, quoted, shortened
 from chainrule_app.tasks.likelihood_record import Basis
 from chainrule_app.tasks.model import Model, Planned
 from chainrule_app.tasks.model_size import check_memory
-from chainrule_app.tasks.run_directory import DATA
+from chainrule_app.tasks.run_directory import DATA, NEIGHBOURS
 from chainrule_app.tasks.size_schedule import describe_passes, limit_passes, time_budget
 from chainrule_app.tasks.table import trial
 from chainrule_app.tasks.table.neighbours import keep_neighbours, with_neighbours
@@ -196,8 +197,10 @@ class TableTask(Task["TableMADE | TableEnsemble | TableNeighbours"]):
 
         A trial finds out how soon. The time that remains trains several networks, whose conditionals are averaged.
         """
-        keep_neighbours(self)
-        config, table, options = self.config, self.table(), self.config.options
+        config, table, options, training = self.config, self.table(), self.config.options, self.training
+        if self.has_neighbours:
+            source = self.facts.source.sha256
+            keep_neighbours(self.path / NEIGHBOURS, table.train, training.neighbours, seed=training.seed, source=source)
         features = sum(column.features() - column.unread(options.knots) for column in self.schema.heads())
         if "--dropout" not in explicit_flags:
             fitting = (share for most, share in _DROPOUT_OF_FEW.items() if len(table.train) < most * features)
@@ -243,7 +246,9 @@ class TableTask(Task["TableMADE | TableEnsemble | TableNeighbours"]):
 
     def completed(self, network: Any) -> "TableMADE | TableEnsemble | TableNeighbours":
         """Let the target count its neighbours among the training rows, if it is categorical."""
-        return with_neighbours(self, network) if self.has_neighbours else network
+        if not self.has_neighbours:
+            return network
+        return with_neighbours(self.path / NEIGHBOURS, network, source=self.facts.source.sha256)
 
     @property
     def has_neighbours(self) -> bool:
@@ -344,6 +349,12 @@ class TableTask(Task["TableMADE | TableEnsemble | TableNeighbours"]):
             return {"nats_per_row": nats}, line
         about = f"{self.data.target}: {-value:.4f} nats given the rest"
         return {"nats_per_row": nats, "target_nats": -value}, f"{about}; {line}"
+
+    def next_steps(self) -> Sequence[str]:
+        steps = super().next_steps()
+        if self.data.target is None:
+            return steps
+        return [f"chainrule predict {quoted(self.path)} FILE --column {quote(self.data.target)}", *steps]
 
     @property
     def basis(self) -> Basis:

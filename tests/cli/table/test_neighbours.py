@@ -45,6 +45,7 @@ def test_twins_of_the_training_rows_are_known(ok, near, twins):
 
 def test_the_recipe_names_them_and_any_cell_is_predicted(ok, near, twins):
     assert "made 256 + neighbours of label" in ok("info", near).out.replace("made 8 ", "made 256 ")
+    assert TableRun.open(near).next_steps()[0] == f"chainrule predict {near} FILE --column label"
     rows = ok("predict", near, twins / "new.csv", "--column", "x", "--json").out.splitlines()
     assert len([line for line in rows if '"column": "x"' in line]) == 20
     assert len(ok("sample", near, "-n", 3, "--seed", 0).out.splitlines()) == 4
