@@ -220,7 +220,7 @@ class TableTask(Task["TableMADE | TableEnsemble | TableNeighbours"]):
                 timed.network, batches, self._held_out_nats, config.training, device, budget, _MOST_PASSES
             )
             print(tried, file=sys.stderr)
-            most = tried.most_passes(_MOST_PASSES)
+            most = tried.most_passes(_MOST_PASSES, batches.steps_per_epoch)
         limited = limit_passes(config, rate, batches, most, elements=rows, options=["dropout"], most_members=members)
         return Planned(limited, timed)
 
