@@ -105,6 +105,9 @@ def train_verb(task: type[Task[Any]], model: str = "") -> Verb:
     return Verb(train, task.help)
 
 
+_STALE = 0.2  # of all steps, after the best validation: the training had stopped improving
+
+
 def _flags(task: type[Task[Any]]) -> dict[str, tuple[str, str]]:
     """Return the flag of each source that has one, and its help."""
     flags = {
@@ -154,11 +157,13 @@ def show_result(run: Task[Any], result: "TrainingResult", *, json: bool) -> None
             f"best: {printable(best_line)}, at step {result.best_step:,}\nnext: {again}"
         )
         return
+    after = result.step - result.best_step
+    stale = f"; the {after:,} steps after it improved nothing" if after > _STALE * result.step else ""
     early = " (stopped early: no more improvement)" if result.ended_by == "patience" else ""
     commands = [*run.next_steps(), again]
     print(
         f"\n{counted(result.step, 'step')} in {format_duration(result.elapsed)}{early}\n"
-        f"best: {printable(best_line)}, at step {result.best_step:,}\n"
+        f"best: {printable(best_line)}, at step {result.best_step:,}{stale}\n"
         f"run:  {run.path}\n"
         f"next: {commands[0]}\n" + "\n".join(f"      {command}" for command in commands[1:])
     )

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from torch import Tensor
 
-    from chainrule.models import TableEnsemble, TableMADE
+    from chainrule.models import TableEnsemble, TableMADE, TableNeighbours
     from chainrule_app.readers.tables.column_schema import ColumnSchema
     from chainrule_app.readers.tables.columns import Block
     from chainrule_app.readers.tables.partial_row import PartialRow
@@ -252,14 +252,14 @@ def _parsed_row(columns: "Sequence[ColumnSchema]", cells: Sequence[str | None]) 
     return _by_name(columns, [column.parsed(cell) for column, cell in zip(columns, cells, strict=True)])
 
 
-def nats_of(model: "TableMADE | TableEnsemble", rows: "Tensor") -> "Tensor":
+def nats_of(model: "TableMADE | TableEnsemble | TableNeighbours", rows: "Tensor") -> "Tensor":
     """Return the nats (B, D) of each value given the previous ones."""
     rows = rows.to(modes.device_of(model))
     with torch.no_grad():
         return -model(rows).log_prob(rows).cpu().double()
 
 
-def mean_nats(run: "TableTask", model: "TableMADE | TableEnsemble") -> "Tensor":
+def mean_nats(run: "TableTask", model: "TableMADE | TableEnsemble | TableNeighbours") -> "Tensor":
     """Return the mean nats (D,) of each column over held-out rows; over drawn ones where an export left them out.
 
     They are computed once for the model of a run that several calls share.
