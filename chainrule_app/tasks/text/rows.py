@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 
 from chainrule.option_error import OptionError, option
 from chainrule.ranges import Range
+from chainrule_app.batchwise import Answered
 from chainrule_app.readers.text import name_of, open_bytes
 from chainrule_app.results import Column, Form, Result
 from chainrule_app.tasks.config import CheckedOptions
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from chainrule import AutoregressiveModel
     from chainrule.data import Vocabulary
     from chainrule_app.readers.origin import ByteSource
+    from chainrule_app.tasks.text import scoring
     from chainrule_app.tasks.text.scoring import Scored
     from chainrule_app.tasks.text.task import TextTask
 
@@ -95,6 +97,8 @@ class _Scorer:
     expected: float  # held-out nats per element
 
     def result(self, per: Per, form: Form = "table") -> Result:
+        from chainrule_app.tasks.text import scoring
+
         in_memory, vocabulary = isinstance(self.data, list), self.run.vocabulary
         columns: Sequence[Column] = {"line": _OF_LINES, "element": _OF_ELEMENTS, "file": ()}[per]
         if in_memory and per == "line":
@@ -102,15 +106,34 @@ class _Scorer:
         elif in_memory and per == "element":
             columns = (Column("index"), *_OF_ELEMENTS[1:])
         total = Row()
+        batchwise = self.run.data.reading == "lines" and not (in_memory or self.options.adapt)
+
+        def cells(row: Row) -> list[Any]:
+            values = row.values(self.expected) | {"line": row.line, "index": row.line - 1}
+            if isinstance(self.data, list) and per == "line":
+                values["text"] = self.data[row.line - 1]
+            return [values[column.name] for column in columns]
+
+        def answer(pool: "scoring.Pool") -> Answered:
+            scored = scoring.score_pool(self.model, vocabulary, pool)
+            own = list(_rows(scored, vocabulary, per, keep_empty=False))
+            return [cells(row) for row in own] if columns else [], ([row.sums for row in own],)
+
+        def add(sums: list[tuple[Any, ...]]) -> None:
+            for figures in sums:
+                total.read(*figures)
 
         def rows() -> Iterator[Sequence[Any]]:
+            if batchwise:
+                assert not isinstance(self.data, list)
+                with closing(scoring.read_pieces(self.data, strict=self.run.data.level != "byte")) as pieces:
+                    pools = scoring.line_pools(vocabulary, scoring.whole_lines(pieces))
+                    yield from self.run.answered(pools, answer, add)
+                return
             for row in _rows(self._scored(), vocabulary, per, keep_empty=in_memory):
-                total.read(row.nats, row.elements, row.unknown, (row.characters, row.bytes))
-                values = row.values(self.expected) | {"line": row.line, "index": row.line - 1}
-                if isinstance(self.data, list) and per == "line":
-                    values["text"] = self.data[row.line - 1]
+                add([row.sums])
                 if columns:
-                    yield [values[column.name] for column in columns]
+                    yield cells(row)
 
         return total.scored(
             columns,
@@ -121,6 +144,7 @@ class _Scorer:
             notes=lambda: _line_end_notes(self.run, self.data) if not isinstance(self.data, list) else (),
             rank=BY[self.options.by] if columns else "",
             form=form,
+            hints={"batchwise": batchwise},
             views={name: partial(self.result, name) for name in ("line", "element", "file")},
         )
 
@@ -158,6 +182,11 @@ class Row(Tally):
         self.unknown += unknown
         self.characters += text[0]
         self.bytes += text[1]
+
+    @property
+    def sums(self) -> tuple[Any, ...]:
+        """The arguments of `read` that add this row."""
+        return self.nats, self.elements, self.unknown, (self.characters, self.bytes)
 
     def symbol_figures(self) -> dict[str, Any]:
         """Return nats, bits and perplexity; the latter two are None without elements."""

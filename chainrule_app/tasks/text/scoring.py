@@ -47,6 +47,10 @@ class Scored:
     nats: npt.NDArray[np.float64]  # (T,) -log p of each symbol
 
 
+Pool = list[tuple[int, str, Ids]]
+"""Lines with their numbers and symbols."""
+
+
 def read_stream(path: str | ByteSource, *, strict: bool) -> Generator[str, None, None]:
     """Read a file (`-`: standard input) in pieces of text."""
     with open_bytes(path) as file:
@@ -92,32 +96,35 @@ def score_lines(
     evaluator: DynamicEvaluator | None = None,
 ) -> Iterator[Scored]:
     """Score each line independently; an `evaluator` scores and learns instead of the model."""
-    encoded = ((line, text, vocabulary.encode(text)) for line, text in lines)
-    return _score_alike(model, vocabulary, encoded) if evaluator is None else _adapt(evaluator, encoded)
+    if evaluator is not None:
+        yield from _adapt(evaluator, ((line, text, vocabulary.encode(text)) for line, text in lines))
+        return
+    for pool in line_pools(vocabulary, lines):
+        yield from score_pool(model, vocabulary, pool)
+
+
+def line_pools(vocabulary: Vocabulary, lines: Iterable[tuple[int, str]]) -> Iterator[Pool]:
+    """Encode lines, and group them in their order, so that those of similar length can be scored together."""
+    return _pools(((line, text, vocabulary.encode(text)) for line, text in lines), _POOL_SYMBOLS)
 
 
 @torch.no_grad()
-def _score_alike(
-    model: AutoregressiveModel, vocabulary: Vocabulary, lines: Iterator[tuple[int, str, Ids]]
-) -> Iterator[Scored]:
-    """Score lines of similar length together."""
-    for pool in _pools(lines, _POOL_SYMBOLS):
-        order = sorted(
-            (index for index in range(len(pool)) if len(pool[index][2])), key=lambda index: len(pool[index][2])
-        )
-        nats = dict.fromkeys(range(len(pool)), np.zeros(0))
-        while order:
-            longest = len(pool[order[-1]][2])
-            most = max(1, min(256, _LOGITS // (len(vocabulary) * min(longest, 256))))
-            # A row less than half as long would be padding more than symbols.
-            rows = [index for index in order[-most:] if 2 * len(pool[index][2]) >= longest]
-            del order[-len(rows) :]
-            ids = torch.zeros(len(rows), longest, dtype=torch.int64)
-            for row, index in enumerate(rows):
-                ids[row, : len(pool[index][2])] = torch.from_numpy(pool[index][2])
-            scores = _unroll(model, ids.to(device_of(model)), model.initial_state(len(rows)), None, 256)[0]
-            nats |= {index: scores[row, : len(pool[index][2])] for row, index in enumerate(rows)}
-        yield from (Scored(*pool[index], nats[index]) for index in range(len(pool)))
+def score_pool(model: AutoregressiveModel, vocabulary: Vocabulary, pool: Pool) -> list[Scored]:
+    """Score the lines of a pool, those of similar length together."""
+    order = sorted((index for index in range(len(pool)) if len(pool[index][2])), key=lambda index: len(pool[index][2]))
+    nats = dict.fromkeys(range(len(pool)), np.zeros(0))
+    while order:
+        longest = len(pool[order[-1]][2])
+        most = max(1, min(256, _LOGITS // (len(vocabulary) * min(longest, 256))))
+        # A row less than half as long would be padding more than symbols.
+        rows = [index for index in order[-most:] if 2 * len(pool[index][2]) >= longest]
+        del order[-len(rows) :]
+        ids = torch.zeros(len(rows), longest, dtype=torch.int64)
+        for row, index in enumerate(rows):
+            ids[row, : len(pool[index][2])] = torch.from_numpy(pool[index][2])
+        scores = _unroll(model, ids.to(device_of(model)), model.initial_state(len(rows)), None, 256)[0]
+        nats |= {index: scores[row, : len(pool[index][2])] for row, index in enumerate(rows)}
+    return [Scored(*pool[index], nats[index]) for index in range(len(pool))]
 
 
 def _adapt(evaluator: DynamicEvaluator, lines: Iterator[tuple[int, str, Ids]]) -> Iterator[Scored]:
@@ -161,11 +168,9 @@ def _slide(
     return torch.cat(nats, 1).numpy(), before
 
 
-def _pools(
-    lines: Iterator[tuple[int, str, Ids]], size: int, *, even: bool = False
-) -> Iterator[list[tuple[int, str, Ids]]]:
+def _pools(lines: Iterator[tuple[int, str, Ids]], size: int, *, even: bool = False) -> Iterator[Pool]:
     """Group lines in order, about `size` symbols each; `even` limits padding to half of a batch."""
-    pool: list[tuple[int, str, Ids]] = []
+    pool: Pool = []
     held = longest = 0
     for line in lines:
         length = len(line[2])
@@ -181,7 +186,7 @@ def _pools(
         yield pool
 
 
-def _split(pool: list[tuple[int, str, Ids]], nats: npt.NDArray[np.float64]) -> Iterator[Scored]:
+def _split(pool: Pool, nats: npt.NDArray[np.float64]) -> Iterator[Scored]:
     ends = np.cumsum([len(ids) for _, _, ids in pool])
     for (line, text, ids), part in zip(pool, np.split(nats, ends[:-1]), strict=True):
         yield Scored(line, text, ids, part)
