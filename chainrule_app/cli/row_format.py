@@ -132,8 +132,8 @@ def checked_out(out: Path | None, *suffixes: str, flag: str = "--out", json: boo
 
 
 def packed(file: IO[bytes], out: Path) -> Any:
-    """Return the file to write into: `file`, or one that compresses into it."""
-    return gzip.GzipFile(fileobj=file, mode="wb") if out.name.lower().endswith(".gz") else nullcontext(file)
+    """Return the file to write into: `file`, or one that compresses into it, without a name and a time."""
+    return gzip.GzipFile("", "wb", fileobj=file, mtime=0) if out.name.lower().endswith(".gz") else nullcontext(file)
 
 
 def format_of(out: Path) -> str:

@@ -14,7 +14,7 @@ from secrets import randbelow
 from typing import Annotated, Any
 
 from chainrule.option_error import OptionError, option
-from chainrule_app.cli.divided import Processes, show_answers
+from chainrule_app.cli.divided import Call, Processes, show_answers
 from chainrule_app.cli.render import say, show, show_report, total_line, write_plot
 from chainrule_app.cli.row_format import checked_out
 from chainrule_app.cli.signature import Device, Input, RunPath, Verb, about, flags_of, verb_for
@@ -41,6 +41,7 @@ def sample(task: Any) -> Verb:
         ] = None,
         device: Device = "cpu",
         json: Annotated[Switch, about(kind, "json", "Print one JSON object per sample.")] = False,
+        workers: Processes = None,
     ) -> None:
         checked_out(out, *run.FILES, json=json)
         count = run.DEFAULT_NUMBER if n is None else n
@@ -48,8 +49,11 @@ def sample(task: Any) -> Verb:
         in_pieces = hasattr(run, "pieces") and count == 1 and not json and out is None
         pieces = run.pieces(options, seed=chosen, device=device) if in_pieces else None
         if pieces is None:
-            show(run.sample(count, options, seed=chosen, device=device), json=json, out=out)
+            call = Call(run, "sample", (count, options), {"seed": chosen, "device": device})
+            show_answers(call, workers=workers, json=json, out=out)
             return
+        if workers is not None:
+            raise OptionError("workers", f"requires {option('out')}")
         for (piece,) in pieces.stream():
             sys.stdout.write(piece)
             sys.stdout.flush()
@@ -84,8 +88,8 @@ def score(task: Any) -> Verb:
     ) -> None:
         checked_out(out, json=json)
         show_answers(
-            run, "score", (data, options),
-            device=device, workers=workers, json=json, csv=csv, ranked=sort, top=top, out=out,
+            Call(run, "score", (data, options), {"device": device}),
+            workers=workers, json=json, csv=csv, ranked=sort, top=top, out=out,
         )  # fmt: skip
 
     return Verb(verb, kind.__doc__)
@@ -170,7 +174,8 @@ def embed(task: Any) -> Verb:
         workers: Processes = None,
     ) -> None:
         checked_out(out, json=json)
-        show_answers(run, "embed", (data, options), device=device, workers=workers, json=json, out=out)
+        call = Call(run, "embed", (data, options), {"device": device})
+        show_answers(call, workers=workers, json=json, out=out)
 
     return Verb(verb, kind.__doc__)
 
@@ -282,7 +287,8 @@ def predict(task: Any) -> Verb:
         checked_out(plot, ".png", ".svg", ".pdf", flag="--plot")
         files = [file] if isinstance(file, str | DataSource) else file
         if plot is None:
-            show_answers(run, "predict", (files, options), device=device, workers=workers, json=json, csv=csv, out=out)
+            call = Call(run, "predict", (files, options), {"device": device})
+            show_answers(call, workers=workers, json=json, csv=csv, out=out)
             return
         if workers is not None:
             raise OptionError("workers", f"not with {option('plot')}")

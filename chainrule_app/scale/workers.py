@@ -24,7 +24,7 @@ from chainrule_app.results import Result
 
 _AHEAD = 2  # batches that a process is told of in advance, so that it never waits for the next
 _HELD = 8  # batches of each process that wait for an earlier one: bounds memory
-_MODULES = ("torch", "polars", "chainrule.training", "chainrule_app.scale.workers", "chainrule_app.tasks.table.task")
+_MODULES = ("torch", "polars", "chainrule.training", "chainrule_app.scale.workers", "chainrule_app.cli.divided")
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Job:
     run: Path
     method: str
     arguments: tuple[Any, ...]
-    device: str
+    settings: dict[str, Any]
     write: Callable[[Result, list[Sequence[Any]], bool], bytes]  # of some rows; the flag tells if they are the first
 
 
@@ -47,12 +47,13 @@ class Part:
 
 
 class Workers:
-    """Processes that compute the batches of a job. This process computes batches itself until one of them is ready.
+    """Processes that compute the batches of a job.
 
     Args:
         job: what they compute.
         number: of processes.
-        patience: seconds after which they are started if this process is not done until then.
+        patience: seconds in which this process computes alone. It goes on until one of the others is ready; with 0 it
+            computes nothing.
     """
 
     def __init__(self, job: Job, number: int, patience: float = 0.0):
@@ -100,7 +101,7 @@ class Workers:
         """Start the processes, or look if one of them can answer."""
         if not self._processes:
             self._start()
-        self._received(0)
+        self._received(0 if self._patience else None)
         return bool(self._waiting)
 
     def _start(self) -> None:
@@ -183,7 +184,7 @@ def _work(job: Job, pipe: Connection) -> None:
         try:
             run = open_run(job.run)
             run.answered = worker.answered
-            worker.result = getattr(run, job.method)(*job.arguments, device=job.device)
+            worker.result = getattr(run, job.method)(*job.arguments, **job.settings)
             for _ in worker.result.stream():
                 raise TypeError(f"{job.method}: rows beside those of its batches")
         except (BrokenPipeError, EOFError):

@@ -15,7 +15,7 @@ from cyclopts import Parameter
 
 from chainrule.option_error import OptionError
 from chainrule.ranges import Range
-from chainrule_app.batchwise import Answered
+from chainrule_app.batchwise import Answered, block_seed
 from chainrule_app.blocks import in_blocks
 from chainrule_app.heavy import modes, torch
 from chainrule_app.pages.result_figures import predicted_figure
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 _ROWS = 1024  # read together, and grouped by their gaps
 _TOGETHER = 1 << 14  # particles
 _LEVELS = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)  # quantiles in JSON
-_STRIDE = 0x9E3779B97F4A7C15  # between the seeds of blocks: far from other seeds that people choose
 TOLERANCE = 1e-4  # of integrals, as a share
 _HIDDEN = ("mean", "median", "mode", "missing", "shares", "draws", "effective", "place")  # columns of JSON and frames
 Kind = Literal["mean", "mode", "median", "draw"]
@@ -234,7 +233,7 @@ class Predictor:
 
     def _begin(self, number: int, columns: "Sequence[ColumnSchema]", block: "Sequence[PartialRow]") -> None:
         """Begin a block, whose draws do not depend on those of other blocks."""
-        self._generator.manual_seed((self.seed + number * _STRIDE) % (1 << 63))
+        self._generator.manual_seed(block_seed(self.seed, number))
         self._evidence = Evidence()
         self._evidence.read(columns, block)
 

@@ -7,12 +7,10 @@ from contextlib import closing
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
-from itertools import repeat
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from chainrule.option_error import OptionError, option, raw_text
-from chainrule_app.batchwise import Answered
-from chainrule_app.blocks import in_blocks
+from chainrule_app.batchwise import Answered, block_seed
 from chainrule_app.heavy import modes, np, torch
 from chainrule_app.printing import listed, spelled
 from chainrule_app.readers import tables as table_reader
@@ -57,29 +55,32 @@ class TableSampling(CheckedOptions):
 def sample_rows(run: "TableTask", n: int, options: TableSampling, *, seed: int, device: str) -> Result:
     if options.where:
         return _conditioned(run, n, options, seed, device)
-    return _rows_result(run, _drawn(run, n, seed, device), {"seed": seed})
+    return _rows_result(run, partial(_drawn, run, n, seed, device), {"seed": seed})
 
 
 def _rows_result(
-    run: "TableTask", rows: Iterator[list[str | None]], about: dict[str, Any], notices: Sequence[str] = ()
+    run: "TableTask",
+    rows: Callable[[Callable[..., None]], Iterator[Sequence[Any]]],
+    about: dict[str, Any],
+    notices: Sequence[str] = (),
 ) -> Result:
-    """Build the result of drawing whole rows."""
+    """Build the result of drawing whole rows; `rows` gets a function that takes the drawn rows."""
     columns = [Column(column.name, parse=column.parsed) for column in run.schema.kept]
     copies = Copies("row", partial(_in_training, run))
 
-    def counted_rows() -> Iterator[list[str | None]]:
-        for row in rows:
+    def add(drawn: Sequence[Sequence[str | None]]) -> None:
+        for row in drawn:
             copies.add(tuple(row))
-            yield row
 
     return Result(
         columns,
-        counted_rows(),
+        rows(add),
         about=about,
         summary=copies.figures,
         notes=lambda: notices,
         form="csv" if run.schema.header else "cells",
         framed=True,
+        hints={"batchwise": True},
     )
 
 
@@ -110,7 +111,7 @@ def _conditioned(run: "TableTask", n: int, options: TableSampling, seed: int, de
     places = run.model(device).to_sequence(torch.tensor([row.known]))[0]
     exact = bool((places == places.cummin(0).values).all())
     way = "exact" if exact else f"sampling-importance, each row one of {options.particles} draws"
-    rows = _completed(run, row, n, options.particles, seed, device)
+    rows = partial(_completed, run, row, n, options.particles, seed, device)
     return _rows_result(run, rows, {"seed": seed, "conditioning": way}, list(_outside(run, row)))
 
 
@@ -165,30 +166,50 @@ def _check_seen(column: "ColumnSchema", value: str) -> None:
     raise ValueError(f"column {column.name!r}: {value!r:.40} is {how}not in the training data: {hint}{rare}")
 
 
-def _drawn(run: "TableTask", n: int, seed: int, device: str) -> Iterator[list[str | None]]:
+def _drawn(run: "TableTask", n: int, seed: int, device: str, add: Callable[..., None]) -> Iterator[Sequence[Any]]:
     model = run.model(device)
     model.exclude(run.schema.unseen())
-    generator = torch.Generator(modes.device_of(model)).manual_seed(seed)
-    for start in range(0, n, _BLOCK):
+    generator = torch.Generator(modes.device_of(model))
+
+    def answer(start: int) -> Answered:
+        generator.manual_seed(block_seed(seed, start // _BLOCK))
         drawn = model.sample(min(_BLOCK, n - start), generator=generator)
         for _ in range(_AGAIN):  # else what lies outside would all be moved to the lowest or the highest number
             outside = torch.from_numpy(run.schema.outside(drawn.cpu().numpy())).to(drawn.device)
             if not outside.any():
                 break
             drawn[outside] = model.sample(int(outside.sum()), generator=generator)
-        yield from run.schema.decode(drawn.cpu().numpy())
+        rows: list[Sequence[Any]] = list(run.schema.decode(drawn.cpu().numpy()))
+        return rows, (rows,)
+
+    yield from run.answered(range(0, n, _BLOCK), answer, add)
 
 
 def _completed(
-    run: "TableTask", row: "PartialRow", n: int, particles: int, seed: int, device: str
-) -> Iterator[list[str | None]]:
-    model = run.model(device)
-    generator = torch.Generator(modes.device_of(model)).manual_seed(seed)
+    run: "TableTask",
+    row: "PartialRow",
+    n: int,
+    particles: int,
+    seed: int,
+    device: str,
+    add: Callable[..., None],
+) -> Iterator[Sequence[Any]]:
+    model, size = run.model(device), max(1, _TOGETHER // particles)
+    generator = torch.Generator(modes.device_of(model))
     uncertain = 0
-    for block in in_blocks(repeat(row, n), max(1, _TOGETHER // particles)):
+
+    def answer(start: int) -> Answered:
+        generator.manual_seed(block_seed(seed, start // size))
+        block = [row] * min(size, n - start)
         cells, effective = complete_block(model, run.schema, block, particles, generator, missing=True, other=True)
-        uncertain += sum(number < 2 for number in effective or ())
-        yield from cells
+        return list(cells), (cells, sum(number < 2 for number in effective or ()))
+
+    def counted(cells: Sequence[Any], few: int) -> None:
+        nonlocal uncertain
+        uncertain += few
+        add(cells)
+
+    yield from run.answered(range(0, n, size), answer, counted)
     if uncertain:
         print(
             f"{uncertain} rows rest on a single draw of {particles}: the given values are improbable; "
