@@ -222,9 +222,11 @@ class TableMADE(TableNetwork):
 
     def _reset(self) -> None:
         """Begin as the network without direct connections, its conditionals near the priors of the columns."""
+        assert self.output.bias is not None
+        if self.output.bias.is_meta:  # there is nothing to fill, and some operators there import a compiler
+            return
         if self.direct is not None:
             nn.init.zeros_(self.direct.weight)
-        assert self.output.bias is not None
         with torch.no_grad():
             self.layout.initialise(self.output.bias)
 

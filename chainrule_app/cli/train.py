@@ -57,7 +57,7 @@ def train_verb(task: type[Task[Any]], model: str = "") -> Verb:
         ] = name,
         options: flags_of(task.MODELS[name].options, MODEL) = task.MODELS[name].options(),
         training: flags_of(task.Training, TRAINING) = task.Training(),
-        explicit_flags: Annotated[frozenset[str], Parameter(parse=False)],
+        given: Annotated[frozenset[str], Parameter(parse=False)],
         began: Annotated[float, Parameter(parse=False)],
     ) -> int:
         files = {source: getattr(sources, source, None) for source in task.SOURCES}
@@ -77,7 +77,7 @@ def train_verb(task: type[Task[Any]], model: str = "") -> Verb:
         if run.init is not None:
             if run.resume:
                 raise ValueError("--from starts a new run, --resume continues one: give only one")
-            request = started_from(task, request, run.init, explicit_flags)
+            request = started_from(task, request, run.init, given)
         out = run.out or Path("runs") / task.run_name(request)
         if run.resume and run.out is None and not out.exists():
             raise FileNotFoundError(f"--resume requires --out RUN (there is no {out})")
@@ -86,7 +86,7 @@ def train_verb(task: type[Task[Any]], model: str = "") -> Verb:
                 task,
                 request,
                 out,
-                explicit_flags,
+                given,
                 plain=run.plain,
                 resume=None if run.either else run.resume,
                 overwrite=run.overwrite,

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from chainrule.option_error import OptionError, option
 from chainrule.ranges import Probability, Range, Size
 from chainrule_app.heavy import modes, torch
-from chainrule_app.printing import listed
+from chainrule_app.printing import listed, spelled
 from chainrule_app.readers import tables as table_reader
 from chainrule_app.tasks.config import (
     BatchSize,
@@ -146,10 +146,10 @@ class TableTask(Task["TableMADE | TableEnsemble | TableNeighbours"]):
     )
 
     @classmethod
-    def check_asked(cls, request: RunConfig, explicit_flags: frozenset[str]) -> None:
-        super().check_asked(request, explicit_flags)
+    def check_asked(cls, request: RunConfig, given: frozenset[str]) -> None:
+        super().check_asked(request, given)
         table_reader.parse_types(request.data.types)
-        if "--neighbours" in explicit_flags and request.data.target is None:
+        if "neighbours" in given and request.data.target is None:
             raise OptionError("neighbours", f"requires {option('target')}")
 
     @cached_property
@@ -174,8 +174,10 @@ class TableTask(Task["TableMADE | TableEnsemble | TableNeighbours"]):
                 f"skip columns with {option('types', 'NAME=skip')}, or reduce {option('components')}",
             )
 
+        header = data.has_header if old is None else old.schema.header
+        file = source if isinstance(source, table_reader.FrameTable) else table_reader.TableFile(source, header=header)
         table = prepare_table(
-            source,
+            file,
             self.path / DATA,
             types=table_reader.parse_types(data.types),
             header=data.has_header,
@@ -186,13 +188,11 @@ class TableTask(Task["TableMADE | TableEnsemble | TableNeighbours"]):
             check=fits,
             like=None if old is None else (old.schema, [asdict(column) for column in old.facts.columns]),
         )
-        if not isinstance(source, table_reader.FrameTable):
-            file = table_reader.TableFile(source, header=self.schema.header)
-            if notice := file.left_out():
-                print(notice, file=sys.stderr)
+        if isinstance(file, table_reader.TableFile) and (notice := file.left_out()):
+            print(notice, file=sys.stderr)
         return table.manifest
 
-    def plan(self, explicit_flags: frozenset[str]) -> Planned:
+    def plan(self, given: frozenset[str]) -> Planned:
         """Limit the passes over the rows, with more dropout for few rows: these are soon overfitted.
 
         A trial finds out how soon. The time that remains trains several networks, whose conditionals are averaged.
@@ -202,7 +202,7 @@ class TableTask(Task["TableMADE | TableEnsemble | TableNeighbours"]):
             source = self.facts.source.sha256
             keep_neighbours(self.path / NEIGHBOURS, table.train, training.neighbours, seed=training.seed, source=source)
         features = sum(column.features() - column.unread(options.knots) for column in self.schema.heads())
-        if "--dropout" not in explicit_flags:
+        if "dropout" not in given:
             fitting = (share for most, share in _DROPOUT_OF_FEW.items() if len(table.train) < most * features)
             options = replace(options, dropout=next(fitting, options.dropout))
         open_number = options.num_members is None
@@ -317,7 +317,7 @@ class TableTask(Task["TableMADE | TableEnsemble | TableNeighbours"]):
     def introduce(self) -> Iterable[str]:
         facts = self.facts
         yield (
-            f"{facts.source.name}, read as a table (--level char reads it as text): "
+            f"{facts.source.name}, read as a table ({spelled('level', 'char')} reads it as text): "
             f"{counted(facts.rows.train, 'row')} to train on, {facts.rows.valid:,} held out, "
             + ("with a header" if self.schema.header else "without a header")
         )

@@ -80,7 +80,7 @@ def planned(path, out, given=frozenset(), **training):
         duration=Duration(budget=20.0),
         training=ForecastRun.Training(batch_size=8, **training),
     )
-    create_run(ForecastRun, asked, out, overwrite=False, explicit_flags=given)
+    create_run(ForecastRun, asked, out, overwrite=False, given=given)
     return open_run(out).config
 
 
