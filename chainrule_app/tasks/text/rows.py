@@ -1,6 +1,7 @@
 """Surprise of a text to a trained model: a row a line, an element or the whole file."""
 
 import math
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -12,12 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias, 
 from chainrule.option_error import OptionError, option
 from chainrule.ranges import Range
 from chainrule_app.readers.log_lines import template_of
-from chainrule_app.readers.text import name_of, open_bytes
+from chainrule_app.readers.text import name_of, open_bytes, read_chunks
 from chainrule_app.results import Column, Form, Result
 from chainrule_app.tasks.config import CheckedOptions
-from chainrule_app.tasks.display import Switch
+from chainrule_app.tasks.display import Switch, progress_bars
 from chainrule_app.tasks.likelihood_record import Basis
 from chainrule_app.tasks.tally import Tally
+from chainrule_app.tasks.training_data import NOTE
 
 if TYPE_CHECKING:
     from chainrule import AutoregressiveModel
@@ -129,7 +131,7 @@ class _Scorer:
         total = Row()
 
         def rows() -> Iterator[Sequence[Any]]:
-            for row in self._rows(per):
+            for row in self._rows(per) if columns else self._watched(per):
                 total.read(row.nats, row.elements, row.unknown, (row.characters, row.bytes))
                 if not columns:
                     continue
@@ -151,7 +153,7 @@ class _Scorer:
             notes=self._notes,
             rank=BY[self.by] if columns else "",
             form=form,
-            hints={"bytes": Path(self.data).stat().st_size} if _is_file(self.data) else {},
+            hints={"rows": _count_lines(self.data)} if per == "line" else {},
             views={name: partial(self.result, name) for name in ("line", "element", "file")},
         )
 
@@ -160,7 +162,7 @@ class _Scorer:
             yield from _line_end_notes(self.run, self.data)
         if self.trained_on:
             counts = "; for the spots, counts of n-grams leave the scored line out" if self.by == "spot" else ""
-            yield f"the run was trained on this very text: new text of its kind is more surprising{counts}"
+            yield f"{NOTE.format(kind='text')}{counts}"
 
     def _spot(self, row: "Row", per: Per) -> dict[str, Any]:
         """Return the most surprising stretch of a row in bits, and the reason."""
@@ -196,6 +198,14 @@ class _Scorer:
         else:
             with closing(scoring.read_stream(self.data, strict=strict)) as chunks:
                 yield from scoring.score_stream(self.model, vocabulary, chunks, evaluator, expecting=expecting)
+
+    def _watched(self, per: Per) -> "Iterator[Row]":
+        """Yield the rows of which only the sum is of interest, with a progress bar."""
+        with progress_bars() as begin:
+            advance = begin(_count_lines(self.data), "lines")
+            for row in self._rows(per):
+                yield row
+                advance(1)
 
     def _rows(self, per: Per) -> "Iterator[Row]":
         from chainrule_app.tasks.text.spots import expectation
@@ -259,6 +269,14 @@ class Row(Tally):
 
 
 BY: dict[By, str] = {"spot": "spot", "excess": "excess", "bits": "bits_per_element", "nats": "nats"}
+
+
+def _count_lines(data: "Texts") -> int | None:
+    """Count the lines of a plain file where a progress bar shows them."""
+    if not _is_file(data) or not sys.stderr.isatty():
+        return None
+    with open_bytes(data) as file:
+        return sum(part.count(b"\n") for part in read_chunks(file))
 
 
 def _is_file(data: "Texts") -> "TypeGuard[str]":
