@@ -272,8 +272,7 @@ def prepare_table(
     (['categorical', 'real'], (36, 2), (4, 2))
     """
     fraction = None if validation is not None else validation_fraction
-    file = open_rows(source, header=header if like is None else like[0].header)
-    kept = KeptBlocks(file)
+    kept = KeptBlocks(file := open_rows(source, header=header if like is None else like[0].header))
     schema, columns = like or _fitted_schema(kept, types or {}, min_count, fraction, seed)
     places = schema.places_in(file)
     if check is not None:
@@ -397,5 +396,5 @@ def table_evaluation(rows: Rows, batch_size: int) -> Iterator[Batch]:
 
 
 def _batch(rows: Rows) -> Batch:
-    # Lengths say that each row is a whole sequence: it is scored in one pass.
-    return Batch(torch.from_numpy(np.array(rows)), lengths=torch.full((len(rows),), rows.shape[1]))
+    lengths = torch.full((len(rows),), rows.shape[1])  # each row is a whole sequence: it is scored in one pass
+    return Batch(torch.from_numpy(np.array(rows)), lengths=lengths)
