@@ -37,7 +37,7 @@ def meaning(cell):
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\n\n"])
 @pytest.mark.parametrize("stretch", [300, 1 << 20])
 @pytest.mark.parametrize(
-    "records", [REGULAR, SPARSE, MIXED, NESTED, LARGE], ids=["regular", "sparse", "mixed", "nested", "large"]
+    "records", [REGULAR, SPARSE, MIXED, NESTED, LARGE], ids=["all", "some", "mix", "nested", "large"]
 )
 def test_records_are_those_of_python(tmp_path, monkeypatch, records, stretch, end):
     path = written(tmp_path, records, end)
