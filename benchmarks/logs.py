@@ -300,7 +300,7 @@ GENERATORS: dict[str, Callable[[int, int], Log]] = {"web": web, "system": system
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Print a log with planted anomalies.")
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("kind", choices=GENERATORS)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--lines", type=int, default=30_000)

@@ -45,9 +45,9 @@ class TableNeighbours(AutoregressiveModel):
     many passes to learn a row by heart, and then it has learnt the noise of all others too; counts know a row that
     comes again at once. The first level has the wider kernel.
 
-    .. math:: d(z, z')^2 = \sum_{\text{numeric}} (s_d - s'_d)^2 + (m_d - m'_d)^2
-        + \sum_{\text{categorical}} [z_d \ne z'_d], \qquad
-        s_d = \Phi^{-1}\left(\frac{2\,\#\{i : z_{id} < z_d\} + \#\{i : z_{id} = z_d\} + 1}{2(N_d + 1)}\right)
+    .. math:: d(z, u)^2 = \sum_{\text{numeric}} (s_d(z) - s_d(u))^2 + (m_d(z) - m_d(u))^2
+        + \sum_{\text{categorical}} [z_d \ne u_d], \qquad
+        s_d(z) = \Phi^{-1}\left(\frac{2\,\#\{i : z_{id} < z_d\} + \#\{i : z_{id} = z_d\} + 1}{2(N_d + 1)}\right)
 
     A number is compared by its normal score s among the :math:`N_d` training rows that have it; where it is missing, s
     is 0 and m is 1. All other columns keep the network's conditionals, so the joint density stays exact.

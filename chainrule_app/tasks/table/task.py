@@ -149,8 +149,6 @@ class TableTask(Task["TableMADE | TableEnsemble | TableNeighbours"]):
     def check_asked(cls, request: RunConfig, given: frozenset[str]) -> None:
         super().check_asked(request, given)
         table_reader.parse_types(request.data.types)
-        if "neighbours" in given and request.data.target is None:
-            raise OptionError("neighbours", f"requires {option('target')}")
 
     @cached_property
     def schema(self) -> "TableSchema":
