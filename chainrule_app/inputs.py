@@ -207,9 +207,7 @@ class Inputs(MediaInputs):
             rows = [cell or "" for cell in cells if cell is not None or self.task not in ("", "text")]
             return self._strings(iter(rows), origin)
         if self.task in (*_OF_TEXTS, *_OF_FILES):
-            raise ValueError(
-                f"{origin}: a frame holds no data of the task {self.task}: pass a list of one of its columns"
-            )
+            raise ValueError(f"{origin}: a frame holds no data of the task {self.task}: pass one of its columns")
         self.task = self.task or ("forecast" if is_series else "table")
         self.items = len(table)
         if self.task == "classify":

@@ -97,7 +97,7 @@ def test_verbs_read_compressed_files_records_and_standard_input(ok, trained, tmp
 @pytest.mark.parametrize("task", ["text", "table", "tag"])
 def test_verbs_read_several_files_as_one(command, trained, tmp_path, task):
     source, run = trained(task)
-    lines = source.read_text().split("\n")[:-2]  # one less: not the very file of the training
+    lines = [*source.read_text().split("\n")[:-2], ""]  # one less: not the very file of the training
     header, half = lines[: task == "table"], 2 * 3 * 7
     (tmp_path / "a b").mkdir()
     (tmp_path / source.name).write_text("\n".join(lines))
