@@ -15,7 +15,7 @@ from chainrule_app import frames
 from chainrule_app.data_sets import splits_of
 from chainrule_app.heavy import torch
 from chainrule_app.inputs import Inputs
-from chainrule_app.keywords import check_known, config_of, flags_given, path_of, train_with
+from chainrule_app.keywords import check_known, config_of, names_given, path_of, train_with
 from chainrule_app.listing import history_of
 from chainrule_app.readers.record_keys import keys_of
 from chainrule_app.readers.sources import is_images, is_path, paths_of, recognise
@@ -134,17 +134,14 @@ def fit(
         if before is not None and model is None:
             model = str(chosen.open(before).config.model)
         request = config_of(chosen, sources, model, options, budget=budget, steps=steps, epochs=epochs)
-        given_flags = flags_given(options, budget=budget, steps=steps, epochs=epochs, model=model)
-        given_flags |= {chosen.SOURCES[name].flag for name, path in sources.items() if path is not None}
+        given = names_given(options, budget=budget, steps=steps, epochs=epochs, model=model)
         if before is not None:
-            request = started_from(chosen, request, before, given_flags)
+            request = started_from(chosen, request, before, given)
         from chainrule.devices import process_shard
 
         folder = TemporaryFolder() if out is None and process_shard()[0] == 0 else None  # of all processes
         target = folder.path if folder is not None else None if out is None else Path(str(out))
-        trained = train_with(
-            chosen, request, target, given_flags, plain=plain, overwrite=overwrite, callbacks=callbacks
-        )
+        trained = train_with(chosen, request, target, given, plain=plain, overwrite=overwrite, callbacks=callbacks)
         run = Run(trained, folder)
         if inputs.description is not None:
             write_json(run.path / FRAME, inputs.description)

@@ -2,19 +2,17 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import tee
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, cast
 
 from chainrule.option_error import OptionError, option
 from chainrule.ranges import Range
-from chainrule_app.heavy import np, torch
+from chainrule_app.batchwise import Answered, nothing
+from chainrule_app.heavy import modes, np, torch
+from chainrule_app.printing import spelled
 from chainrule_app.readers import tagged as tag_reader
-from chainrule_app.readers.tagged.conll_file import (
-    ConllFile,
-    HeldSentences,
-)
+from chainrule_app.readers.row_order import in_order
 from chainrule_app.readers.tagged.spans import spans_of
-from chainrule_app.results import Column, Report, Result
+from chainrule_app.results import Column, Form, Report, Result
 from chainrule_app.tasks.config import CheckedOptions
 from chainrule_app.tasks.display import Switch, aligned, counted
 from chainrule_app.tasks.tag.reading import sentences_of
@@ -23,9 +21,10 @@ from chainrule_app.tasks.tag.task import predicted_tags
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from chainrule.data import Batch
     from chainrule.models import SequenceTagger
-    from chainrule.state import State
-    from chainrule_app.readers.tagged.conll_file import ConllFile, Sentence
+    from chainrule_app.readers.row_order import Rows
+    from chainrule_app.readers.tagged.conll_file import Sentence
     from chainrule_app.readers.tagged.prepare import TaggedSentences
     from chainrule_app.readers.tagged.vocabulary import TaggedVocabulary
     from chainrule_app.tasks.tag.task import TagTask
@@ -63,15 +62,23 @@ def tag_file(run: "TagTask", data: list[str], options: Tagging, *, device: str) 
     of_texts = run.data.spans and marks_spans and all(sentence.text for sentence in file.sentences if sentence.words)
 
     def rows() -> Iterator[Sequence[Any]]:
-        answers, again = tee(tagged_sentences(run, run.model(device), file, n or 1))
-        texts = file.with_tags(answer.tags for answer in again)
-        for sentence, answer, text in zip(file.sentences, answers, texts, strict=True):
-            entities = list(find_entities(run.vocabulary.standard(answer.tags))) if marks_spans else []
-            spans = [_spans(entities, sentence)] if marks_spans else []
-            best = [answer.n_best] if n is not None else []
-            marked = [sentence.text, spans_of(entities, sentence.offsets)] if of_texts else []
-            cells = answer.tags, answer.n_best[0]["nats"], *best, *spans, answer.probabilities
-            yield sentence.line, *marked, list(sentence.words), *cells, *([] if of_texts else [text])
+        model, numbered = run.model(device), tag_reader.number_sentences(file.sentences, run.vocabulary)
+
+        def answer(numbers: "Rows") -> Answered:
+            found = _tagged(run, model, numbered.batch(numbers), n or 1)
+            return [row(number, answer) for number, answer in zip(numbers.tolist(), found, strict=True)], ()
+
+        yield from run.answered(in_order(len(numbered), _TOGETHER, None, numbered.lengths), answer, nothing)
+
+    def row(number: int, answer: TaggedSentence) -> Sequence[Any]:
+        sentence = file.sentences[number]
+        entities = list(find_entities(run.vocabulary.standard(answer.tags))) if marks_spans else []
+        spans = [_spans(entities, sentence)] if marks_spans else []
+        best = [answer.n_best] if n is not None else []
+        marked = [sentence.text, spans_of(entities, sentence.offsets)] if of_texts else []
+        written = [] if of_texts else [file.with_tags(number, answer.tags)]
+        cells = answer.tags, answer.n_best[0]["nats"], *best, *spans, answer.probabilities
+        return sentence.line, *marked, list(sentence.words), *cells, *written
 
     columns = [Column("line")]
     columns += [Column("text"), Column("label")] if of_texts else []
@@ -80,17 +87,20 @@ def tag_file(run: "TagTask", data: list[str], options: Tagging, *, device: str) 
     columns += [Column("spans", shown=False)] if marks_spans else []
     columns += [Column(name, shown=False) for name in ("probabilities", *(() if of_texts else ("text",)))]
     main = "label" if of_texts else "text"
-    return Result(columns, rows(), main=main, form="table" if of_texts or n is not None else "lines")
+    form: Form = "table" if of_texts or n is not None else "lines"
+    return Result(columns, rows(), main=main, form=form, hints={"batchwise": True})
 
 
 def _spans(entities: Sequence[tuple[str, int, int]], sentence: "Sentence") -> list[dict[str, Any]]:
     """List entities: type, first word from 0 and the word after the last, and of a text the same of its characters."""
     spans: list[dict[str, Any]] = [{"type": name, "start": start, "stop": stop} for name, start, stop in entities]
-    for span, (first, last, _) in zip(
-        spans, spans_of(entities, sentence.offsets) if sentence.text else (), strict=False
-    ):
-        span |= {"start_char": first, "end_char": last}
+    if sentence.text:
+        for span, (first, last, _) in zip(spans, spans_of(entities, sentence.offsets), strict=True):
+            span |= {"start_char": first, "end_char": last}
     return spans
+
+
+_TOGETHER = 64  # sentences
 
 
 @dataclass(frozen=True)
@@ -104,36 +114,25 @@ class TaggedSentence:
         return best
 
 
-def tagged_sentences(
-    run: "TagTask", model: "SequenceTagger", file: "ConllFile | HeldSentences", n: int
-) -> Iterator[TaggedSentence]:
-    """Tag the sentences of a file, in order."""
-    tags = run.vocabulary.tags
-    for context, lengths in _batches(run, model, file):
-        with torch.no_grad():
-            distribution = model(context, lengths)
-            paths, log_probs = distribution.n_best(n)
-            shares = distribution.marginals.gather(2, paths[:, 0].clamp_min(0).unsqueeze(2)).squeeze(2)
-        for row, length in enumerate(lengths.tolist()):
-            ways = zip(paths[row].tolist(), log_probs[row].tolist(), strict=True)
-            best = [
-                {"tags": [tags[tag] for tag in path[:length]], "nats": 0.0 - log_prob}  # no minus before a zero
-                for path, log_prob in ways
-                if log_prob > -torch.inf
-            ]
-            yield TaggedSentence(best, shares[row, :length].tolist())
-
-
-def _batches(
-    run: "TagTask", model: "SequenceTagger", file: "ConllFile | HeldSentences"
-) -> "Iterator[tuple[State, Tensor]]":
-    """Yield batches of a file's sentences as the model reads them, with lengths, in order."""
+def _tagged(run: "TagTask", model: "SequenceTagger", batch: "Batch", n: int) -> Iterator[TaggedSentence]:
+    """Tag the sentences of a batch, in order."""
     from chainrule.state import map_state
 
-    device = next(model.parameters()).device
-    for batch in tag_reader.tagged_evaluation(tag_reader.number_sentences(file.sentences, run.vocabulary)):
-        assert batch.lengths is not None
-        yield map_state(lambda part: part.to(device), batch.context), batch.lengths.to(device)
+    tags, device = run.vocabulary.tags, modes.device_of(model)
+    assert batch.lengths is not None
+    context, lengths = map_state(lambda part: part.to(device), batch.context), batch.lengths.to(device)
+    with torch.no_grad():
+        distribution = model(context, lengths)
+        paths, log_probs = distribution.n_best(n)
+        shares = distribution.marginals.gather(2, paths[:, 0].clamp_min(0).unsqueeze(2)).squeeze(2)
+    for row, length in enumerate(lengths.tolist()):
+        ways = zip(paths[row].tolist(), log_probs[row].tolist(), strict=True)
+        best = [
+            {"tags": [tags[tag] for tag in path[:length]], "nats": 0.0 - log_prob}  # no minus before a zero
+            for path, log_prob in ways
+            if log_prob > -torch.inf
+        ]
+        yield TaggedSentence(best, shares[row, :length].tolist())
 
 
 @dataclass(frozen=True)
@@ -347,7 +346,7 @@ def _lines(figures: dict[str, Any]) -> Iterator[str]:
         yield f"  {word['word']} as {word['tag']} {word['probability']:.1%}, or {other}"
     neighbours = figures["neighbours"]
     if neighbours is None:
-        yield "neighbours: this softmax predicts each tag independently; --head crf learns their order"
+        yield f"neighbours: this softmax predicts each tag independently; {spelled('head', 'crf')} learns their order"
         return
     rule = f"; {counted(neighbours['forbidden'], 'pair')} forbidden" if neighbours["forbidden"] else ""
     yield f"neighbours by the score that the random field adds, nats{rule}:"
