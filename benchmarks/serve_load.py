@@ -2,8 +2,8 @@
 
     python benchmarks/serve_load.py [--seconds 10] [--clients 8] [--streams 64] [--tokens 200]
 
-Runs of a table of ten columns (twenty steps) and of a text (an LSTM of 256 units, ten steps) are trained, and `chainrule
-serve` is started in a process of its own. Each client sends a row, waits for its scores, and sends the next. Printed
+Runs of a table of ten columns (twenty steps) and of a text (an LSTM of 256 units, ten steps) are trained, and a server
+is started in a process of its own. Each client sends a row, waits for its scores, and sends the next. Printed
 are rows a second with the median and the 99th percentile of their milliseconds, and for the streams the slowest one's
 seconds divided by the fastest one's, and the longest pause of any. The goals are 200 rows a second with a median of
 20 ms on two cores, and no stream that starves. Where other work shares the processors, the server's processor time per
@@ -62,6 +62,15 @@ async def streamed(url: str, tokens: int, seed: int) -> tuple[float, float]:
 
 async def measured(url: str, server: int, data: list[dict[str, object]], options: argparse.Namespace) -> None:
     """Print the figures."""
+    await streamed(url, 20, 0)
+    found = await asyncio.gather(*(streamed(url, options.tokens, seed) for seed in range(options.streams)))
+    ends = [end for end, _ in found]
+    print(
+        f"{options.streams} streams of {options.tokens} symbols: {options.streams * options.tokens / max(ends):,.0f} "
+        f"symbols a second, slowest / fastest {max(ends) / min(ends):.2f}, "
+        f"longest pause {max(pause for _, pause in found):.2f} s",
+        flush=True,
+    )
     await scored(url, data, 1.0, [])
     times: list[float] = []
     began, had = perf_counter(), processor_seconds(server)
@@ -73,14 +82,6 @@ async def measured(url: str, server: int, data: list[dict[str, object]], options
         f"{statistics.median(milliseconds):.1f} ms, 99% {milliseconds[int(0.99 * len(times))]:.1f} ms; "
         f"{1e3 * used / len(times):.2f} ms of processor time a row, {used / seconds:.2f} processors busy",
         flush=True,
-    )
-    await streamed(url, 20, 0)
-    found = await asyncio.gather(*(streamed(url, options.tokens, seed) for seed in range(options.streams)))
-    ends = [end for end, _ in found]
-    print(
-        f"{options.streams} streams of {options.tokens} symbols: {options.streams * options.tokens / max(ends):,.0f} "
-        f"symbols a second, slowest / fastest {max(ends) / min(ends):.2f}, "
-        f"longest pause {max(pause for _, pause in found):.2f} s"
     )
 
 

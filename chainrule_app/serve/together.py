@@ -1,7 +1,7 @@
 """Requests of one kind that come at about the same time, answered by one call.
 
-A call for one row takes nearly as long as one for twenty. Requests therefore wait for the call that is under way, or a
-few milliseconds where there is none, and the next call answers all of them. The rows of a request are those that it
+A call for one row takes nearly as long as one for twenty. Requests therefore wait for the call that is under way and a
+few milliseconds more, and the next call answers all of them. The rows of a request are those that it
 would get alone, to rounding: matrix products of another number of rows differ in the last bits of float32.
 """
 
@@ -39,6 +39,7 @@ class Together:
             await asyncio.sleep(self.pause)
             while requests := self._next(kind):
                 await _answer(requests, answer)
+                await asyncio.sleep(self.pause)  # in which those that were answered ask again
         finally:
             del self._working[kind], self._waiting[kind]
 
