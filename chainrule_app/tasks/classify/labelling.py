@@ -15,6 +15,8 @@ from chainrule_app import frames
 from chainrule_app.batchwise import Answered, nothing
 from chainrule_app.blocks import in_blocks
 from chainrule_app.heavy import modes, np, torch
+from chainrule_app.pages.result_figures import confusion_figure, labels_figure, plane_figure
+from chainrule_app.printing import spelled
 from chainrule_app.readers import labelled as label_reader
 from chainrule_app.readers.origin import origin_of
 from chainrule_app.results import Column, Report, Result
@@ -91,13 +93,13 @@ def label_texts(run: "ClassifyTask", data: list[str], options: Labelling, *, dev
         if counts["empty"]:
             yield f"{counted(counts['empty'], 'empty text')}: predicted the label frequencies of training"
         if counts["cut"]:
-            limit = f"{run.data.max_length:,} (--max-length)"
+            limit = f"{run.data.max_length:,} ({spelled('max_length')})"
             yield f"{counted(counts['cut'], 'text')} cut after element {limit}"
 
     hidden = [Column(name, shown=False) for name in ("tokens", "attention", "cut")]
     labels = label_columns(options.top, len(names), frames.value_parser(run.path / FRAME, "label"))
     columns = [Column("line"), *labels, Column("text"), *hidden]
-    return Result(columns, labelled(), notes=notes, main="label", hints={"batchwise": True})
+    return Result(columns, labelled(), notes=notes, main="label", hints={"batchwise": True}, figure=labels_figure)
 
 
 @dataclass(frozen=True)
@@ -148,7 +150,7 @@ def embed_texts(run: "ClassifyTask", file: str, options: LabelledEmbedding, *, d
         yield from run.answered(in_blocks(texts, _BLOCK), answer, nothing)
 
     columns = [Column("input"), Column("label"), Column("code", heading="z")]
-    return Result(columns, rows(), main="code", form="csv", hints={"batchwise": True})
+    return Result(columns, rows(), main="code", form="csv", hints={"batchwise": True}, figure=plane_figure)
 
 
 def _context(run: "ClassifyTask", model: "SequenceClassifier", block: "list[LabelledText]") -> Any:
@@ -206,7 +208,10 @@ def evaluate_labels(run: "ClassifyTask", data: str | None, options: LabelEvaluat
          "text": rows[row].text}
         for row, predicted, share in surest_mistakes(log_probs, true, options.errors)
     ]  # fmt: skip
-    return Result([], [], summary=lambda: figures, about={"measured": run.basis}, notes=lambda: figure_notes(figures))
+    about = {"measured": run.basis}
+    return Result(
+        [], [], summary=lambda: figures, about=about, notes=lambda: figure_notes(figures), figure=confusion_figure
+    )
 
 
 _SEEN = 3  # times that a word must be read, so that its mean share says something
@@ -307,7 +312,8 @@ def _lines(figures: dict[str, Any]) -> Iterator[str]:
         sure = "" if row["certainty"] is None else f", {row['certainty']:.2%}"
         yield f"  {name}: {counted(row['texts'], 'text')}{sure}"
     if attention is None:
-        yield f"attention  none: the model pools by {figures['pooling']}; train with --pooling attention to learn it"
+        remedy = f"train with {spelled('pooling', 'attention')} to learn it"
+        yield f"attention  none: the model pools by {figures['pooling']}; {remedy}"
         return
     if attention["spread"] is not None:
         yield f"attention  spreads over {attention['spread']:.1%} of a text on average; 100% is even"

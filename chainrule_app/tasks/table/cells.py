@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from chainrule_app.batchwise import Answered
 from chainrule_app.blocks import in_blocks
 from chainrule_app.heavy import modes, torch
+from chainrule_app.pages.result_figures import cells_figure
 from chainrule_app.results import Column, Result
 from chainrule_app.tasks.table.prediction import TOLERANCE, category_shares, number_cell, row_count
 from chainrule_app.tasks.tally import Tally
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from chainrule.decoding import Conditional
-    from chainrule.models import TableEnsemble, TableMADE
+    from chainrule.models import TableEnsemble, TableMADE, TableNeighbours
     from chainrule_app.readers.tables.column_schema import ColumnSchema
     from chainrule_app.tasks.table.task import TableTask
 
@@ -41,7 +42,9 @@ def score_cells(run: "TableTask", file: str, *, given_all: bool, device: str, em
     rows = _cells(run, file, given_all, device, total)
     count = row_count(file)
     hints = {"rows": None if count is None else count * len(run.schema.kept), "batchwise": True}
-    return total.result(columns, rows, basis=basis, unit="cell", empty=empty, rank="rank", hints=hints)
+    return total.result(
+        columns, rows, basis=basis, unit="cell", empty=empty, rank="rank", hints=hints, figure=cells_figure
+    )
 
 
 def _cells(run: "TableTask", file: str, given_all: bool, device: str, total: Tally) -> Iterator[Sequence[Any]]:
@@ -70,14 +73,16 @@ def _cells(run: "TableTask", file: str, given_all: bool, device: str, total: Tal
     yield from run.answered(in_blocks(run.schema.encoded(file), _BLOCK), answer, total.add)
 
 
-def _typical_rows(run: "TableTask", model: "TableMADE | TableEnsemble") -> "Tensor":
+def _typical_rows(run: "TableTask", model: "TableMADE | TableEnsemble | TableNeighbours") -> "Tensor":
     """Return held-out rows, or drawn ones where an export left them out."""
     if run.is_prepared():
         return torch.from_numpy(run.table().valid[:_TYPICAL].copy())
     return model.sample(_TYPICAL, generator=torch.Generator(modes.device_of(model)).manual_seed(0))
 
 
-def _measured(model: "TableMADE | TableEnsemble", x: "Tensor", given_all: bool) -> "tuple[Tensor, list[Conditional]]":
+def _measured(
+    model: "TableMADE | TableEnsemble | TableNeighbours", x: "Tensor", given_all: bool
+) -> "tuple[Tensor, list[Conditional]]":
     """Return the nats (B, D) of each cell, and the distributions given all other cells where these are asked for."""
     from chainrule.decoding import conditional
 

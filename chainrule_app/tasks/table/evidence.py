@@ -6,7 +6,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from chainrule.printing import one_line
-from chainrule_app.printing import listed
+from chainrule_app.printing import listed, spelled
 from chainrule_app.tasks.display import counted
 from chainrule_app.tasks.table.gaps import is_seen
 
@@ -69,7 +69,7 @@ class Evidence:
         if self.uncertain:
             yield (
                 f"{counted(self.uncertain, 'cell')} rest on fewer than {_FEW} effective draws: the known cells of "
-                "these rows are improbable together; more --particles may help"
+                f"these rows are improbable together; more {spelled('particles')} may help"
             )
         if self.rare:
             rare = listed(self.rare, 100)

@@ -18,6 +18,7 @@ from chainrule.ranges import Range
 from chainrule_app.batchwise import Answered, block_seed
 from chainrule_app.blocks import in_blocks
 from chainrule_app.heavy import modes, torch
+from chainrule_app.pages.result_figures import predicted_figure
 from chainrule_app.readers.origin import DataSource
 from chainrule_app.results import Column, Result
 from chainrule_app.tasks.config import CheckedOptions, Particles, Seed
@@ -136,7 +137,7 @@ def predict_cells(run: "TableTask", data: list[str], options: TablePrediction, *
     about = {"seed": predictor.seed, "interval": options.interval}
     count = row_count(data[0]) if names else None
     hints = {"item": "place", "rows": None if count is None else count * len(names), "batchwise": True}
-    return Result(columns, rows, notes=predictor.notes, main="value", about=about, hints=hints)
+    return Result(columns, rows, notes=predictor.notes, main="value", about=about, hints=hints, figure=predicted_figure)
 
 
 def _row(cell: PredictedCell, actual: Sequence[str | None]) -> list[Any]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from chainrule.option_error import OptionError, option, raw_text
 from chainrule_app.batchwise import Answered, block_seed
 from chainrule_app.heavy import modes, np, torch
-from chainrule_app.printing import listed
+from chainrule_app.printing import listed, spelled
 from chainrule_app.readers import tables as table_reader
 from chainrule_app.results import Column, Result
 from chainrule_app.tasks.config import CheckedOptions, Particles
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from torch import Tensor
 
-    from chainrule.models import TableEnsemble, TableMADE
-    from chainrule_app.readers.tables.blocks import Block
+    from chainrule.models import TableEnsemble, TableMADE, TableNeighbours
     from chainrule_app.readers.tables.column_schema import ColumnSchema
+    from chainrule_app.readers.tables.columns import Block
     from chainrule_app.readers.tables.partial_row import PartialRow
     from chainrule_app.readers.tables.prepare import Rows
     from chainrule_app.tasks.table.task import TableTask
@@ -121,7 +121,7 @@ def _outside(run: "TableTask", row: "PartialRow") -> Iterator[str]:
     for column, cell, number in zip(run.schema.kept, row.cells, row.numbers, strict=True):
         if cell is not None and column.bounds is not None and not column.bounds[0] <= number <= column.bounds[1]:
             low, high = map(column.decode, column.bounds)
-            yield f"--where: {column.name}={cell} lies outside the range of training, {low} to {high}"
+            yield f"{spelled('where')}: {column.name}={cell} lies outside the range of training, {low} to {high}"
 
 
 def _known_row(run: "TableTask", where: str) -> "PartialRow":
@@ -214,7 +214,7 @@ def _completed(
     if uncertain:
         print(
             f"{uncertain} rows rest on a single draw of {particles}: the given values are improbable; "
-            "more --particles may help",
+            f"more {spelled('particles')} may help",
             file=sys.stderr,
         )
 
@@ -284,14 +284,14 @@ def _parsed_row(columns: "Sequence[ColumnSchema]", cells: Sequence[str | None]) 
     return _by_name(columns, [column.parsed(cell) for column, cell in zip(columns, cells, strict=True)])
 
 
-def nats_of(model: "TableMADE | TableEnsemble", rows: "Tensor") -> "Tensor":
+def nats_of(model: "TableMADE | TableEnsemble | TableNeighbours", rows: "Tensor") -> "Tensor":
     """Return the nats (B, D) of each value given the previous ones."""
     rows = rows.to(modes.device_of(model))
     with torch.no_grad():
         return -model(rows).log_prob(rows).cpu().double()
 
 
-def mean_nats(run: "TableTask", model: "TableMADE | TableEnsemble") -> "Tensor":
+def mean_nats(run: "TableTask", model: "TableMADE | TableEnsemble | TableNeighbours") -> "Tensor":
     """Return the mean nats (D,) of each column over held-out rows; over drawn ones where an export left them out.
 
     They are computed once for the model of a run that several calls share.

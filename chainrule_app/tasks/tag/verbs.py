@@ -8,6 +8,7 @@ from chainrule.option_error import OptionError, UserError, option
 from chainrule.ranges import Range
 from chainrule_app.batchwise import Answered, nothing
 from chainrule_app.heavy import modes, np, torch
+from chainrule_app.printing import spelled
 from chainrule_app.readers import tagged as tag_reader
 from chainrule_app.readers.row_order import in_order
 from chainrule_app.readers.tagged.conll_file import (
@@ -380,7 +381,7 @@ def _lines(figures: dict[str, Any]) -> Iterator[str]:
         yield f"  {word['word']} as {word['tag']} {word['probability']:.1%}, or {other}"
     neighbours = figures["neighbours"]
     if neighbours is None:
-        yield "neighbours: this softmax predicts each tag independently; --head crf learns their order"
+        yield f"neighbours: this softmax predicts each tag independently; {spelled('head', 'crf')} learns their order"
         return
     rule = f"; {counted(neighbours['forbidden'], 'pair')} forbidden" if neighbours["forbidden"] else ""
     yield f"neighbours by the score that the random field adds, nats{rule}:"

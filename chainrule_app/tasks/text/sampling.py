@@ -12,6 +12,8 @@ from chainrule.option_error import OptionError, option
 from chainrule.ranges import Range
 from chainrule_app.batchwise import Answered, nothing
 from chainrule_app.heavy import modes, np, torch
+from chainrule_app.pages.result_figures import plane_figure
+from chainrule_app.printing import spelled
 from chainrule_app.results import Column, Result
 from chainrule_app.tasks.config import CheckedOptions
 from chainrule_app.tasks.display import counted
@@ -132,7 +134,7 @@ def fitting_prompt(model: "AutoregressiveModel", prompt: "Beginning", length: in
     size, read = model.useful_prefix(length + inside), len(prompt.ids)
     if size is None or read <= size:
         return prompt, ""
-    notice = f"--prompt: the model reads only the last {size:,} of {counted(read, 'symbol')}"
+    notice = f"{spelled('prompt')}: the model reads only the last {size:,} of {counted(read, 'symbol')}"
     return prompt._replace(ids=prompt.ids[-size:]), notice
 
 
@@ -350,7 +352,7 @@ def embed_lines(run: "TextTask", data: "Texts", options: TextEmbedding, *, devic
         yield from run.answered(_batched_lines(run, data), answer, nothing)
 
     columns = [Column("input"), Column("code", heading="z")]
-    return Result(columns, rows(), main="code", form="csv", hints={"batchwise": True})
+    return Result(columns, rows(), main="code", form="csv", hints={"batchwise": True}, figure=plane_figure)
 
 
 def _batched_lines(run: "TextTask", data: "Texts") -> "Iterator[list[Line]]":

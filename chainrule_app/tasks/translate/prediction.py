@@ -78,7 +78,7 @@ def translate(run: "TranslateTask", data: list[str], options: TranslationOptions
     def rows() -> Iterator[Sequence[Any]]:
         yield from run.answered(in_blocks(sentences, _TOGETHER), answer, first.extend)
 
-    def figure() -> "Figure":
+    def figure(_: Result) -> "Figure":
         from chainrule_app.pages.attention_figures import attention_map
 
         if not translator.model.has_attention:
