@@ -11,7 +11,7 @@ import pytest
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 TRAIN = [
-    "-m", "chainrule", "train", "text.txt", "--plain", "--hidden-size", "8", "--steps", "400", "--validate-every", "20",
+    "-m", "chainrule", "train", "text.txt", "--plain", "--hidden-size", "8", "--steps", "200", "--validate-every", "20",
     "--batch-size", "5", "--precision", "float32", "--threads", "1", "--continue", "--out",
 ]  # fmt: skip
 
