@@ -26,7 +26,8 @@ from torch import Tensor
 from chainrule.models import TableMADE
 from chainrule.training import learning_rate, make_optimiser
 from chainrule_app import prepare_table
-from chainrule_app.readers.tables.prepare import Table, table_batches
+from chainrule_app.readers.tables.batches import table_batches
+from chainrule_app.readers.tables.prepare import Table
 
 CHAIN = "chain of per-column logistic models"
 MODELS: dict[str, dict[str, Any]] = {
