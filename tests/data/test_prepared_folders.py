@@ -14,7 +14,8 @@ from chainrule_app.readers.pairs import open_pairs, pair_batches, prepare_pairs
 from chainrule_app.readers.series.prepare import open_series, prepare_series
 from chainrule_app.readers.sounds.prepare import clip_batches, open_sounds, prepare_sounds
 from chainrule_app.readers.sounds.sound_file import write_wav
-from chainrule_app.readers.tables.prepare import open_table, prepare_table, table_batches
+from chainrule_app.readers.tables.batches import table_batches
+from chainrule_app.readers.tables.prepare import open_table, prepare_table
 from chainrule_app.readers.tagged.prepare import open_tagged, prepare_tagged, tagged_batches
 
 DRAW = random.Random(0)

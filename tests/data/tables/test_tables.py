@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from chainrule_app.readers.tables.batches import table_batches, table_evaluation
 from chainrule_app.readers.tables.column_facts import ColumnFacts
 from chainrule_app.readers.tables.column_schema import OTHER, ColumnSchema
 from chainrule_app.readers.tables.columns import CellColumn
-from chainrule_app.readers.tables.prepare import TableSchema, open_table, prepare_table, table_batches, table_evaluation
+from chainrule_app.readers.tables.prepare import TableSchema, open_table, prepare_table
 from chainrule_app.readers.tables.record_blocks import blocks_of_rows
 from chainrule_app.readers.tables.table_file import TableFile
 
