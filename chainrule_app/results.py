@@ -189,10 +189,12 @@ class Result:
             raise OptionError("per", f"expected one of {', '.join(self.views)}, got {part!r}")
         return self.views[part]()
 
-    def with_rows(self, rows: Iterable[Sequence[Any]]) -> "Result":
-        """Return other rows with the same columns and facts."""
+    def with_rows(
+        self, rows: Iterable[Sequence[Any]], summary: Callable[[], Mapping[str, Any]] | None = None
+    ) -> "Result":
+        """Return other rows with the same columns and facts, and a summary of their own if it is given."""
         other = copy(self)
-        other._source, other._kept, other._summary = iter(rows), [], lambda: self.summary
+        other._source, other._kept, other._summary = iter(rows), [], summary or (lambda: self.summary)
         return other
 
     def replaced(self, name: str, other: str, values: Sequence[Any]) -> "Result":

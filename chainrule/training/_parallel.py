@@ -24,6 +24,17 @@ from chainrule.state import State, count_rows, expand, leaves, map_state
 _DDP_OPTIONS = signature(DistributedDataParallel).parameters
 
 
+def _refuse_divided(module: nn.Module) -> None:
+    """Refuse modules of `fully_shard`, whose type is not imported here, because that takes a second."""
+    for name, part in module.named_modules():
+        if any(kind.__name__ == "FSDPModule" for kind in type(part).__mro__):
+            raise ValueError(
+                f"{name or 'model'}: fully_shard is not supported: its hooks look for tensors in what forward returns, "
+                "which is a distribution here, and the gradients of the processes would not be averaged; leave it out, "
+                "and each process holds the whole model"
+            )
+
+
 class Processes:
     """Group of processes that train one model, each on its rows of every batch.
 
@@ -66,7 +77,12 @@ class Processes:
         return self.rank == 0
 
     def distribute(self, objective: nn.Module) -> nn.Module:
-        """Broadcast the first process's weights and buffers, and average gradients in every backward pass."""
+        """Broadcast the first process's weights and buffers, and average gradients in every backward pass.
+
+        Raises:
+            ValueError: the weights are divided by FSDP2.
+        """
+        _refuse_divided(objective)
         if self.world == 1:
             return objective
         for buffer in objective.buffers():

@@ -1,5 +1,7 @@
 """`chainrule compress`, `decompress`, `export`, `import`, `serve` and `demo`: runs, and what other programs use."""
 
+import os
+import re
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -193,6 +195,8 @@ def serve(
     port: Annotated[int, Range(0, 65535)] = 8000,
     host: str = "127.0.0.1",
     token: str | None = None,
+    cors: str = "",
+    drain: Annotated[float, Range(0.0, 3600.0)] = 20.0,
     open_page: Annotated[bool, Parameter(name="--open", negative=())] = False,
 ) -> None:
     """Serve trained runs: a page to play with in a browser, OpenAI-compatible completions, and a JSON API.
@@ -203,11 +207,19 @@ def serve(
         runs: Run directories, of any tasks.
         port: Port to listen on; 0 takes a free one.
         host: Address or name to listen on; any but the default lets other machines reach the server.
-        token: Secret that every request must carry (Authorization: Bearer TOKEN); not required by default.
+        token: Secret that every request must carry (Authorization: Bearer TOKEN); by default that of the environment
+            variable CHAINRULE_TOKEN, if there is one.
+        cors: Sites whose pages may ask this server, separated by commas, such as https://example.org; none by default.
+        drain: Seconds that requests under way have to end after SIGTERM; new ones are refused meanwhile.
         open_page: Open the page in a browser.
     """
     if not runs:
         raise ValueError("RUN: expected at least one run directory, got none")
+    token = os.environ.get(TOKEN) or None if token is None else token
+    origins = tuple(filter(None, (origin.strip().rstrip("/") for origin in cors.split(","))))
+    for origin in origins:
+        if not re.fullmatch(r"https?://[^/\s*]+", origin):
+            raise OptionError("cors", f"expected sites such as https://example.org, got {origin!r:.80}")
     if token is not None and not (token.isascii() and token.isprintable() and token.strip() == token != ""):
         raise OptionError("token", "expected printable ASCII characters without surrounding blanks")
     paths: dict[str, Path] = {}
@@ -217,7 +229,10 @@ def serve(
         if name in paths:
             raise ValueError(f"{path}: another run is called {name} too: rename one of the two directories")
         paths[name] = path
-    _serve(paths, port=port, host=host, token=token, open_page=open_page)
+    _serve(paths, port=port, host=host, token=token, origins=origins, drain=drain, open_page=open_page)
+
+
+TOKEN = "CHAINRULE_TOKEN"  # the environment variable
 
 
 def demo(
@@ -234,13 +249,22 @@ def demo(
         open_page: Open the page in a browser.
     """
     paths = {path.parent.name: path.parent for path in sorted(DEMO.glob("*/config.json"))}
-    _serve(paths, port=port, host="127.0.0.1", token=None, open_page=open_page)
+    _serve(paths, port=port, host="127.0.0.1", open_page=open_page)
 
 
 DEMO = Path(__file__).parents[1] / "demo"  # runs that benchmarks/demo_runs.py trains
 
 
-def _serve(paths: dict[str, Path], *, port: int, host: str, token: str | None, open_page: bool) -> None:
+def _serve(
+    paths: dict[str, Path],
+    *,
+    port: int,
+    host: str,
+    open_page: bool,
+    token: str | None = None,
+    origins: tuple[str, ...] = (),
+    drain: float = 0.0,
+) -> None:
     if missing := [name for name in _NEEDED if find_spec(name) is None]:
         raise ValueError(f"serve: needs packages that are not installed: pip install {' '.join(missing)}")
     from chainrule_app.serve.listening import listen
@@ -251,4 +275,4 @@ def _serve(paths: dict[str, Path], *, port: int, host: str, token: str | None, o
         from chainrule_app.serve.server import serve_runs
 
         loaded = {name: load(path) for name, path in paths.items()}
-        serve_runs(loaded, listening, host=host, token=token, open_page=open_page)
+        serve_runs(loaded, listening, host=host, token=token, origins=origins, drain=drain, open_page=open_page)

@@ -2,7 +2,7 @@
 
 A page of another site can make a browser send requests here. It gets no answer to read (there are no CORS headers), its
 own name in `Host` is refused (DNS rebinding), so is another `Origin`, and a body has to be called JSON, which such a
-page cannot do.
+page cannot do. Sites that the server was told to trust are answered with CORS headers.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, Response
 from pydantic import ValidationError
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
@@ -159,9 +159,18 @@ class Guard:
     """An ASGI application that passes on the requests that another may answer, each with its whole body."""
 
     def __init__(
-        self, app: ASGIApp, *, hosts: Collection[str], token: str | None, public: Collection[str], limits: Limits
+        self,
+        app: ASGIApp,
+        *,
+        hosts: Collection[str],
+        token: str | None,
+        public: Collection[str],
+        origins: Collection[str] = (),
+        limits: Limits,
+        draining: Callable[[], bool] = lambda: False,
     ):
         self.app, self.token, self.public, self.limits = app, token, frozenset(public), limits
+        self.origins, self.draining = frozenset(origins), draining
         self.hosts = {"localhost", *(host.lower() for host in hosts)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -172,6 +181,11 @@ class Guard:
             await send({"type": "websocket.close", "code": 1008})
             return
         headers = Headers(scope=scope)
+        if (origin := headers.get("origin")) in self.origins:
+            send = _with_headers(send, {"Access-Control-Allow-Origin": origin, "Vary": "Origin"})
+            if scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
+                await Response(status_code=204, headers=_PREFLIGHT)(scope, receive, send)
+                return
         refusal = self._refusal(scope, headers)
         if refusal is None and scope["method"] not in ("GET", "HEAD"):
             try:
@@ -186,6 +200,8 @@ class Guard:
                 receive = _replayed(body, receive)
         if refusal is not None:
             response = error_response(*refusal)
+            if refusal[0] == 503:
+                response.headers["Retry-After"] = "1"
             response.headers["Connection"] = "close"  # a body that was not read is not taken for a request
             await response(scope, receive, send)
             return
@@ -205,7 +221,8 @@ class Guard:
         if len(names) != 1 or not self._is_own(names[0]):
             return 403, "Host: expected localhost, an address, or the name that the server was started with (--host)"
         origin = headers.get("origin")
-        if origin is not None and origin.partition("://")[2].lower() != names[0].lower():
+        own = origin is None or origin in self.origins or origin.partition("://")[2].lower() == names[0].lower()
+        if not own:
             return 403, "Origin: pages of other sites may not ask this server"
         if self.token is not None and scope["path"] not in self.public:
             header = headers.get("authorization", "").encode("latin-1", "replace")
@@ -213,6 +230,8 @@ class Guard:
                 return 401, "Authorization: expected Bearer and the token that the server was started with"
         if scope["method"] in ("GET", "HEAD"):
             return None
+        if self.draining():
+            return 503, "the server stops: ask another one"
         if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
             return 415, "Content-Type: expected application/json"
         length = headers.get("content-length", "0")
@@ -237,6 +256,25 @@ class Guard:
             body += message.get("body", b"")
             if not message.get("more_body", False) or len(body) > self.limits.body:
                 return bytes(body)
+
+
+_PREFLIGHT = {
+    "Access-Control-Allow-Methods": "GET, POST",
+    "Access-Control-Allow-Headers": "Authorization, Content-Type",
+    "Access-Control-Max-Age": "600",
+}
+
+
+def _with_headers(send: Send, more: dict[str, str]) -> Send:
+    """Return a function that sends what it is given, an answer's start with more headers."""
+
+    async def headed(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            pairs = [(name.lower().encode(), value.encode("latin-1")) for name, value in more.items()]
+            message = {**message, "headers": [*message.get("headers", ()), *pairs]}
+        await send(message)
+
+    return headed
 
 
 def _without_body(send: Send) -> Send:

@@ -168,7 +168,11 @@ def runs_router(state: ServerState) -> APIRouter:
                 404, f"{capability!r:.80}: a run of the task {run.task.name} has no such capability: {can}"
             )
         arguments = bodies[name][capability].model_validate(await _content(request))
-        work = state.call(_answer, run, capability, arguments, state.limits)
+        given = {field: getattr(arguments, field) for field in arguments.model_fields_set}
+        if capability == "score" and run.task.name == "table" and given.keys() == {"data"}:
+            work = _scored(state, name, run, data_of("table", given["data"], "data"))
+        else:
+            work = state.call(_answer, run, capability, arguments, state.limits)
         return JSONResponse(await while_wanted(request.receive, work, state.limits.seconds))
 
     return router
@@ -182,6 +186,28 @@ async def _content(request: Request) -> Any:
         return await request.json()
     except (ValueError, RecursionError):
         raise ValueError("body: expected JSON in UTF-8") from None
+
+
+async def _scored(state: ServerState, name: str, run: Run, rows: list[Any]) -> Any:
+    """Score rows of a table together with those of other requests."""
+
+    async def answer(requests: list[list[Any]]) -> list[Any]:
+        return await state.call(_scores, run, requests)
+
+    return await state.together.call(("score", name), rows, answer)
+
+
+def _scores(run: Run, requests: list[list[Any]]) -> list[Any]:
+    """Return the scores of the rows of several requests."""
+    from chainrule_app.tasks.table.task import TableTask
+    from chainrule_app.tasks.table.verbs import divided_scores
+
+    task = run.task
+    assert isinstance(task, TableTask)
+    result = run.score([row for rows in requests for row in rows])
+    if len(requests) == 1:
+        return [answered(result)]
+    return list(map(answered, divided_scores(task, result, list(map(len, requests)))))
 
 
 def _verbs(run: Run) -> list[str]:

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from ipaddress import ip_address
 from threading import Thread
-from time import perf_counter
+from time import monotonic, perf_counter, sleep
 from types import FrameType
 from typing import Any
 from urllib.parse import quote
@@ -76,7 +76,12 @@ class Metrics:
 
 
 def create_app(
-    runs: Mapping[str, Run], *, token: str | None = None, hosts: tuple[str, ...] = (), limits: Limits | None = None
+    runs: Mapping[str, Run],
+    *,
+    token: str | None = None,
+    hosts: tuple[str, ...] = (),
+    origins: tuple[str, ...] = (),
+    limits: Limits | None = None,
 ) -> FastAPI:
     """Make an application that serves runs, for uvicorn or another ASGI server.
 
@@ -86,6 +91,7 @@ def create_app(
         runs: by the names under which they are served.
         token: that every request has to bear; none is needed if not given.
         hosts: names that a request may call this server by, besides localhost and addresses.
+        origins: sites whose pages may ask this server (CORS), such as https://example.org.
         limits: of requests.
     """
     state, registry = ServerState(runs, limits or Limits()), CollectorRegistry()
@@ -104,6 +110,11 @@ def create_app(
     async def healthz() -> JSONResponse:
         return JSONResponse({"status": "ok" if state.alive else "a worker has died"}, 200 if state.alive else 503)
 
+    @app.get("/readyz")
+    async def readyz() -> JSONResponse:
+        status = "stopping" if state.draining else "ok" if state.alive else "a worker has died"
+        return JSONResponse({"status": status}, 200 if status == "ok" else 503)
+
     @app.get("/metrics")
     async def metrics() -> Response:
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
@@ -114,23 +125,40 @@ def create_app(
     app.include_router(playground_router(state))
     files = [f"/{path.relative_to(STATIC).as_posix()}" for path in STATIC.rglob("*") if path.is_file()]
     app.mount("/", StaticFiles(directory=STATIC, html=True), name="page")
-    app.add_middleware(Guard, hosts=hosts, token=token, public=("/", "/healthz", *files), limits=state.limits)
+    app.add_middleware(
+        Guard,
+        hosts=hosts,
+        token=token,
+        public=("/", "/healthz", "/readyz", *files),
+        origins=origins,
+        limits=state.limits,
+        draining=lambda: state.draining,
+    )
     app.add_middleware(Metrics, state=state, registry=registry)
     return app
 
 
 _WAITING = 128  # connections
+_LOOK = 0.05  # seconds between two looks at what is under way
 _CLOSING = 5  # seconds for answers that are being written when the server ends
 
 
 def serve_runs(
-    runs: Mapping[str, Run], listening: socket.socket, *, host: str, token: str | None, open_page: bool
+    runs: Mapping[str, Run],
+    listening: socket.socket,
+    *,
+    host: str,
+    token: str | None,
+    origins: tuple[str, ...],
+    drain: float,
+    open_page: bool,
 ) -> None:
-    """Serve runs until Ctrl-C or SIGTERM."""
+    """Serve runs until Ctrl-C, or SIGTERM and at most `drain` seconds more for the requests under way."""
     display_host = "127.0.0.1" if host in ("0.0.0.0", "::", "") else host
     address = f"http://{f'[{display_host}]' if ':' in display_host else display_host}:{listening.getsockname()[1]}/"
-    app = create_app(runs, token=token, hosts=(host, socket.gethostname()))
+    app = create_app(runs, token=token, hosts=(host, socket.gethostname()), origins=origins)
     server = _Server(_config(app, app.state.server.limits))
+    server.drain = drain
     for name, run in runs.items():
         print(f"{name} ({run.task.name}, {run.config['model']['name']}): {address}#{quote(name)}", flush=True)
     page = address if token is None else f"{address}#token={quote(token)}"
@@ -170,7 +198,12 @@ def _config(app: Any, limits: Limits) -> uvicorn.Config:
 
 
 class _Server(uvicorn.Server):
-    """A server that ends its streams when it is told to end, and then returns; told twice, it ends at once."""
+    """A server that ends its streams when it is told to end, and then returns; told twice, it ends at once.
+
+    At SIGTERM, which managers of containers send, it refuses new requests and finishes those under way.
+    """
+
+    drain = 0.0  # seconds for requests that are under way at SIGTERM
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Let more connections wait in the system than asyncio accepts at once."""
@@ -186,7 +219,17 @@ class _Server(uvicorn.Server):
         yield
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        if self.should_exit:
+        state: ServerState = self.config.app.state.server  # type: ignore[union-attr]  # app: never a string here
+        if self.should_exit or state.draining:
             os._exit(0)  # nothing is written to a file, and tasks that are cancelled would each log that
+        state.draining = sig == signal.SIGTERM
+        Thread(target=self._end, args=(state, self.drain if state.draining else 0.0)).start()
+        self.should_exit = not state.draining
+
+    def _end(self, state: ServerState, seconds: float) -> None:
+        """End after some seconds, or as soon as nothing is under way."""
+        end = monotonic() + seconds
+        while not state.idle and monotonic() < end:
+            sleep(_LOOK)
         self.should_exit = True
-        Thread(target=self.config.app.state.server.close).start()  # type: ignore[union-attr]  # app: never a string here
+        state.close()

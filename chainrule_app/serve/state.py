@@ -10,6 +10,7 @@ from chainrule_app.run import Run
 from chainrule_app.serve.calls import Calls
 from chainrule_app.serve.engine import Engine
 from chainrule_app.serve.guard import Limits
+from chainrule_app.serve.together import Together
 
 T = TypeVar("T")
 
@@ -24,7 +25,8 @@ class ServerState:
             for name, run in self.runs.items()
             if isinstance(run.model, AutoregressiveModel) and run.task.name == "text"
         }
-        self._calls = Calls(limits)
+        self._calls, self.together = Calls(limits), Together()
+        self.draining = False  # whether new requests are refused, because the server will stop
 
     @property
     def alive(self) -> bool:
@@ -35,6 +37,11 @@ class ServerState:
     def waiting(self) -> int:
         """Calls that are made or wait."""
         return self._calls.waiting
+
+    @property
+    def idle(self) -> bool:
+        """True if no text is being drawn, and no call is made or waits."""
+        return not self.waiting and not any(engine.active for engine in self.engines.values())
 
     def run(self, name: str) -> Run:
         """Return the run of a name.

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 from safetensors.torch import load_file
 from training_toy import ToyLines, ToyModel, ToyStream, held_out, options
 
+from chainrule import RecurrentLM
 from chainrule.devices import choose_device, process_shard
 from chainrule.tensor_files import read_tensors
 from chainrule.training import Processes, train
@@ -94,6 +96,22 @@ def test_outside_torchrun_there_is_one_process(monkeypatch: pytest.MonkeyPatch) 
     for name in ("RANK", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
     assert process_shard() == (0, 1)
+
+
+def test_weights_that_fsdp_divides_are_refused(tmp_path: Path) -> None:
+    """Gradients of a divided LSTM stayed those of each process, without a word."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        model = RecurrentLM(3, hidden_size=4, cell="lstm")
+        fully_shard(model, mesh=init_device_mesh("cpu", (1,)))
+        with pytest.raises(ValueError, match=r"^model: fully_shard is not supported"):
+            Processes(0, 1, torch.device("cpu")).distribute(model)
+    finally:
+        dist.destroy_process_group()
+    Processes(0, 1, torch.device("cpu")).distribute(RecurrentLM(3, hidden_size=4))
 
 
 @pytest.mark.parametrize("device", ["gpu", "cuda:x", "cpu:1", ""])

@@ -7,6 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from chainrule.option_error import OptionError, option, raw_text
@@ -265,6 +266,16 @@ def score_table(run: "TableTask", file: str, options: TableScoring, *, device: s
     rows = _scored(run, file, device, total)
     notes, hints = partial(training_notes, run, file), {"rows": row_count(file), "batchwise": True}
     return total.result(columns, rows, basis=run.basis, unit="row", empty=empty, notes=notes, hints=hints)
+
+
+def divided_scores(run: "TableTask", scores: Result, sizes: Sequence[int]) -> Iterator[Result]:
+    """Yield the scores of the first rows, of the rows after them, and so on, each as if it were scored alone."""
+    rows, nats = scores.rows(), scores.names.index("nats")
+    for size in sizes:
+        own, total = [(index, *row[1:]) for index, row in enumerate(islice(rows, size))], Tally()
+        whole = torch.tensor([row[nats] for row in own], dtype=torch.float64).sum()
+        total.add(float(whole), size * len(run.schema.kept), size)
+        yield scores.with_rows(own, partial(total.figures, "row", run.basis))
 
 
 def _by_name(columns: "Sequence[ColumnSchema]", values: Sequence[Any]) -> dict[str, Any]:
