@@ -71,6 +71,7 @@ html_theme = "furo"
 html_title = f"chainrule {version}"
 html_static_path = ["_static"]
 html_css_files = ["pages.css"]
+html_js_files = ["pages.js"]
 html_copy_source = False
 html_show_sphinx = False
 html_theme_options = {"sidebar_hide_name": False}

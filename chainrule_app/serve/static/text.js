@@ -134,7 +134,7 @@ export function textView(run) {
     if (!token.drawn) classes.push("given");
     if (token.branch) classes.push("branch");
     if (token.text === "\n") classes.push("newline");
-    return h("span", { class: classes.join(" "), tabindex: "-1", "data-place": place, "aria-label": `${token.label}, ${(token.nats ?? 0).toFixed(2)} nats` }, token.text);
+    return h("span", { class: classes.join(" "), role: "button", tabindex: "-1", "data-place": place, "aria-label": `${token.label}, ${(token.nats ?? 0).toFixed(2)} nats` }, token.text);
   }
 
   function draw() {
