@@ -28,6 +28,7 @@ extensions = [
     "program_help",
     "public_names",
     "rooms",
+    "terms",
 ]
 source_suffix = {".rst": "restructuredtext", ".md": "myst-nb"}  # the first is that of generated pages
 templates_path = ["_templates"]
