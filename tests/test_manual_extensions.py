@@ -1,5 +1,7 @@
 """Extensions of the manual: terms of the glossary in a text, and plots in the colours of the page."""
 
+import ast
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -41,3 +43,28 @@ def test_a_plot_follows_the_colours_of_the_page(extension: ModuleType) -> None:
     assert "stroke: var(--blue)" in page
     assert "stroke: currentColor" in page
     assert not [left for left in ("#000000", "#ffffff", "#2563a8", "<metadata", '<g id="') if left in page]
+
+
+COURSE = EXTENSIONS.parent / "course"
+
+
+@pytest.mark.parametrize("extension", ["notebooks"], indirect=True)
+def test_a_notebook_has_the_cells_of_its_chapter_and_what_they_import(extension: ModuleType) -> None:
+    for chapter in sorted(COURSE.glob("[0-9][0-9]_*.md")):
+        source = chapter.read_text()
+        cells = [cell.source for cell in extension.notebook(source, COURSE).cells if cell.cell_type == "code"]
+        written = [cell for cell in cells if cell.startswith("%%writefile ")]
+        assert len(cells) - len(written) == source.count("```{code-cell}")
+        for cell in cells[len(written) :]:
+            ast.parse(cell)
+        own = {module for module in ("_style", "_diagrams") if re.search(rf"(import|from) {module}\b", source)}
+        assert own <= {cell.split()[1].removesuffix(".py") for cell in written}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("extension", ["notebooks"], indirect=True)
+def test_a_notebook_runs_in_an_empty_folder(extension: ModuleType, tmp_path: Path) -> None:
+    nbclient = pytest.importorskip("nbclient")
+    notebook = extension.notebook((COURSE / "07_search.md").read_text(), COURSE)
+    nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    assert (tmp_path / "_style.py").read_text() == (COURSE / "_style.py").read_text()
