@@ -229,7 +229,7 @@ export function textView(run, runs) {
   popover.addEventListener("keyup", (event) => { if (event.key === "Escape") close(true); });
   page.addEventListener("keyup", (event) => { if (event.key === "Escape") close(); });
 
-  const legend = h("div", { class: "legend", "aria-label": `Colours: surprise from 0 to ${MOST} nats and more` }, h("span", {}, "surprise 0"),
+  const legend = h("div", { class: "legend", role: "group", "aria-label": `Colours: surprise from 0 to ${MOST} nats and more` }, h("span", {}, "surprise 0"),
     h("span", { class: "scale", "aria-hidden": "true" }, Array.from({ length: STEPS + 1 }, (_, step) => h("i", { class: `u${step}` }))), h("span", {}, `${MOST}+ nats`));
   const options = h("details", { class: "card options", open: innerWidth > 760 }, h("summary", {}, "Options"),
     field(`Length, ${noun}s`, length), temperature.element, topP.element, field("Top-k", topK), seed.element);
