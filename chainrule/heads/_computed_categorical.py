@@ -243,18 +243,30 @@ class SymbolTable(Protocol):
 
     vocab_size: int
 
-    def log_prob(self, contexts: Tensor, x: Tensor) -> Tensor:
-        """Return log p of a symbol (...) after each context (..., C), nats."""
+    def log_prob(self, contexts: Tensor, x: Tensor, following: Tensor | None = None) -> Tensor:
+        """Return log p of a symbol (...) after each context (..., C), nats; `following` are the contexts after it."""
 
     def probs(self, contexts: Tensor) -> Tensor:
         """Return p of every symbol after each context (..., C), (..., V)."""
 
+    def other_contexts(self, contexts: Tensor, x: Tensor, following: Tensor | None = None) -> Tensor:
+        """Return contexts (..., C) that rest on more than the symbol (...) after them."""
+
 
 class LookedUpCategorical(_ComputedCategorical):
-    """A categorical distribution, without gradients, that looks up contexts (..., C) in a table of probabilities."""
+    """A categorical distribution, without gradients, that looks up contexts (..., C) in a table of probabilities.
 
-    def __init__(self, contexts: Tensor, table: SymbolTable):
-        self._contexts, self._table = contexts, table
+    Args:
+        contexts: (..., C) before each symbol.
+        table: of probabilities.
+        read: the symbols (...) that were read and the contexts (..., C) after each; they spare look-ups in `log_prob`
+            of the same tensor of symbols.
+    """
+
+    def __init__(self, contexts: Tensor, table: SymbolTable, read: tuple[Tensor, Tensor] | None = None):
+        self._contexts, self._table, self._read = contexts, table, read
+        # a tensor of symbols may be changed in place after it was read
+        self._version = -1 if read is None or read[0].is_inference() else read[0]._version
         super().__init__(contexts.shape[:-1], table.vocab_size)
 
     @property
@@ -274,10 +286,19 @@ class LookedUpCategorical(_ComputedCategorical):
     def probs(self) -> Tensor:
         return self._table.probs(self._contexts)
 
+    def entropy(self) -> Tensor:
+        """Return the entropy (...), nats; of a table that leaves the symbols out that were read, without these."""
+        contexts = self._contexts
+        if self._read is not None:
+            contexts = self._table.other_contexts(contexts, *self._read)
+        return torch.special.entr(self._table.probs(contexts)).sum(-1)
+
     def log_prob(self, value: Tensor) -> Tensor:
         """Return log p(value), nats; value (...) of integers in [0, V), broadcast against the batch shape."""
         if value.device.type == "cpu":
             check_symbols(value, self._num_events)
+        if self._read is not None and value is self._read[0] and self._version >= 0 and value._version == self._version:
+            return self._table.log_prob(self._contexts, value.long(), self._read[1])
         shape = broadcast_shapes(value.shape, self._batch_shape)
         contexts = self._contexts.expand(*shape, self._contexts.shape[-1])
         return self._table.log_prob(contexts, value.expand(shape).long())

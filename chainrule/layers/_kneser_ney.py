@@ -1,6 +1,7 @@
 """Probabilities of symbols after the last few of them, from counts: interpolated Kneser-Ney smoothing."""
 
 from collections.abc import Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass
 from typing import Self, final
 
@@ -19,7 +20,8 @@ Integers = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.float64]
 
 _LEAST, _MOST = (0.05, 0.05, 0.05), (0.95, 1.9, 2.8)  # discounts: something is kept of each count, and taken from it
-_TABLES = ("unigrams", "keys", "terms")
+_TABLES = ("unigrams", "keys", "terms", "once")
+_ALONE = 1e-5  # a term and its back-off add up to one, as float32 adds, where a context has no other symbol
 _AT_MOST_ONE = 1.001  # as float32 adds up shares
 MOST_NGRAMS = 1 << 22
 MOST_ORDER = 32
@@ -102,6 +104,7 @@ class KneserNey(nn.Module):
         unigrams: (V,) p_1.
         keys: (G,) of the n-grams of order 2 to n, in order.
         terms: (G,) the first term of p_k of each.
+        once: (G,) whether the n-gram occurs once in the text.
 
     Raises:
         ValueError: the tables are invalid: a key is out of order, or a term is not a probability.
@@ -117,11 +120,16 @@ class KneserNey(nn.Module):
     unigrams: Tensor
     keys: Tensor
     terms: Tensor
+    once: Tensor
     backoffs: Tensor
+    leaves_one_out: bool
 
-    def __init__(self, unigrams: Tensor, keys: Tensor, terms: Tensor):
+    def __init__(self, unigrams: Tensor, keys: Tensor, terms: Tensor, once: Tensor):
         super().__init__()
         self.order = _checked_order(unigrams, keys, terms)
+        if once.shape != keys.shape or once.dtype != torch.bool:
+            raise ValueError(f"once: expected ({len(keys)},) truth values, got {tuple(once.shape)}, {once.dtype}")
+        self.leaves_one_out = False
         self.vocab_size = len(unigrams)
         contexts = keys // self.vocab_size
         shares = keys.new_zeros(self.vocab_size + 1 + len(keys), dtype=torch.float64)
@@ -129,7 +137,7 @@ class KneserNey(nn.Module):
         if float(shares.max()) > _AT_MOST_ONE:
             raise ValueError(f"terms: expected shares of a probability, got {float(shares.max()):g} after one context")
         backoffs = (1 - shares).clamp(min=0).to(terms.dtype)
-        for name, table in zip((*_TABLES, "backoffs"), (unigrams, keys, terms, backoffs), strict=True):
+        for name, table in zip((*_TABLES, "backoffs"), (unigrams, keys, terms, once, backoffs), strict=True):
             fixed_buffer(self, name, table)
 
     @classmethod
@@ -176,7 +184,7 @@ class KneserNey(nn.Module):
             raise ValueError("text: expected a symbol after another, got lines of one")
         terms = _terms(np.bincount(levels[0].shorter, minlength=vocab_size), np.zeros(vocab_size, dtype=np.int64))
         unigrams = torch.from_numpy(terms + (1 - terms.sum()) / vocab_size)
-        keys, shares, first = [], [], 0  # number of the first n-gram of the order before
+        keys, shares, once, first = [], [], [], 0  # number of the first n-gram of the order before
         for counted, longer in zip(levels, [*levels[1:], None], strict=True):
             contexts, counts = counted.keys // vocab_size, counted.counts
             if longer is not None:
@@ -184,8 +192,9 @@ class KneserNey(nn.Module):
                 counts = np.where(before == 0, counts, before)  # 0 at the beginning of a line, or of the text
             keys.append(torch.from_numpy(counted.keys + first * vocab_size))
             shares.append(torch.from_numpy(_terms(counts, contexts)).to(dtype))
+            once.append(torch.from_numpy(counted.counts == 1))
             first = vocab_size + 1 + sum(map(len, keys[:-1]))
-        return cls(unigrams.to(dtype), torch.cat(keys), torch.cat(shares))
+        return cls(unigrams.to(dtype), torch.cat(keys), torch.cat(shares), torch.cat(once))
 
     @classmethod
     def from_tables(cls, tables: Mapping[str, Tensor]) -> Self:
@@ -201,6 +210,16 @@ class KneserNey(nn.Module):
     def tables(self) -> dict[str, Tensor]:
         """Return the tables by name, all that `from_tables` needs."""
         return {name: self.get_buffer(name) for name in _TABLES}
+
+    def leaving_one_out(self) -> Self:
+        """Return the same tables, whose `log_prob` leaves the scored occurrence itself out of the counts.
+
+        For the symbols of the text that was counted: an n-gram that occurs once, which is the scored one, counts as
+        unseen, and so does a context that has no other symbol after it. Counts above one stay as they are.
+        """
+        other = copy(self)
+        other.leaves_one_out = True
+        return other
 
     def initial_contexts(self, batch_size: int) -> Tensor:
         """Return the contexts before the first symbol, (B, n − 1): the beginning of a line, a context of one symbol.
@@ -237,18 +256,24 @@ class KneserNey(nn.Module):
         both = torch.stack(columns, 2)
         return both[:, :-1], both[:, -1]
 
-    def log_prob(self, contexts: Tensor, x: Tensor) -> Tensor:
+    def log_prob(self, contexts: Tensor, x: Tensor, following: Tensor | None = None) -> Tensor:
         """log p_n of a symbol after each context, nats.
 
         Args:
             contexts: (..., n − 1).
             x: (...) symbols in [0, V).
+            following: (..., n − 1) contexts after each symbol, where `read` has found them: few look-ups are left.
         """
         x = symbols_of(x)
-        indices = self._numbers(contexts, x.unsqueeze(-1)) - self.vocab_size - 1
+        numbers = self._following(contexts, x, following)
+        indices = numbers - self.vocab_size - 1
         terms = self.terms[indices.clamp(min=0)].masked_fill(indices < 0, 0)
+        backoffs = self._backoffs(contexts)
+        if self.leaves_one_out:
+            own, alone = self._own(indices, terms, backoffs)
+            terms, backoffs = terms.masked_fill(own, 0), backoffs.masked_fill(alone, 1)
         p = self.unigrams.index_select(0, x.flatten()).view(x.shape)  # [x] would take -1 for the last symbol
-        for term, backoff in zip(terms.unbind(-1), self._backoffs(contexts).unbind(-1), strict=True):
+        for term, backoff in zip(terms.unbind(-1), backoffs.unbind(-1), strict=True):
             p = term + backoff * p
         return p.log()
 
@@ -280,6 +305,29 @@ class KneserNey(nn.Module):
         # In one order, whatever the number of threads: a file is read back by the bits that it was written by.
         p = p.index_add(0, cells, terms) if p.device.type == "cpu" else p.index_put((cells,), terms, accumulate=True)
         return p.view(*contexts.shape[:-1], self.vocab_size)
+
+    def other_contexts(self, contexts: Tensor, x: Tensor, following: Tensor | None = None) -> Tensor:
+        """Return the contexts of `log_prob`, without those of the scored occurrence alone where it is left out.
+
+        With them, `probs` tells what the rest of the text lets expect.
+        """
+        if not self.leaves_one_out:
+            return contexts
+        indices = self._following(contexts, symbols_of(x), following) - self.vocab_size - 1
+        _, alone = self._own(indices, self.terms[indices.clamp(min=0)], self._backoffs(contexts))
+        return contexts.masked_fill(alone, -1)
+
+    def _following(self, contexts: Tensor, x: Tensor, following: Tensor | None) -> Tensor:
+        """Return the numbers of the n-grams that are a context and the symbol after it."""
+        if following is None:
+            return self._numbers(contexts, x.unsqueeze(-1))
+        # The context after a symbol is the n-gram of the context before it and the symbol.
+        return torch.cat([following[..., 1:], self._numbers(contexts[..., -1:], x.unsqueeze(-1))], -1)
+
+    def _own(self, indices: Tensor, terms: Tensor, backoffs: Tensor) -> tuple[Tensor, Tensor]:
+        """Tell which n-grams are the scored occurrence itself, and which of these are all that their context has."""
+        own = (indices >= 0) & self.once[indices.clamp(min=0)]
+        return own, own & (terms + backoffs > 1 - _ALONE)
 
     def _known(self, x: Tensor) -> Tensor:
         return torch.where((x >= 0) & (x < self.vocab_size), x, -1)

@@ -2,6 +2,7 @@
 
 from typing import Any, Self, final
 
+import torch
 from torch import Tensor
 
 from chainrule._base import ChunkModel, Context
@@ -59,7 +60,8 @@ class NgramLM(ChunkModel):
             state = self.ngrams.step(x_prev, state)
         before, after = self.ngrams.read(x, state)
         last = before[:, -1] if x.shape[1] else after  # the state is ready to read the last symbol
-        return LookedUpCategorical(before, self.ngrams), last
+        following = torch.cat([before[:, 1:], after.unsqueeze(1)], 1)
+        return LookedUpCategorical(before, self.ngrams, (x, following)), last
 
     def prepare(self) -> NgramExecutor:
         return NgramExecutor(self)

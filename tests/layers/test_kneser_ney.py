@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chainrule.layers import KneserNey
+from chainrule.models import NgramLM
 
 LINE = 9  # begins a line in the texts of these tests, as the vocabulary's size does in those of the layer
 
@@ -193,6 +194,32 @@ def test_rows_of_different_depth():
     assert ngrams.probs(contexts[:0]).shape == (0, 20, 6)
 
 
+def test_the_scored_occurrence_can_be_left_out():
+    """In 0 1 0 1 2 2 the pair 2 2 occurs once and alone after 2, 1 2 occurs once beside 1 0, and 0 1 twice."""
+    x = torch.tensor([[0, 1, 0, 1, 2, 2]])
+    ngrams = KneserNey.fit(x[0], 3, 2)
+    contexts = ngrams.read(x, ngrams.initial_contexts(1))[0]
+    plain, left_out = ngrams.log_prob(contexts, x)[0].exp(), ngrams.leaving_one_out().log_prob(contexts, x)[0].exp()
+    of_two = float(ngrams.terms[ngrams.keys.tolist().index(1 * 3 + 2)])
+    assert float(left_out[5]) == pytest.approx(float(ngrams.unigrams[2]))
+    assert float(left_out[4]) == pytest.approx(float(plain[4]) - of_two)
+    assert float(left_out[3]) == float(plain[3])
+    others = ngrams.leaving_one_out().other_contexts(contexts, x)[0]
+    assert (others >= 0).sum(-1).tolist() == [1, 1, 1, 1, 1, 0]  # the last 2 is alone after its 2
+    assert torch.equal(ngrams.log_prob(contexts, x)[0].exp(), plain)  # the tables themselves stay as they are
+
+
+def test_contexts_that_were_read_spare_look_ups():
+    ngrams, x = KneserNey.fit(random_text(), 6, 5), random_text(7000)[-60:].view(3, 20)
+    before, after = ngrams.read(x, ngrams.initial_contexts(3))
+    following = torch.cat([before[:, 1:], after.unsqueeze(1)], 1)
+    assert torch.equal(ngrams.log_prob(before, x, following), ngrams.log_prob(before, x))
+    head, changed = NgramLM(ngrams)(x), x.clone()
+    assert torch.equal(head.log_prob(x), head.log_prob(changed))
+    x[0, 3] = changed[0, 3] = 5 - x[0, 3]
+    assert torch.equal(head.log_prob(x), head.log_prob(changed))  # not those of the symbols that were read
+
+
 def test_orders_that_need_too_many_ngrams_are_left_out():
     text = random_text()
     size = len(KneserNey.fit(text, 6, 4).keys)
@@ -212,7 +239,7 @@ def test_tables_are_kept_and_checked():
     contexts = ngrams.read(random_text()[:50].view(1, -1), ngrams.initial_contexts(1))[0]
     assert torch.equal(ngrams.probs(contexts), again.probs(contexts))
     assert not ngrams.state_dict()
-    unigrams, keys, terms = tables.values()
+    unigrams, keys, terms, once = tables.values()
     chain = (torch.arange(40) + 6) * 6  # each n-gram is the context of the next
     wrong = [
         ({"keys": keys.flip(0)}, "increasing"),
@@ -231,7 +258,9 @@ def test_tables_are_kept_and_checked():
         ({"terms": terms * 0 + 1}, "after one context"),
         ({"unigrams": unigrams * 2}, "add up"),
         ({"unigrams": unigrams.view(2, 3)}, "unigrams"),
-        ({"more": keys}, "expected unigrams, keys, terms"),
+        ({"once": once[:-1]}, "once"),
+        ({"once": once.float()}, "once"),
+        ({"more": keys}, "expected unigrams, keys, terms, once"),
     ]
     for change, expected in wrong:
         with pytest.raises(ValueError, match=expected):

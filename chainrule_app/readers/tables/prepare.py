@@ -4,22 +4,20 @@ import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
-from chainrule.data import Batch, Batches, Shuffled
 from chainrule.files import Record
 from chainrule.heads import Column
 from chainrule.option_error import OptionError, UserError, option, raw_text
 from chainrule_app.printing import listed
 from chainrule_app.readers.delimited import types_option
 from chainrule_app.readers.held_out import OneInEvery
-from chainrule_app.readers.row_order import in_order
 from chainrule_app.readers.store import Store, StoreWriter
 from chainrule_app.readers.tables.column_facts import (
     COLUMN_KINDS,
@@ -144,14 +142,20 @@ class TableSchema(Record):
 
     def encoded_blocks(self, source: TableSource, most: int) -> Generator[tuple[Block, Rows], None, None]:
         """Yield the cells of the kept columns and their numbers (N, D), up to `most` rows at a time."""
+        with closing(self.encoders(source, most)) as parts:
+            yield from (encode() for encode in parts)
+
+    def encoders(self, source: TableSource, most: int) -> Generator[Callable[[], tuple[Block, Rows]], None, None]:
+        """Yield functions that return the blocks of `encoded_blocks`: a block that is not needed costs nothing."""
         file, places = self.open(source)
+
+        def encoded(block: Block) -> tuple[Block, Rows]:
+            kept = Block(block.lines, [block.columns[index] for index in places])
+            return kept, self.encode_block(file, block, places)
+
         with closing(file.blocks()) as blocks:
             for block in blocks:
-                rows = self.encode_block(file, block, places)
-                kept = Block(block.lines, [block.columns[index] for index in places])
-                for start in range(0, len(block), most):
-                    part = slice(start, min(start + most, len(block)))
-                    yield kept.part(part), rows[part]
+                yield from (partial(encoded, block.part(slice(at, at + most))) for at in range(0, len(block), most))
 
     def encode_block(self, file: "TableFile | FrameTable", block: Block, places: Sequence[int]) -> Rows:
         """Return the numbers of a block of rows of a table, (N, D)."""
@@ -382,19 +386,3 @@ def _shared_out(blocks: Iterable[Block], fraction: float | None, seed: int) -> I
     """Return each block, and which of its rows are held out; the same ones at each call."""
     draw = OneInEvery(fraction, seed)
     return ((block, draw.take(len(block))) for block in blocks)
-
-
-def table_batches(rows: Rows, batch_size: int, seed: int = 0, shard: tuple[int, int] = (0, 1)) -> Batches:
-    """Rows (N, D) in the order of `Shuffled`; see there for the other arguments."""
-    order = Shuffled(len(rows), batch_size, seed, shard)
-    return Batches(order, lambda _, chosen: _batch(rows[order.own(chosen)]))
-
-
-def table_evaluation(rows: Rows, batch_size: int) -> Iterator[Batch]:
-    """Every row once, in order."""
-    return (_batch(rows[chosen]) for chosen in in_order(len(rows), batch_size))
-
-
-def _batch(rows: Rows) -> Batch:
-    lengths = torch.full((len(rows),), rows.shape[1])  # each row is a whole sequence: it is scored in one pass
-    return Batch(torch.from_numpy(np.array(rows)), lengths=lengths)

@@ -27,8 +27,8 @@ class TextData(CheckedOptions):
 
     level: Literal["char", "byte", "word", "bpe"] = "char"
     """Unit of one symbol; bpe: pieces of words."""
-    reading: Literal["stream", "lines"] = "stream"
-    """One continuous stream, or one example per line."""
+    reading: Literal["stream", "lines"] | None = None
+    """One continuous stream, or one example per line; by default lines for a log, whose lines have times."""
     validation_fraction: Annotated[float, Range(1e-6, 0.9)] | None = None
     """Share of the text to hold out, from the end; by default 0.01 from a megabyte on, up to 0.05 for shorter texts."""
     vocabulary_size: Annotated[int, Range(3, 1 << 24)] | None = None

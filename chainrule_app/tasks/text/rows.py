@@ -1,28 +1,36 @@
 """Surprise of a text to a trained model: a row a line, an element or the whole file."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
-from dataclasses import dataclass
-from functools import partial
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias, TypeGuard
 
 from chainrule.option_error import OptionError, option
 from chainrule.ranges import Range
-from chainrule_app.readers.text import name_of, open_bytes
+from chainrule_app.batchwise import Answered
+from chainrule_app.pages.result_figures import surprise_figure
+from chainrule_app.readers.log_lines import template_of
+from chainrule_app.readers.text import name_of, open_bytes, read_chunks
 from chainrule_app.results import Column, Form, Result
 from chainrule_app.tasks.config import CheckedOptions
-from chainrule_app.tasks.display import Switch
+from chainrule_app.tasks.display import Switch, progress_bars
 from chainrule_app.tasks.likelihood_record import Basis
 from chainrule_app.tasks.tally import Tally
+from chainrule_app.tasks.training_data import NOTE
 
 if TYPE_CHECKING:
     from chainrule import AutoregressiveModel
     from chainrule.data import Vocabulary
     from chainrule_app.readers.origin import ByteSource
+    from chainrule_app.readers.store import Ids
+    from chainrule_app.tasks.text import scoring
     from chainrule_app.tasks.text.scoring import Scored
+    from chainrule_app.tasks.text.surprise import Expectation, Numbers
     from chainrule_app.tasks.text.task import TextTask
 
     Texts: TypeAlias = str | ByteSource | list[str]
@@ -30,7 +38,7 @@ if TYPE_CHECKING:
 
 
 Per = Literal["line", "element", "file"]
-By = Literal["excess", "bits", "nats"]
+By = Literal["spot", "excess", "bits", "nats"]
 _BEGINNING = 1 << 14  # symbols of the training text, and bytes of another, whose line ends are compared
 _NATS, _BITS, _EXCESS = Column("nats", 2), Column("bits_per_element", 3, heading="bits/elem"), Column("excess", 2)
 _HIDDEN = (
@@ -41,7 +49,9 @@ _FIGURES = (
     Column("line"), _NATS, _BITS, _EXCESS, Column("unknown"),
     Column("elements", shown=False), Column("perplexity", shown=False),
 )  # fmt: skip
-_OF_LINES, _OF_ELEMENTS = (*_FIGURES, *_HIDDEN, Column("text")), (*_FIGURES, Column("text"))
+_SPOT = Column("spot", 1)
+_OF_SPOTS = (_SPOT, Column("why", parse=str))
+_OF_LINES, _OF_ELEMENTS = (*_FIGURES, *_HIDDEN), _FIGURES
 _OF_TEXTS = (
     Column("text"), Column("elements"), _NATS, _BITS, Column("perplexity", 2), _EXCESS, Column("unknown"), *_HIDDEN,
 )  # fmt: skip
@@ -63,9 +73,12 @@ class TextScoring(CheckedOptions):
     per: Per | None = None
     """Print one row per line or element, or only the figures of the file; by default line for sorted rows and tables,
     else file."""
-    by: By = "excess"
-    """Sort by excess (nats above the held-out average, divided by the root of the length), by bits (average per
+    by: By | None = None
+    """Sort by spot (bits by which the most surprising stretch exceeds its expectation, the default), by excess (nats
+    above the held-out average, divided by the root of the length; the default with --adapt), by bits (average per
     element, which favours very short lines), or by nats (sum of the row, which favours long lines)."""
+    mask: Switch = False
+    """Ignore the surprise inside numbers, addresses, times and identifiers, and print a star for each (lines)."""
     adapt: Switch = False
     """Dynamic evaluation: train a copy of the model while it reads. Each part is scored before it is learnt, so the
     figures are a valid likelihood. The run does not change."""
@@ -78,7 +91,12 @@ def score_text(run: "TextTask", data: "Texts", options: TextScoring, *, device: 
     rate = options.adapt_rate
     if rate is not None and not options.adapt:
         raise OptionError("adapt_rate", f"requires {option('adapt')}")
-    scorer = _Scorer(run, data, options, run.model(device), expected_nats(run))
+    by = options.by or ("excess" if options.adapt else "spot")
+    if by == "spot" and options.adapt:
+        raise OptionError("by", f"spot needs weights that stay as they are, got {option('adapt')}", "leave one out")
+    if options.mask and (by != "spot" or options.per not in (None, "line")):
+        raise OptionError("mask", f"requires {option('per', 'line')} and {option('by', 'spot')}")
+    scorer = _Scorer(run, data, options, by, run.model(device), expected_nats(run))
     # By default lines, with the figures of the file.
     whole = options.per is None and not isinstance(data, list)
     return scorer.result(options.per or "line", "figures" if whole else "table")
@@ -91,26 +109,66 @@ class _Scorer:
     run: "TextTask"
     data: "Texts"
     options: TextScoring
+    by: By
     model: "AutoregressiveModel"
     expected: float  # held-out nats per element
 
+    @cached_property
+    def trained_on(self) -> bool:
+        """Tell if the data are the text of the training."""
+        from chainrule_app.tasks.text.spots import is_training_text
+
+        return is_training_text(self.run, self.data)
+
     def result(self, per: Per, form: Form = "table") -> Result:
+        from chainrule_app.tasks.text import scoring
+
         in_memory, vocabulary = isinstance(self.data, list), self.run.vocabulary
         columns: Sequence[Column] = {"line": _OF_LINES, "element": _OF_ELEMENTS, "file": ()}[per]
         if in_memory and per == "line":
             columns = _OF_TEXTS
         elif in_memory and per == "element":
             columns = (Column("index"), *_OF_ELEMENTS[1:])
+        if columns and self.by == "spot":
+            columns = (*columns, *(_OF_SPOTS if per == "line" else [_SPOT]))
+        if columns and columns[0].name != "text":
+            columns = (*columns, Column("text"))
         total = Row()
+        batchwise = self.run.data.reading == "lines" and not (in_memory or self.options.adapt)
+
+        def cells(row: Row) -> list[Any]:
+            values = row.values(self.expected) | {"line": row.line, "index": row.line - 1}
+            if isinstance(self.data, list) and per == "line":
+                values["text"] = self.data[row.line - 1]
+            if self.by == "spot":
+                values |= self._spot(row, per)
+            if self.options.mask:
+                values["text"] = template_of(values["text"])
+            return [values[column.name] for column in columns]
+
+        def answer(pool: "scoring.Pool") -> Answered:
+            scored = scoring.score_pool(self.model, vocabulary, pool, self._expecting(per))
+            own = list(_rows(scored, vocabulary, per, keep_empty=False))
+            return [cells(row) for row in own] if columns else [], ([row.sums for row in own],)
 
         def rows() -> Iterator[Sequence[Any]]:
-            for row in _rows(self._scored(), vocabulary, per, keep_empty=in_memory):
-                total.read(row.nats, row.elements, row.unknown, (row.characters, row.bytes))
-                values = row.values(self.expected) | {"line": row.line, "index": row.line - 1}
-                if isinstance(self.data, list) and per == "line":
-                    values["text"] = self.data[row.line - 1]
-                if columns:
-                    yield [values[column.name] for column in columns]
+            with self._bar(shown=not columns) as advance:
+
+                def add(sums: list[tuple[Any, ...]]) -> None:
+                    for figures in sums:
+                        total.read(*figures)
+                    advance(len(sums))
+
+                if batchwise:
+                    assert not isinstance(self.data, list)
+                    with closing(scoring.read_pieces(self.data, strict=self.run.data.level != "byte")) as pieces:
+                        pools = scoring.line_pools(vocabulary, scoring.whole_lines(pieces))
+                        yield from self.run.answered(pools, answer, add)
+                    return
+                for row in _rows(self._scored(self._expecting(per)), vocabulary, per, keep_empty=in_memory):
+                    add([row.sums])
+                    if columns:
+                        yield cells(row)
 
         return total.scored(
             columns,
@@ -118,13 +176,37 @@ class _Scorer:
             self.run.basis,
             self.data,
             summary=lambda: total.symbol_figures() | total.text_figures(),
-            notes=lambda: _line_end_notes(self.run, self.data) if not isinstance(self.data, list) else (),
-            rank=BY[self.options.by] if columns else "",
+            notes=self._notes,
+            rank=BY[self.by] if columns else "",
             form=form,
+            hints={"batchwise": batchwise} | ({"rows": _count_lines(self.data)} if per == "line" else {}),
             views={name: partial(self.result, name) for name in ("line", "element", "file")},
+            figure=surprise_figure if per == "element" else lambda _: surprise_figure(self.result("element")),
         )
 
-    def _scored(self) -> "Iterator[Scored]":
+    def _notes(self) -> Iterator[str]:
+        if not isinstance(self.data, list):
+            yield from _line_end_notes(self.run, self.data)
+        if self.trained_on:
+            counts = "; for the spots, counts of n-grams leave the scored line out" if self.by == "spot" else ""
+            yield f"{NOTE.format(kind='text')}{counts}"
+
+    def _spot(self, row: "Row", per: Per) -> dict[str, Any]:
+        """Return the most surprising stretch of a row in bits, and the reason."""
+        if not row.excess:
+            return {"spot": None, "why": ""}
+        from chainrule.training import bits
+        from chainrule_app.tasks.text.spots import fields_in, joined, reason_of, spot_of
+
+        excess, vocabulary = joined(row.excess), self.run.vocabulary
+        if per == "element":
+            return {"spot": bits(float(excess[0]))}
+        ids = joined(row.ids)
+        spot = spot_of(excess, fields_in(vocabulary, ids, row.text) if self.options.mask else None)
+        in_lines = self.run.data.reading == "lines"
+        return {"spot": spot.bits, "why": reason_of(spot, ids, vocabulary, self.model, in_lines=in_lines)}
+
+    def _scored(self, expecting: "Expectation | None") -> "Iterator[Scored]":
         from chainrule.training import DynamicEvaluator
         from chainrule_app.tasks.text import scoring
 
@@ -132,16 +214,35 @@ class _Scorer:
         rates: dict[str, Any] = {} if rate is None else {"rate": rate}
         evaluator = DynamicEvaluator(self.model, **rates) if self.options.adapt else None
         vocabulary, strict, in_lines = run.vocabulary, run.data.level != "byte", run.data.reading == "lines"
+        score_lines = partial(scoring.score_lines, self.model, vocabulary, expecting=expecting)
         if isinstance(self.data, list):
             texts = enumerate(self.data, 1)
             lines = ((number, line) for number, text in texts for line in scoring.ended_lines(text))
-            yield from scoring.score_lines(self.model, vocabulary, lines if in_lines else texts, evaluator)
+            yield from score_lines(lines if in_lines else texts, evaluator)
         elif in_lines:
             with closing(scoring.read_pieces(self.data, strict=strict)) as pieces:
-                yield from scoring.score_lines(self.model, vocabulary, scoring.whole_lines(pieces), evaluator)
+                yield from score_lines(scoring.whole_lines(pieces), evaluator)
         else:
             with closing(scoring.read_stream(self.data, strict=strict)) as chunks:
-                yield from scoring.score_stream(self.model, vocabulary, chunks, evaluator)
+                yield from scoring.score_stream(self.model, vocabulary, chunks, evaluator, expecting=expecting)
+
+    @contextmanager
+    def _bar(self, *, shown: bool) -> Iterator[Callable[[int], None]]:
+        """Show the progress over rows of which only the sum is of interest."""
+        if not shown:
+            yield lambda _: None
+            return
+        with progress_bars() as begin:
+            yield begin(_count_lines(self.data), "lines")
+
+    def _expecting(self, per: Per) -> "Expectation | None":
+        return self._expectation if self.by == "spot" and per != "file" else None
+
+    @cached_property
+    def _expectation(self) -> "Expectation":
+        from chainrule_app.tasks.text.spots import expectation
+
+        return expectation(self.model, trained_on=self.trained_on)
 
 
 @dataclass
@@ -152,12 +253,19 @@ class Row(Tally):
     text: str = ""
     unknown: int = 0
     characters: int = 0
+    ids: "list[Ids]" = field(default_factory=list)  # of a line, with the excess of each symbol where that was asked for
+    excess: "list[Numbers]" = field(default_factory=list)
 
     def read(self, nats: float, elements: int, unknown: int, text: tuple[int, int]) -> None:
         self.add(nats, elements)
         self.unknown += unknown
         self.characters += text[0]
         self.bytes += text[1]
+
+    @property
+    def sums(self) -> tuple[Any, ...]:
+        """The arguments of `read` that add this row."""
+        return self.nats, self.elements, self.unknown, (self.characters, self.bytes)
 
     def symbol_figures(self) -> dict[str, Any]:
         """Return nats, bits and perplexity; the latter two are None without elements."""
@@ -195,12 +303,24 @@ class Row(Tally):
         return self.result(columns, rows, basis=basis, unit="line", empty=empty, main="", **others)
 
 
-BY: dict[By, str] = {"excess": "excess", "bits": "bits_per_element", "nats": "nats"}
+BY: dict[By, str] = {"spot": "spot", "excess": "excess", "bits": "bits_per_element", "nats": "nats"}
+
+
+def _count_lines(data: "Texts") -> int | None:
+    """Count the lines of a plain file where a progress bar shows them."""
+    if not _is_file(data) or not sys.stderr.isatty():
+        return None
+    with open_bytes(data) as file:
+        return sum(part.count(b"\n") for part in read_chunks(file))
+
+
+def _is_file(data: "Texts") -> "TypeGuard[str]":
+    return isinstance(data, str) and Path(data).is_file()
 
 
 def _line_end_notes(run: "TextTask", file: "str | ByteSource") -> Iterator[str]:
     """Report if lines end differently from the training text; for words, a line end is ordinary white space."""
-    if run.data.level == "word" or (isinstance(file, str) and not Path(file).is_file()):
+    if run.data.level == "word" or (isinstance(file, str) and not _is_file(file)):
         return
     try:
         trained = run.corpus().train
@@ -231,8 +351,9 @@ def _rows(scored: "Iterable[Scored]", vocabulary: "Vocabulary", per: Per, *, kee
     if per == "element":
         for piece in scored:
             size = size_of_text(piece.text)  # counted with the first element of its piece
-            for symbol, nats in zip(piece.ids.tolist(), piece.nats.tolist(), strict=True):
+            for place, (symbol, nats) in enumerate(zip(piece.ids.tolist(), piece.nats.tolist(), strict=True)):
                 row = Row(line=piece.line, text=vocabulary.token(symbol))
+                row.excess += [] if piece.excess is None else [piece.excess[place : place + 1]]
                 row.read(nats, 1, int(symbol == vocabulary.unknown), size)
                 yield row
                 size = 0, 0
@@ -244,6 +365,9 @@ def _rows(scored: "Iterable[Scored]", vocabulary: "Vocabulary", per: Per, *, kee
             row.read(float(piece.nats.sum()), len(piece.ids), unknown, size_of_text(piece.text))
             if per == "line":
                 texts.append(piece.text)
+            if piece.excess is not None:
+                row.ids.append(piece.ids)
+                row.excess.append(piece.excess)
         row.text = "".join(texts).removesuffix("\n")
         if row.elements or keep_empty:
             yield row

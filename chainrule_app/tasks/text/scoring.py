@@ -17,23 +17,20 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 import torch
-from torch import Tensor
 
 from chainrule import AutoregressiveModel
 from chainrule.data import Vocabulary
-from chainrule.models import TransformerLM
 from chainrule.modes import device_of
-from chainrule.state import State
 from chainrule.training import DynamicEvaluator
 from chainrule_app.readers.origin import ByteSource
 from chainrule_app.readers.store import Ids
 from chainrule_app.readers.text import decode_chunks, name_of, open_bytes, read_chunks, with_line_feeds
+from chainrule_app.tasks.text.surprise import Expectation, Numbers, measure, measure_stream
 
 _PIECE_BYTES = 1 << 18  # read at a time; a longer line comes in pieces
 _LOGITS = 1 << 23  # numbers in a table of scores (B, T, V): bounds memory
-_POOL_SYMBOLS = 1 << 16  # lines scored together
+_POOL_SYMBOLS = 1 << 18  # scored together: of lines, those of similar length
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 
 
@@ -44,7 +41,12 @@ class Scored:
     line: int
     text: str  # as in the file, including its line end
     ids: Ids
-    nats: npt.NDArray[np.float64]  # (T,) -log p of each symbol
+    nats: Numbers  # (T,) -log p of each symbol
+    excess: Numbers | None = None  # (T,) what the nats exceed their expectation by, where that was asked for
+
+
+Pool = list[tuple[int, str, Ids]]
+"""Lines with their numbers and symbols."""
 
 
 def read_stream(path: str | ByteSource, *, strict: bool) -> Generator[str, None, None]:
@@ -68,21 +70,26 @@ def read_pieces(path: str | ByteSource, *, strict: bool) -> Generator[tuple[int,
 
 @torch.no_grad()
 def score_stream(
-    model: AutoregressiveModel, vocabulary: Vocabulary, chunks: Iterable[str], evaluator: DynamicEvaluator | None = None
+    model: AutoregressiveModel,
+    vocabulary: Vocabulary,
+    chunks: Iterable[str],
+    evaluator: DynamicEvaluator | None = None,
+    *,
+    expecting: Expectation | None = None,
 ) -> Iterator[Scored]:
     """Score a text as one stream in constant memory; an `evaluator` scores and learns instead of the model."""
     chunk = max(16, min(2048, _LOGITS // len(vocabulary)))
     state, previous = model.initial_state(1), None
-    for pool in _pools(_line_parts(vocabulary, chunks), chunk):
+    for pool in _pools(_line_parts(vocabulary, chunks), _POOL_SYMBOLS if evaluator is None else chunk):
         ids = torch.from_numpy(np.concatenate([ids for _, _, ids in pool])).unsqueeze(0).to(device_of(model))
         if not ids.numel():
-            yield from _split(pool, np.zeros(0))
-            continue
-        if evaluator is None:
-            nats, state, previous = _unroll(model, ids, state, previous, chunk)
+            yield from _split(pool, np.zeros(0), None)
+        elif evaluator is None:
+            surprise, state, previous = measure_stream(model, ids, state, previous, expecting=expecting, step=chunk)
+            nats, excess = surprise.numbers()
+            yield from _split(pool, nats[0], None if excess is None else excess[0])
         else:
-            nats = evaluator.read(ids).cpu().double().numpy()
-        yield from _split(pool, nats[0])
+            yield from _split(pool, evaluator.read(ids).cpu().double().numpy()[0], None)
 
 
 def score_lines(
@@ -90,34 +97,44 @@ def score_lines(
     vocabulary: Vocabulary,
     lines: Iterable[tuple[int, str]],
     evaluator: DynamicEvaluator | None = None,
+    *,
+    expecting: Expectation | None = None,
 ) -> Iterator[Scored]:
     """Score each line independently; an `evaluator` scores and learns instead of the model."""
-    encoded = ((line, text, vocabulary.encode(text)) for line, text in lines)
-    return _score_alike(model, vocabulary, encoded) if evaluator is None else _adapt(evaluator, encoded)
+    if evaluator is not None:
+        yield from _adapt(evaluator, ((line, text, vocabulary.encode(text)) for line, text in lines))
+        return
+    for pool in line_pools(vocabulary, lines):
+        yield from score_pool(model, vocabulary, pool, expecting)
+
+
+def line_pools(vocabulary: Vocabulary, lines: Iterable[tuple[int, str]]) -> Iterator[Pool]:
+    """Encode lines, and group them in their order, so that those of similar length can be scored together."""
+    return _pools(((line, text, vocabulary.encode(text)) for line, text in lines), _POOL_SYMBOLS)
 
 
 @torch.no_grad()
-def _score_alike(
-    model: AutoregressiveModel, vocabulary: Vocabulary, lines: Iterator[tuple[int, str, Ids]]
-) -> Iterator[Scored]:
-    """Score lines of similar length together."""
-    for pool in _pools(lines, _POOL_SYMBOLS):
-        order = sorted(
-            (index for index in range(len(pool)) if len(pool[index][2])), key=lambda index: len(pool[index][2])
-        )
-        nats = dict.fromkeys(range(len(pool)), np.zeros(0))
-        while order:
-            longest = len(pool[order[-1]][2])
-            most = max(1, min(256, _LOGITS // (len(vocabulary) * min(longest, 256))))
-            # A row less than half as long would be padding more than symbols.
-            rows = [index for index in order[-most:] if 2 * len(pool[index][2]) >= longest]
-            del order[-len(rows) :]
-            ids = torch.zeros(len(rows), longest, dtype=torch.int64)
-            for row, index in enumerate(rows):
-                ids[row, : len(pool[index][2])] = torch.from_numpy(pool[index][2])
-            scores = _unroll(model, ids.to(device_of(model)), model.initial_state(len(rows)), None, 256)[0]
-            nats |= {index: scores[row, : len(pool[index][2])] for row, index in enumerate(rows)}
-        yield from (Scored(*pool[index], nats[index]) for index in range(len(pool)))
+def score_pool(
+    model: AutoregressiveModel, vocabulary: Vocabulary, pool: Pool, expecting: Expectation | None
+) -> list[Scored]:
+    """Score the lines of a pool, those of similar length together."""
+    order = sorted((index for index in range(len(pool)) if len(pool[index][2])), key=lambda index: len(pool[index][2]))
+    found: dict[int, tuple[Numbers, Numbers | None]] = dict.fromkeys(range(len(pool)), (np.zeros(0), None))
+    while order:
+        longest = len(pool[order[-1]][2])
+        most = max(1, min(256, _LOGITS // (len(vocabulary) * min(longest, 256))))
+        # A row less than half as long would be padding more than symbols.
+        rows = [index for index in order[-most:] if 2 * len(pool[index][2]) >= longest]
+        del order[-len(rows) :]
+        ids = torch.zeros(len(rows), longest, dtype=torch.int64)
+        for row, index in enumerate(rows):
+            ids[row, : len(pool[index][2])] = torch.from_numpy(pool[index][2])
+        state = model.initial_state(len(rows))
+        nats, excess = measure(model, ids.to(device_of(model)), state, None, expecting=expecting)[0].numbers()
+        for row, index in enumerate(rows):
+            real = slice(len(pool[index][2]))
+            found[index] = nats[row, real], None if excess is None else excess[row, real]
+    return [Scored(*pool[index], *found[index]) for index in range(len(pool))]
 
 
 def _adapt(evaluator: DynamicEvaluator, lines: Iterator[tuple[int, str, Ids]]) -> Iterator[Scored]:
@@ -132,40 +149,9 @@ def _adapt(evaluator: DynamicEvaluator, lines: Iterator[tuple[int, str, Ids]]) -
         yield from (Scored(*part, nats[row, : len(part[2])]) for row, part in enumerate(pool))
 
 
-def _unroll(
-    model: AutoregressiveModel, ids: Tensor, state: State, previous: Tensor | None, chunk: int
-) -> tuple[npt.NDArray[np.float64], State, Tensor | None]:
-    """Return -log p of (B, T) symbols from a state, the next state and symbol; padding changes no real score."""
-    if isinstance(model, TransformerLM) and model.positions_end is not None:
-        slid, before = _slide(model, ids, previous, model.positions_end)
-        return slid, state, before
-    nats = []
-    for x in ids.split(chunk, dim=1):
-        conditionals, state = model.unroll(x, state, previous)
-        nats.append(-conditionals.log_prob(x).cpu().double())
-        previous = x[:, -1]
-    return torch.cat(nats, 1).numpy(), state, previous
-
-
-def _slide(
-    model: AutoregressiveModel, ids: Tensor, before: Tensor | None, end: int
-) -> tuple[npt.NDArray[np.float64], Tensor]:
-    """Score (B, T) symbols in windows of at most `end`, overlapping by half; also return the next window's start."""
-    nats: list[Tensor] = []
-    before = ids[:, :0] if before is None else before
-    while ids.shape[1]:
-        window = torch.cat([before, ids[:, : end - before.shape[1]]], 1)
-        nats.append(-model(window).log_prob(window)[:, before.shape[1] :].double().cpu())
-        ids = ids[:, window.shape[1] - before.shape[1] :]
-        before = window[:, max(end // 2, 1) :] if window.shape[1] == end else window
-    return torch.cat(nats, 1).numpy(), before
-
-
-def _pools(
-    lines: Iterator[tuple[int, str, Ids]], size: int, *, even: bool = False
-) -> Iterator[list[tuple[int, str, Ids]]]:
+def _pools(lines: Iterator[tuple[int, str, Ids]], size: int, *, even: bool = False) -> Iterator[Pool]:
     """Group lines in order, about `size` symbols each; `even` limits padding to half of a batch."""
-    pool: list[tuple[int, str, Ids]] = []
+    pool: Pool = []
     held = longest = 0
     for line in lines:
         length = len(line[2])
@@ -181,10 +167,11 @@ def _pools(
         yield pool
 
 
-def _split(pool: list[tuple[int, str, Ids]], nats: npt.NDArray[np.float64]) -> Iterator[Scored]:
+def _split(pool: Pool, nats: Numbers, excess: Numbers | None) -> Iterator[Scored]:
     ends = np.cumsum([len(ids) for _, _, ids in pool])
-    for (line, text, ids), part in zip(pool, np.split(nats, ends[:-1]), strict=True):
-        yield Scored(line, text, ids, part)
+    for (line, text, ids), end in zip(pool, ends, strict=True):
+        own = slice(end - len(ids), end)
+        yield Scored(line, text, ids, nats[own], None if excess is None else excess[own])
 
 
 def _line_parts(vocabulary: Vocabulary, chunks: Iterable[str]) -> Iterator[tuple[int, str, Ids]]:

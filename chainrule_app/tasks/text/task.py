@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from chainrule.option_error import OptionError, option
+from chainrule_app.readers.log_lines import is_log
 from chainrule_app.readers.text import open_source
 from chainrule_app.tasks.config import Counts, Facts, Fingerprint, RunConfig, run_word
 from chainrule_app.tasks.display import counted, format_duration, format_passes, progress_bars, size_of
@@ -30,6 +31,7 @@ _EVALUATION_ROWS = 16
 # 12 and 0.001 nats more; texts that repeat themselves keep 12. Words need what is there once.
 MOST_DIFFERENT = {"char": 0.6, "byte": 0.6, "word": 1.0, "bpe": 1.0}
 ORDERS = {"char": 12, "byte": 12, "word": 5, "bpe": 5}
+_BEGINNING = 1 << 16  # bytes of a text that tell if it is a log
 _FEWEST_SYMBOLS, _MOST_SYMBOLS = 1 << 12, 1 << 22
 _SYMBOLS_A_SECOND = 50_000  # of a budget: counting takes 1 or 2% of it, on a slow machine 5%
 
@@ -78,7 +80,7 @@ class TextTask(Task["AutoregressiveModel"]):
     Training = TextTraining
     MODELS = MODELS
     SIZE_SCHEDULES = SIZE_SCHEDULES
-    PLANNED = (*PLANNED, "validation_fraction")
+    PLANNED = (*PLANNED, "validation_fraction", "reading")
     PLAIN: ClassVar[dict[str, Any]] = {"num_members": 1, "ngram_order": 1, "kneser_ney_order": 0}
     FREE: ClassVar[frozenset[str]] = Task.FREE | {"watch_gradients", "watch_every"}
     PREPARED = f"{DATA}/corpus.json"
@@ -103,16 +105,14 @@ class TextTask(Task["AutoregressiveModel"]):
         return f"{data}-{request.data.level if request.sources['tokenizer'] is None else 'bpe'}-{request.model}"
 
     @classmethod
-    def check_asked(cls, request: RunConfig, explicit_flags: frozenset[str]) -> None:
+    def check_asked(cls, request: RunConfig, given: frozenset[str]) -> None:
         training = request.training
-        fitted = explicit_flags & {"--level", "--vocabulary-size", "--min-count"}
+        fitted = given & {"level", "vocabulary_size", "min_count"}
         if request.sources["tokenizer"] is not None and fitted and (request.data.level != "bpe" or len(fitted) > 1):
-            raise OptionError(
-                min(fitted)[2:].replace("-", "_"), f"{option('tokenizer')} defines the symbols", "leave it out"
-            )
-        if "--watch-every" in explicit_flags and not training.watch_gradients:
+            raise OptionError(min(fitted), f"{option('tokenizer')} defines the symbols", "leave it out")
+        if "watch_every" in given and not training.watch_gradients:
             raise OptionError("watch_every", f"requires {option('watch_gradients')}")
-        if training.watch_gradients and request.data.reading == "stream" and training.chunk_length < 2:
+        if training.watch_gradients and request.data.reading != "lines" and training.chunk_length < 2:
             raise OptionError("chunk_length", f"expected at least 2 with {option('watch_gradients')}")
 
     @classmethod
@@ -147,11 +147,15 @@ class TextTask(Task["AutoregressiveModel"]):
     def resolve_reading(cls, request: RunConfig) -> RunConfig:
         if request.sources["tokenizer"] is not None:
             request = replace(request, data=replace(request.data, level="bpe"))
-        if request.data.validation_fraction is not None:
-            return request
-        # 1% of long texts, up to 5% of short ones: about 10,000 bytes.
-        fraction = max(0.01, min(0.05, 10_000 / open_source(request.sources["source"]).size))
-        return replace(request, data=replace(request.data, validation_fraction=fraction))
+        source, data = open_source(request.sources["source"]), request.data
+        if data.reading is None:
+            with source.open() as file:
+                beginning = file.read(_BEGINNING).decode("utf-8", "replace")
+            data = replace(data, reading="lines" if is_log(beginning) else "stream")
+        if data.validation_fraction is None:
+            # 1% of long texts, up to 5% of short ones: about 10,000 bytes.
+            data = replace(data, validation_fraction=max(0.01, min(0.05, 10_000 / source.size)))
+        return replace(request, data=data)
 
     def prepare(self, old: "TextTask | None" = None) -> dict[str, Any]:
         from chainrule_app.readers.corpus import prepare_corpus
@@ -189,11 +193,11 @@ class TextTask(Task["AutoregressiveModel"]):
     def options_in_weights(self) -> dict[str, Any]:
         return {"kneser_ney_order": self.training.kneser_ney_order}
 
-    def plan(self, explicit_flags: frozenset[str]) -> Planned:
+    def plan(self, given: frozenset[str]) -> Planned:
         from chainrule_app.tasks.text.plan import plan_blocks, plan_recurrence
 
         recurrent = bool(self.MODELS[self.config.model].planned)
-        planned = plan_recurrence(self) if recurrent else plan_blocks(self, explicit_flags)
+        planned = plan_recurrence(self) if recurrent else plan_blocks(self, given)
         count_ngrams(type(self)(self.path, planned.config))
         return planned
 

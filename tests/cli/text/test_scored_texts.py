@@ -38,7 +38,7 @@ def test_each_text_is_scored_from_the_initial_state(runs, kind):
         assert row["bits_per_element"] == (pytest.approx(nats / elements / math.log(2), rel=1e-5) if elements else None)
     assert scores["nats"][0] == pytest.approx(scores["nats"][3], rel=1e-6)
     assert scores.summary["nats"] == pytest.approx(sum(scores["nats"]))
-    assert scores.top()["excess"][0] == max(excess for excess in scores["excess"] if excess is not None)
+    assert scores.top()["spot"][0] == max(spot for spot in scores["spot"] if spot is not None)
 
 
 @pytest.mark.parametrize("kind", ["stream", "lines"])
@@ -87,7 +87,7 @@ def test_strings_of_frames_are_scored(runs):
     [
         ([], "expected at least one row, got none"),
         ([""], "expected at least one symbol"),
-        (["line", None], "data index 1: expected a path or strings, got None"),
+        (["line", None], "data index 1: expected rows of one kind, got None"),
         (3, "data: expected a path, a frame, .* got int"),
         (None, "data: expected a path, a frame, .* got NoneType"),
     ],

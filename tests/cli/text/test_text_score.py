@@ -83,30 +83,31 @@ def test_the_most_surprising_lines_come_first(command, runs, text_file):
     assert [row["bits_per_element"] for row in found] == by_bits[:3]
 
 
-def test_by_default_lines_are_sorted_by_surprise_above_expectation(command, runs, tmp_path, monkeypatch):
+def test_lines_can_be_sorted_by_surprise_above_the_held_out_average(command, runs, tmp_path, monkeypatch):
     """An empty line of a stream, one symbol, came first."""
     (tmp_path / "a.txt").write_text("line 1 of the café log, all is well\n\n\n" + "XQ#Z%%KJW=\n" + "line 2 of the\n")
     asked = ["score", runs / "stream", tmp_path / "a.txt", "--json"]
     monkeypatch.setattr("chainrule_app.tasks.text.rows.expected_nats", lambda run: 2.0)
-    rows = records(command(*asked, "--per", "line", "--sort"))
+    rows = records(command(*asked, "--per", "line", "--sort", "--by", "excess"))
     assert rows[0]["line"] == 4
     excess = [(row["nats"] - row["elements"] * 2.0) / row["elements"] ** 0.5 for row in rows]
     assert excess == sorted(excess, reverse=True)
-    assert [row["line"] for row in records(command(*asked, "--top", 2))] == [row["line"] for row in rows[:2]]
+    top = records(command(*asked, "--top", 2, "--by", "excess"))
+    assert [row["line"] for row in top] == [row["line"] for row in rows[:2]]
 
 
 def test_lines_of_unequal_length_are_padded_to_less_than_twice_their_symbols(command, runs, tmp_path, monkeypatch):
     """A long line among many short ones made each of these as long."""
     sizes = []
-    unroll = scoring._unroll
+    measure = scoring.measure
 
-    def counted(model, ids, *more):
+    def counted(model, ids, *more, **options):
         sizes.append(ids.numel())
-        return unroll(model, ids, *more)
+        return measure(model, ids, *more, **options)
 
     lines = ["line 1"] * 40 + ["line 2 " * 300] + ["line"] * 40 + ["line 3 of the log"] * 20
     (tmp_path / "a.txt").write_text("".join(f"{line}\n" for line in lines))
-    monkeypatch.setattr(scoring, "_unroll", counted)
+    monkeypatch.setattr(scoring, "measure", counted)
     rows = records(command("score", runs / "lines", tmp_path / "a.txt", "--per", "line", "--json"))
     assert [row["text"] for row in rows] == lines
     symbols = sum(row["elements"] for row in rows)
@@ -128,9 +129,9 @@ def test_lines_of_unequal_length_are_padded_to_less_than_twice_their_symbols(com
 def test_rows_are_written_as_a_table(command, runs, text_file, tmp_path):
     asked, out = ("score", runs / "lines", text_file), tmp_path / "scores.csv"
     rows = records(command(*asked, "--per", "line", "--json"))
-    assert command(*asked, "--out", out).err == f"{out}: 60 rows\n"
+    assert command(*asked, "--out", out).err.startswith(f"{out}: 60 rows\nthe run was trained on this very text")
     heading, *written = csv.reader(out.read_text(encoding="utf-8").splitlines())
-    assert heading == ["line", "nats", "bits/elem", "excess", "unknown", "text"]
+    assert heading == ["line", "nats", "bits/elem", "excess", "unknown", "spot", "why", "text"]
     assert [(int(row[0]), float(row[1]), row[-1]) for row in written] == [
         (row["line"], row["nats"], row["text"]) for row in rows
     ]
@@ -151,7 +152,7 @@ def test_the_table_is_for_people(command, runs, tmp_path):
     (tmp_path / "a.txt").write_text("line\x1b[31m 1\nline 2\n")
     outcome = command("score", runs / "stream", tmp_path / "a.txt", "--per", "line")
     header, first, second, total, measured = outcome.out.splitlines()
-    assert header.split() == ["line", "nats", "bits/elem", "excess", "unknown", "text"]
+    assert header.split() == ["line", "nats", "bits/elem", "excess", "unknown", "spot", "why", "text"]
     assert first.endswith("line\\x1b[31m 1")  # no command reaches the terminal
     assert second.split()[0] == "2"
     assert measured.startswith("measured: exact; nats per symbol")
