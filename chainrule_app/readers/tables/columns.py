@@ -253,6 +253,12 @@ class MomentColumn(CellColumn):
     def as_numbers(self, numbers: NumberCells) -> CellColumn:
         return self
 
+    def numbers(self, *, fraction: bool = True) -> NumberCells:
+        return self.as_texts().numbers(fraction=fraction)
+
+    def missing(self) -> Flags:
+        return self.nulls()
+
     def as_texts(self) -> CellColumn:
         """Return the moments as texts."""
         return CellColumn(self.texts(), exact=True)

@@ -4,6 +4,7 @@ import gzip
 from datetime import datetime, timedelta
 
 import numpy as np
+import polars
 import pytest
 import torch
 
@@ -393,3 +394,13 @@ def test_dates_of_items_that_repeat_are_read_once(tmp_path, monkeypatch):
     assert (file.dates, len(file.targets)) == (dates, 24)
     assert file.values[:, 1].tolist() == [date.day + 2 for date in dates]
     assert file.statics[:3] == (("a",), ("bb",), ("ccc",))
+
+
+def test_typed_moments_are_dates_and_no_values(tmp_path):
+    dates = [datetime(2024, 1, 1) + timedelta(hours=number) for number in range(30)]
+    frame = polars.DataFrame({"at": dates, "n": range(30), "also": dates})
+    frame.write_parquet(tmp_path / "rows.parquet")
+    file = read_series(tmp_path / "rows.parquet", "n")
+    assert (file.date, file.dates, file.values[:, 0].tolist()) == ("at", dates, list(range(30)))
+    with pytest.raises(ValueError, match="line 1, column 'also': expected a finite number, got '2024-01-01 00:00:00'"):
+        read_series(tmp_path / "rows.parquet", "also", date="at")
