@@ -1,4 +1,4 @@
-"""Find odd lines of a log as one would in an afternoon: numbers and addresses masked, lines ranked by their rarest 5-grams.
+"""Find odd lines of a log as one would in an afternoon: numbers and addresses masked, lines ranked by rare 5-grams.
 
 plain_rare_grams.py LOG [--top 12]
 """
@@ -6,12 +6,13 @@ plain_rare_grams.py LOG [--top 12]
 import argparse
 import collections
 import re
+from pathlib import Path
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("log")
 parser.add_argument("--top", type=int, default=12)
 args = parser.parse_args()
-lines = open(args.log, encoding="utf-8", errors="replace").read().split("\n")
+lines = Path(args.log).read_text(encoding="utf-8", errors="replace").split("\n")
 masked = [re.sub(r"\d+\.\d+\.\d+\.\d+", "<address>", line) for line in lines]
 masked = [re.sub(r"\[[^\]]*\]|\d{4}-\d\d-\d\d[T ][\d:.]+", "<time>", line) for line in masked]
 masked = [re.sub(r"\d{4,}", "<number>", line) for line in masked]
