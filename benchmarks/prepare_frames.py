@@ -23,7 +23,7 @@ import polars
 
 from chainrule_app import frames
 from chainrule_app.readers.origin import Origin
-from chainrule_app.readers.tables import table_file
+from chainrule_app.readers.tables import csv_blocks
 from chainrule_app.readers.tables.prepare import prepare_table
 from chainrule_app.typed_columns import frame_table
 
@@ -53,7 +53,7 @@ def peak() -> float:
 
 
 def of_file(path: Path, folder: Path) -> None:
-    parsing, blocks = 0.0, table_file.regular_blocks
+    parsing, blocks = 0.0, csv_blocks.CsvBlocks.read
 
     def timed(*arguments: Any) -> Generator[Any, None, Any]:
         nonlocal parsing
@@ -68,7 +68,7 @@ def of_file(path: Path, folder: Path) -> None:
             parsing += perf_counter() - began
             yield block
 
-    table_file.regular_blocks = timed
+    csv_blocks.CsvBlocks.read = timed
     began, clock, before = perf_counter(), process_time(), peak()
     prepare_table(path, folder)
     seconds, own, grown = perf_counter() - began, process_time() - clock, peak() - before

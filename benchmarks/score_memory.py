@@ -40,6 +40,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000, 2_000_000, 4_000_000])
     parser.add_argument("--out", default="scores.csv")
+    parser.add_argument("--workers", default="1", help="of several, only the memory of the first process is measured")
     options = parser.parse_args()
     environment, peaks = os.environ | {"OMP_NUM_THREADS": "1"}, []
     with TemporaryDirectory() as folder:
@@ -52,6 +53,7 @@ def main() -> None:
                 file.writelines(rows(number))
             before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
             score = ["score", str(run), str(data), "--out", str(Path(folder) / options.out)]
+            score += ["--workers", options.workers]
             done = subprocess.run(
                 [sys.executable, "-c", COMMAND, *score], check=True, capture_output=True, text=True, env=environment
             )

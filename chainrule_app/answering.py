@@ -9,9 +9,9 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 from chainrule_app import frames
+from chainrule_app.data_sets import split_for
 from chainrule_app.heavy import np
 from chainrule_app.inputs import Inputs, inputs_of
-from chainrule_app.items import texts_of
 from chainrule_app.keywords import (
     chosen_options,
 )
@@ -104,6 +104,7 @@ class Answering:
         options: Mapping[str, Any],
         *,
         texts: bool = False,  # whether texts in memory need no file
+        y: Any = None,  # answers beside the data
         optional: bool = False,  # whether the verb reads data of its own where none are passed
         **settings: Any,
     ) -> Any:
@@ -113,10 +114,11 @@ class Answering:
             options = dict(options)
             labels = {"labels": options.pop("labels", None)} if self.task.name in ("image", "classify-images") else {}
             path: Any = None
+            data = split_for(data, "test")
             if texts and self.task.name == "text" and not isinstance(data, str | PathLike):
-                path = texts_of(data)
+                path = inputs.texts(data)
             elif data is not None or not optional:
-                path = inputs.source(data, **labels)
+                path = inputs.source(data, y=y, **labels)
             chosen = chosen_options(kind, inputs.options_of(kind) | options, inputs)
             return self._settled(getattr(run, name)(path, chosen, **settings), inputs, at_once=isinstance(path, list))
 

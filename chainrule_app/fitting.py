@@ -12,9 +12,10 @@ from chainrule.files import write_json
 from chainrule.option_error import OptionError
 from chainrule.training import read_metrics
 from chainrule_app import frames
+from chainrule_app.data_sets import splits_of
 from chainrule_app.heavy import torch
 from chainrule_app.inputs import Inputs
-from chainrule_app.keywords import check_known, config_of, flags_given, path_of, train_with
+from chainrule_app.keywords import check_known, config_of, names_given, path_of, train_with
 from chainrule_app.listing import history_of
 from chainrule_app.readers.record_keys import keys_of
 from chainrule_app.readers.sources import is_images, is_path, paths_of, recognise
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 def fit(
     data: Any = None,
-    rows: Any = None,
+    y: Any = None,
     /,
     *,
     text: str | None = None,
@@ -56,9 +57,12 @@ def fit(
     Args:
         data: a path, as `chainrule train` takes it; strings, pairs of a text and a label, or sentences of (word, tag)
             pairs; a NumPy array or tensor of images, table rows, a series or piano rolls; a frame or series of pandas,
-            polars or Arrow; a Dataset of Hugging Face. The text built into Python if it is left out. Or a module of
-            your own, an `AutoregressiveModel`, which is trained on `rows`.
-        rows: of `fit(module, rows)`: a tensor or array (N, ...); `ModuleRun` lists the options.
+            polars or Arrow; a data set of Hugging Face, whose splits are used as splits, or of PyTorch; a chat. The
+            text built into Python if it is left out. Or a module of your own, an `AutoregressiveModel`, which is
+            trained on rows: `fit(module, rows)`, a tensor or array (N, ...); `ModuleRun` lists the options.
+        y: answers beside data in memory, as scikit-learn takes them: a label for each text or image, tags for each
+            list of words, a target for each source with `task="translate"`, or a column that a table predicts from
+            the others.
         text: a text to learn from, instead of `data`.
         task: text, table, image, sound, music, tag, classify, classify-images, translate, caption or forecast;
             recognised from the data by default.
@@ -85,16 +89,15 @@ def fit(
     """
     if hasattr(data, "parameters") and hasattr(data, "forward"):
         length = training_length(budget) | {"steps": steps, "epochs": epochs}
-        return _fit_module(
-            data, rows, out, callbacks, options | {name: n for name, n in length.items() if n is not None}
-        )
-    if rows is not None:
-        raise OptionError("data", "two positional arguments are a module and its rows, but the first is no module")
+        return _fit_module(data, y, out, callbacks, options | {name: n for name, n in length.items() if n is not None})
     if out is not None:
         refuse_taken(path_of(out, "out"), overwrite=overwrite)
     before = None if init is None else init.path if isinstance(init, Run) else path_of(init, "init")
     if task is None and before is not None:
         task = task_of(before)
+    splits = splits_of(data)
+    if splits is not None:
+        data = _of_splits(splits, options)
     if task is None and ("horizon" in options or ("target" in options and frames.is_frame(data))):
         task = "forecast"
     of_task, frames_per_quarter = "" if task is None else task_class(task).name, options.get("frames_per_quarter")
@@ -112,13 +115,15 @@ def fit(
                 raise OptionError("text", "given together with data", "pass one of them")
             source: Any = inputs.text(text)
         else:
-            source = None if data is None else inputs.source(data, labels=labels, rate=options.get("rate"))
+            source = None if data is None else inputs.source(data, labels=labels, y=y, rate=options.get("rate"))
         chosen = task_class(inputs.task) if inputs.task else _recognised(source)
         if chosen.name == "classify" and is_path(source) and is_images(paths_of(source)[0]):
             chosen = task_class("classify-images")
         inputs.task = chosen.name
         if labels is not None and chosen.name not in ("image", "classify-images"):
             raise OptionError("labels", f"expected images in an array, got data of the task {chosen.name}")
+        if splits is not None and "validation" not in chosen.SOURCES:
+            raise OptionError("data", f"a run of the task {chosen.name} takes no splits", "pass one of them")
         sources: dict[str, Any] = dict.fromkeys(chosen.SOURCES)
         for name in chosen.SOURCES:
             if name == "source" and source is not None:
@@ -129,21 +134,30 @@ def fit(
         if before is not None and model is None:
             model = str(chosen.open(before).config.model)
         request = config_of(chosen, sources, model, options, budget=budget, steps=steps, epochs=epochs)
-        given_flags = flags_given(options, budget=budget, steps=steps, epochs=epochs, model=model)
-        given_flags |= {chosen.SOURCES[name].flag for name, path in sources.items() if path is not None}
+        given = names_given(options, budget=budget, steps=steps, epochs=epochs, model=model)
         if before is not None:
-            request = started_from(chosen, request, before, given_flags)
+            request = started_from(chosen, request, before, given)
         from chainrule.devices import process_shard
 
         folder = TemporaryFolder() if out is None and process_shard()[0] == 0 else None  # of all processes
         target = folder.path if folder is not None else None if out is None else Path(str(out))
-        trained = train_with(
-            chosen, request, target, given_flags, plain=plain, overwrite=overwrite, callbacks=callbacks
-        )
+        trained = train_with(chosen, request, target, given, plain=plain, overwrite=overwrite, callbacks=callbacks)
         run = Run(trained, folder)
         if inputs.description is not None:
             write_json(run.path / FRAME, inputs.description)
         return run
+
+
+def _of_splits(splits: dict[str, Any], options: dict[str, Any]) -> Any:
+    """Return the split to train on, and make that to validate on an option unless another is given."""
+    if "train" not in splits:
+        raise OptionError("data", f"expected a split called train, got {', '.join(splits)}", "pass one of them")
+    held_out = "the validation given" if "validation" in options else "a part of it"
+    if "validation" in splits and "validation" not in options:
+        options["validation"], held_out = splits["validation"], "the split validation"
+    tested = "; the split test is left to evaluate on" if "test" in splits else ""
+    print(f"data: trains on the split train and validates on {held_out}{tested}", file=sys.stderr)
+    return splits["train"]
 
 
 def _recognised(source: str | None) -> "type[Task[Any]]":

@@ -37,6 +37,11 @@ def is_frame(data: Any) -> bool:
     return isinstance(native, nw.DataFrame | nw.LazyFrame | nw.Series)
 
 
+def is_series(data: Any) -> bool:
+    """Tell if a frame or series, see `is_frame`, is a series."""
+    return not hasattr(type(data), "columns")
+
+
 def _is_pandas(data: Any) -> bool:
     return type(data).__module__.partition(".")[0] == "pandas"
 
@@ -85,7 +90,17 @@ def records_of(frame: Any) -> list[dict[str, Any]]:
     """Return the rows of a frame, as `as_frame` returns it, as dictionaries."""
     import narwhals as nw
 
-    return [*nw.from_native(frame).iter_rows(named=True)]
+    return [{name: _listed(cell) for name, cell in row.items()} for row in nw.from_native(frame).iter_rows(named=True)]
+
+
+def first_record(frame: Any) -> dict[str, Any]:
+    """Return the first row of a frame, as `as_frame` returns it, as a dictionary; an empty one where there is none."""
+    return next(iter(records_of(frame[:1])), {})
+
+
+def _listed(cell: Any) -> Any:
+    """Return a cell of a frame of pandas that holds an array, as one that was a file of Parquet does, as a list."""
+    return cell.tolist() if type(cell).__module__ == "numpy" and cell.ndim else cell
 
 
 def cells_of(values: Mapping[Any, Any], description: Mapping[str, Any] | None) -> dict[str, str]:

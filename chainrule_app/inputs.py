@@ -11,16 +11,15 @@ from typing import TYPE_CHECKING, Any
 from chainrule.option_error import OptionError
 from chainrule.printing import printable
 from chainrule_app import frames
+from chainrule_app.data_sets import Handed, is_hugging_face, of_hugging_face, of_tuples, with_answers
 from chainrule_app.heavy import np
 from chainrule_app.items import (
     EXPECTED,
     all_of,
-    amplitudes_of,
     as_array,
     existing,
-    frame_of,
     is_clip,
-    is_dataset,
+    is_picture,
     items_of,
     labelled_columns,
     pair_of,
@@ -28,9 +27,23 @@ from chainrule_app.items import (
     sentence_of,
     words_of,
 )
+from chainrule_app.media_inputs import MediaInputs
+from chainrule_app.readers.files_in_turn import HeldText
 from chainrule_app.readers.gather import gathered
-from chainrule_app.readers.origin import DataSource, HeldRows, HeldText, Origin
-from chainrule_app.readers.record_keys import Keys, found_keys, keys_of, pairs_in, sentences_in
+from chainrule_app.readers.origin import DataSource, HeldRows, Origin
+from chainrule_app.readers.record_keys import (
+    Keys,
+    conversation,
+    found_keys,
+    has_texts,
+    is_chat,
+    is_message,
+    keys_of,
+    pairs_in,
+    sentences_in,
+    task_of,
+    text_of,
+)
 from chainrule_app.readers.records import first_record
 from chainrule_app.readers.sources import KINDS, holds_records, paths_of
 from chainrule_app.readers.text import STDIN
@@ -43,7 +56,7 @@ _OF_FILES = [task for task, kind in KINDS.items() if kind == "files"]  # tasks t
 _OF_TEXTS = ("text", "tag", "translate", "caption")  # tasks that read no table
 
 
-class Inputs:
+class Inputs(MediaInputs):
     """Data as the reader of a task takes them, and what they tell: the task, and options that describe them."""
 
     def __init__(
@@ -55,11 +68,10 @@ class Inputs:
         keep_paths: bool = False,
         answers: bool = True,  # whether texts to classify come with their labels
     ):
-        self.task, self._rate, self._keys, self._keep_paths = task, rate, keys or Keys(), keep_paths
-        self._answers = answers
-        self.description: dict[str, Any] | None = None
+        super().__init__(task, rate)
+        self._keys, self._keep_paths, self._answers = keys or Keys(), keep_paths, answers
         self.options: dict[str, Any] = {}
-        self.items: int | None = None  # rows or strings in memory; each has one row in a result
+        self._apart = False  # whether texts to score are kept apart
         self._found, self.tells = "", False  # the keys that records told, and whether to say so at the end
 
     def __enter__(self) -> "Inputs":
@@ -75,14 +87,25 @@ class Inputs:
         return {name: value for name, value in self.options.items() if name in known}
 
     def source(
-        self, data: Any, name: str = "data", *, labels: Any = None, rate: int | None = None
+        self, data: Any, name: str = "data", *, labels: Any = None, y: Any = None, rate: int | None = None
     ) -> "str | DataSource":
-        """Return what a reader takes: the path of one file, or a `DataSource`."""
+        """Return what a reader takes: the path of one file, or a `DataSource`.
+
+        Args:
+            data: a path, or data in memory.
+            name: of the argument, for errors.
+            labels: of images in an array.
+            y: answers beside data in memory, see `with_answers`.
+            rate: samples a second of sounds.
+        """
         is_file = isinstance(data, str | os.PathLike)
         if labels is not None and is_file:
             raise OptionError("labels", "expected images in an array with them, got a path", "files have their own")
         self._rate = rate or self._rate
-        made = self._source(data, Origin(name, "index"), labels)
+        origin = Origin(name, "index")
+        if y is not None:
+            return self._handed(with_answers(data, y, self.task, name), origin)
+        made = self._source(data, origin, labels)
         if labels is not None and self.task not in ("image", "classify-images"):
             raise OptionError("labels", "expected images in an array with them; of texts pass list(zip(texts, labels))")
         return made
@@ -93,10 +116,10 @@ class Inputs:
         if isinstance(data, str | os.PathLike):
             streams = self.task == "text" or origin.name == "file"
             return self.opened(existing(os.fspath(data), origin.name), origin.name, streams=streams)
-        if frames.is_frame(data) or is_dataset(data):
-            frame = frames.as_frame(frame_of(data) if is_dataset(data) else data)
-            is_series = getattr(data, "ndim", 2) == 1 or not (hasattr(data, "columns") or is_dataset(data))
-            return self._frame(frame, origin, is_series=is_series)
+        if is_hugging_face(data):
+            return self._handed(of_hugging_face(data, self.task), origin, labels)
+        if frames.is_frame(data):
+            return self._frame(frames.as_frame(data), origin, is_series=frames.is_series(data))
         if hasattr(data, "ndim") and hasattr(data, "dtype"):
             data = as_array(data)
             if data.dtype.kind not in "OUT" or not data.ndim:
@@ -105,6 +128,19 @@ class Inputs:
         items = items_of(data, origin.name)
         first = next(items)
         return self._rows(first, chain((first,), items), origin, labels)
+
+    def _handed(self, handed: Handed, origin: Origin, labels: Any = None) -> "str | DataSource":
+        self.task = handed.task or self.task
+        if handed.target is not None:
+            self.options.setdefault("target", handed.target)
+        return self._source(handed.data, origin, handed.labels if labels is None else labels)
+
+    def texts(self, data: Any) -> list[str]:
+        """List the texts of data in memory, for a method that answers for each."""
+        self._apart = True
+        rows = self._source(data, Origin("data", "index"), None)
+        assert isinstance(rows, HeldRows)
+        return [text for (text,) in rows.rows]
 
     def opened(self, source: str, name: str, *, streams: bool = False) -> "str | DataSource":
         """Return what a reader takes for files; see `chainrule_app.readers.gather.gathered`."""
@@ -134,14 +170,12 @@ class Inputs:
         """Return one image (H, W) or (H, W, 3), one sound or one piano roll as a source."""
         if isinstance(data, str | os.PathLike) or self.task not in _OF_FILES:
             return self.source(data, name)
-        array, origin = as_array(data), Origin(name, "index")
+        array = as_array(data)
         if array.dtype.kind not in "uifb" or not array.ndim:
             raise ValueError(f"{name}: expected a path or an array of numbers, got {type(data).__name__}: {data!r:.40}")
         if self.task in ("sound", "music"):
             return self.source([array], name)
-        from chainrule_app.readers.images.held import HeldImages
-
-        return HeldImages(origin, [data if hasattr(data, "getexif") else array])
+        return self._images([data if is_picture(data) else array], Origin(name, "index"), None)
 
     def sources(self, data: Any) -> "list[str | DataSource]":
         """List the sources of a prediction: one per image for captions, else one."""
@@ -149,6 +183,7 @@ class Inputs:
             return [self.source(data)]
         if hasattr(data, "columns"):
             raise OptionError("data", "a frame holds no images", "pass a list of arrays or paths")
+        data = of_hugging_face(data, self.task).data if is_hugging_face(data) else data
         images = [self.item(image, f"data[{number}]") for number, image in enumerate(items_of(data))]
         self.items = len(images)
         return images
@@ -156,13 +191,19 @@ class Inputs:
     def _frame(self, native: Any, origin: Origin, *, is_series: bool) -> DataSource:
         from chainrule_app.typed_columns import frame_table
 
-        if self.task in ("translate", "tag") and (records := frames.records_of(native)) and len(records[0]) > 1:
-            return self._keyed(records, origin)
+        first = frames.first_record(native)
+        nested = task_of(first)
+        self.task = self.task or nested
+        texts_named = self.task == "text" and (self._keys.text is not None or has_texts(first))
+        if not is_series and (texts_named or (self.task in ("translate", "tag") and (nested or len(first) > 1))):
+            return self._keyed(frames.records_of(native), origin)
         table = frame_table(native, origin, self.description)
         texts = [name for name in table.names if name in table.texts]
         of_texts = self.task in _OF_TEXTS or (is_series and self.task in ("", "classify"))
         if texts == table.names[-1:] and of_texts:
             cells = table.columns[-1].cells(slice(None), str(origin)).texts()
+            if self._apart and None in cells:
+                raise ValueError(f"{origin.at(cells.index(None))}: expected a text, got a missing value")
             rows = [cell or "" for cell in cells if cell is not None or self.task not in ("", "text")]
             return self._strings(iter(rows), origin)
         if self.task in (*_OF_TEXTS, *_OF_FILES):
@@ -209,20 +250,26 @@ class Inputs:
         self.description = self.description or {"library": "numpy", "dtype": str(array.dtype), "columns": {}}
         return array_table(array, origin)
 
-    def _rows(self, first: Any, rows: Iterator[Any], origin: Origin, labels: Any) -> DataSource:
+    def _rows(self, first: Any, rows: Iterator[Any], origin: Origin, labels: Any) -> "str | DataSource":
         if isinstance(first, str):
             return self._strings(all_of(str, rows, origin), origin)
         if isinstance(first, Real):
             return self._array(np.array(list(all_of(Real, rows, origin))), origin, labels)
         if hasattr(first, "ndim"):
             return self._arrays(first, rows, origin, labels)
-        if hasattr(first, "getexif"):  # an image of Pillow
+        if is_picture(first):
             return self._pictures(list(rows), origin, labels)
         if is_clip(first) and self.task in ("", "sound"):
             self._rate = first["sampling_rate"]
             return self._sounds(samples_of(rows, first["sampling_rate"], origin), origin)
+        if is_message(first) and self.task in ("", "text"):
+            return self._strings(iter([conversation(list(rows))]), origin)
+        if is_chat(first):
+            return self._strings(map(conversation, rows), origin)
         if isinstance(first, Mapping):
-            return self._mappings(first, list(all_of(Mapping, rows, origin)), origin)
+            return self._mappings(first, all_of(Mapping, rows, origin), origin)
+        if isinstance(first, tuple) and 0 < len(first) < 3 and (hasattr(first[0], "ndim") or is_picture(first[0])):
+            return self._handed(of_tuples(first, rows, origin.name, self.task), origin, labels)
         if not isinstance(first, Sequence) or isinstance(first, bytes) or not (first or self.task == "tag"):
             raise ValueError(f"{origin}: {EXPECTED}, got a list of {type(first).__name__}")
         rows = all_of(Sequence, rows, origin)
@@ -258,6 +305,8 @@ class Inputs:
         return HeldRows(origin, texts)
 
     def _texts(self, rows: Iterator[str], origin: Origin) -> DataSource:
+        if self._apart:
+            return HeldRows(origin, [(row,) for row in rows])
         self.items, broken = 0, False
 
         def ended() -> Iterator[str]:
@@ -278,29 +327,37 @@ class Inputs:
         self.items = len(held.sentences)
         return held
 
-    def _mappings(self, first: Mapping[str, Any], records: list[Any], origin: Origin) -> DataSource:
-        self.task = self.task or "table"
+    def _mappings(self, first: Mapping[str, Any], records: Iterator[Any], origin: Origin) -> DataSource:
+        self.task = self.task or task_of(first) or "table"
         if self.task in _OF_FILES:
             remedy = f"as [row[{next(iter(first), 'image')!r}] for row in data]"
             raise ValueError(f"{origin}: dictionaries hold no data of the task {self.task}: pass a list {remedy}")
-        if self.task in ("translate", "tag"):
+        if self.task in ("text", "translate", "tag"):
             return self._keyed(records, origin)
         from chainrule_app.typed_columns import records_table
 
-        self.items = len(records)
-        table = records_table(records, origin, self.description)
+        rows = list(records)
+        self.items = len(rows)
+        table = records_table(rows, origin, self.description)
         if self.task == "classify":
             self.options |= labelled_columns(table, sorted(table.texts), self._keys.text or "")
             self._describe_labels(table)
         return table
 
-    def _keyed(self, records: list[Any], origin: Origin) -> DataSource:
-        """Return the pairs or the tagged sentences of dictionaries, by the names of their keys."""
-        self._find_keys((origin.at(0), records[0]), KINDS[self.task])
+    def _keyed(self, records: Iterable[Any], origin: Origin) -> DataSource:
+        """Return the texts, pairs or tagged sentences of dictionaries, by the names of their keys."""
+        if self.task == "text":
+            column = self._keys.text
+            return self._strings((text_of(own, column, origin.at(index)) for index, own in enumerate(records)), origin)
+        rows = iter(records)
+        first = next(rows)
+        self._find_keys((origin.at(0), first), KINDS[self.task])
+        numbered = enumerate(chain((first,), rows))
         if self.task == "translate":
-            self.items = len(records)
-            return HeldRows(origin, list(pairs_in(enumerate(records), self._keys, origin)))
-        return self._sentences((own for _, own in sentences_in(enumerate(records), self._keys, origin)), origin)
+            pairs = list(pairs_in(numbered, self._keys, origin))
+            self.items = len(pairs)
+            return HeldRows(origin, pairs)
+        return self._sentences((own for _, own in sentences_in(numbered, self._keys, origin)), origin)
 
     def _arrays(self, first: Any, rows: Iterator[Any], origin: Origin, labels: Any) -> DataSource:
         if first.ndim == 1 and self.task in ("", "sound"):
@@ -311,41 +368,6 @@ class Inputs:
         if len({array.shape for array in arrays}) > 1:
             raise ValueError(f"{origin}: expected arrays of one shape, got {arrays[0].shape} and others")
         return self._array(np.stack(arrays), origin, labels)
-
-    def _pictures(self, pictures: list[Any], origin: Origin, labels: Any) -> DataSource:
-        self.task = {"": "image", "classify": "classify-images"}.get(self.task, self.task)
-        if self.task not in ("image", "classify-images", "caption"):
-            raise ValueError(f"{origin}: a run of the task {self.task} takes no images")
-        for index, picture in enumerate(pictures):
-            if not hasattr(picture, "getexif"):
-                raise ValueError(f"{origin.at(index)}: expected rows of one kind, got {picture!r:.80}")
-        self.items = len(pictures)
-        return self._images(pictures, origin, labels)
-
-    def _images(self, images: Any, origin: Origin, labels: Any) -> DataSource:
-        from chainrule_app.readers.images.held import HeldImages
-
-        if labels is not None and self.description is None:
-            self.description = frames.describe_labels(np.asarray(labels).tolist())
-        return HeldImages(origin, images, labels)
-
-    def _rolls(self, rolls: Iterable[Any], origin: Origin) -> DataSource:
-        from chainrule_app.readers.piano_rolls import HeldRolls
-
-        held = HeldRolls(origin, rolls)
-        self.items = len(held.files)
-        return held
-
-    def _sounds(self, sounds: Iterable[Any], origin: Origin) -> DataSource:
-        from chainrule_app.readers.sounds.sound_file import HeldSounds
-
-        self.task = self.task or "sound"
-        if self._rate is None:
-            raise OptionError("rate", "expected the samples a second of the sounds, such as rate=8000")
-        amplitudes = (amplitudes_of(sound, origin.at(index)) for index, sound in enumerate(sounds))
-        held = HeldSounds(origin, amplitudes, int(self._rate))
-        self.items = len(held.files)
-        return held
 
 
 def inputs_of(run: "Task[Any]", *, answers: bool = True) -> Inputs:

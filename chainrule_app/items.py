@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from chainrule.option_error import OptionError
-from chainrule_app import frames
 from chainrule_app.heavy import np
 from chainrule_app.readers.origin import Origin
 from chainrule_app.readers.sources import paths_of
@@ -24,19 +23,12 @@ def existing(path: str, name: str) -> str:
     return path
 
 
-def texts_of(data: Any) -> list[str]:
-    """Check that in-memory data are strings, and list them."""
-    if hasattr(data, "columns"):
-        raise OptionError("data", f"expected a path or strings, got {type(data).__name__}", "pass one of its columns")
-    texts = list(items_of(data))
-    for number, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise ValueError(f"data index {number}: expected a path or strings, got {text!r:.80}")
-    return texts
-
-
 def items_of(data: Any, name: str = "data") -> Iterator[Any]:
     """Iterate over the items of data in memory; raise ValueError if it is empty."""
+    if hasattr(data, "batch_sampler"):
+        raise OptionError(name, "expected a data set, got a DataLoader, which makes batches", "pass its dataset")
+    if not isinstance(data, Iterable) and hasattr(data, "__getitem__") and hasattr(data, "__len__"):
+        data = map(data.__getitem__, range(len(data)))  # a data set of PyTorch
     opened = hasattr(data, "read")
     if isinstance(data, Mapping | bytes | bytearray | Set) or not isinstance(data, Iterable) or opened:
         remedy = ": pass columns as pandas.DataFrame(data)" if isinstance(data, Mapping) else ": pass its path" * opened
@@ -47,21 +39,9 @@ def items_of(data: Any, name: str = "data") -> Iterator[Any]:
     raise ValueError(f"{name}: expected at least one row, got none")
 
 
-def is_dataset(data: Any) -> bool:
-    """Tell if data are a Hugging Face Dataset."""
-    return hasattr(data, "column_names") and hasattr(data, "to_polars") and not frames.is_frame(data)
-
-
-def frame_of(data: Any) -> Any:
-    """Convert a Hugging Face Dataset to a frame of polars, in which numbers of classes are their names."""
-    import polars
-
-    frame = data.to_polars()
-    names = {name: feature.names for name, feature in data.features.items() if hasattr(feature, "names")}
-    return frame.with_columns(
-        polars.col(name).replace_strict(dict(enumerate(classes)), default=None, return_dtype=polars.String)
-        for name, classes in names.items()
-    )
+def is_picture(item: Any) -> bool:
+    """Tell if an item is an image of Pillow."""
+    return hasattr(item, "getexif")
 
 
 def is_clip(item: Any) -> bool:

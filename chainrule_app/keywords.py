@@ -16,8 +16,8 @@ from chainrule.option_error import OptionError
 from chainrule.printing import one_line
 from chainrule_app import frames
 from chainrule_app.readers.origin import DataSource
+from chainrule_app.readers.record_keys import conversation, is_chat
 from chainrule_app.tasks.config import Duration, RunConfig, Seed, check_options, check_value
-from chainrule_app.tasks.display import flag
 
 if TYPE_CHECKING:
     from chainrule_app.inputs import Inputs
@@ -77,6 +77,8 @@ def _in_flag(name: str, value: Any) -> Any:
     if isinstance(value, Mapping) and name in ("types", "where"):
         return _pairs(value)
     value = value.item() if type(value).__module__ == "numpy" and not value.ndim else value
+    if name == "prompt" and is_chat(value):
+        return f"{conversation(value)}assistant:"
     if name == "columns" and not isinstance(value, str):
         return _line("" if value is None else value)
     if name == "quantiles" and (isinstance(value, list | tuple) or hasattr(value, "tolist")):
@@ -132,9 +134,9 @@ def _line(cells: Iterable[str]) -> str:
     return text.getvalue()
 
 
-def flags_given(options: Mapping[str, Any], **others: Any) -> frozenset[str]:
-    """Return the flags that keyword arguments stand for; `others` count if they are not None."""
-    return frozenset(map(flag, [*options, *(name for name, value in others.items() if value is not None)]))
+def names_given(options: Mapping[str, Any], **others: Any) -> frozenset[str]:
+    """Return the names of options that the user gave; `others` count if they are not None."""
+    return frozenset([*options, *(name for name, value in others.items() if value is not None)])
 
 
 def check_known(options: Iterable[str], choices: Iterable[str], others: Iterable[str] = ()) -> None:
@@ -148,7 +150,7 @@ def check_known(options: Iterable[str], choices: Iterable[str], others: Iterable
 
 
 def train_with(
-    task: "type[Task[Any]]", request: RunConfig, out: Path | None, explicit_flags: frozenset[str], **settings: Any
+    task: "type[Task[Any]]", request: RunConfig, out: Path | None, given: frozenset[str], **settings: Any
 ) -> "Task[Any]":
     """Train a run with `train_run`; an interrupted run is saved and returned."""
     from chainrule.training import Callback, Interrupted
@@ -158,7 +160,7 @@ def train_with(
     if not isinstance(callbacks, Sequence) or not all(isinstance(each, Callback) for each in callbacks):
         raise OptionError("callbacks", f"expected a list of chainrule.training.Callback, got {_shown(callbacks)}")
     try:
-        path = train_run(task, request, out, explicit_flags, **settings)[0].path
+        path = train_run(task, request, out, given, **settings)[0].path
     except Interrupted as stop:
         path = stop.directory
         print(f"Interrupted: step {stop.step} is saved; run.resume() continues.", file=sys.stderr)

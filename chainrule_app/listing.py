@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chainrule.printing import one_line
+from chainrule_app.pages.result_figures import learning_figure
 from chainrule_app.results import Column, Result
 from chainrule_app.tasks.run_directory import CHECKPOINT, CONFIG, WEIGHTS, count_parameters, is_locked, sealed_record
 from chainrule_app.tasks.train_command import train_command
@@ -126,4 +127,5 @@ def _order(row: Sequence[Any]) -> tuple[Any, ...]:
 def history_of(records: Sequence[Mapping[str, Any]]) -> Result:
     """Turn metrics records into rows, one column per name."""
     names = list(dict.fromkeys(name for record in records for name in record))
-    return Result([Column(name) for name in names], ([record.get(name) for name in names] for record in records))
+    rows = ([record.get(name) for name in names] for record in records)
+    return Result([Column(name) for name in names], rows, figure=learning_figure)

@@ -1,9 +1,25 @@
-"""Texts for streams: what can be written, and lists of names."""
+"""Texts for streams: what can be written, options as their user writes them, and lists of names."""
 
 import re
 from collections.abc import Iterable
+from contextvars import ContextVar
+
+from chainrule.option_error import WriteOption, as_keyword
 
 _UNWRITABLE = re.compile("[\ud800-\udfff]")
+
+
+WRITE_OPTION: ContextVar[WriteOption] = ContextVar("WRITE_OPTION", default=as_keyword)
+"""How notes write options: as keyword arguments, but as flags in a command line."""
+
+
+def spelled(name: str, value: str | None = None) -> str:
+    """Write an option for a note as its user does; errors refer to one by `chainrule.option_error.option`.
+
+    >>> spelled("max_length"), spelled("fit", "crop")
+    ('max_length', 'fit="crop"')
+    """
+    return WRITE_OPTION.get()(name, value)
 
 
 def writable(text: str) -> str:

@@ -49,9 +49,9 @@ class Result:
         hints: how to write files: "file", their default name; "columns" of a grid of images; "one_line", whether
             each text is a line, which needs no heading; "index", the column that is the index of a pandas frame;
             "item", the column with the index of the item of each row; "rows", how many rows there will be, if that
-            is known.
+            is known; "batchwise", whether `Task.answered` computes the rows.
         likelihood: the likelihood of all rows together, with its unit; called after the last row.
-        figure: a function that draws the rows as a matplotlib figure.
+        figure: a function that draws a result with these columns as a matplotlib figure.
         views: by their name, functions that make the results of `per`: rows of other parts of the same data.
 
     >>> scores = Result([Column("text"), Column("nats", 2)], [("a", 1.5), ("b", 2.5)], rank="nats")
@@ -76,7 +76,7 @@ class Result:
         framed: bool = False,
         hints: Mapping[str, Any] | None = None,
         likelihood: "Callable[[], LikelihoodRecord] | None" = None,
-        figure: Callable[[], Any] | None = None,
+        figure: "Callable[[Result], Any] | None" = None,
         views: "Mapping[str, Callable[[], Result]] | None" = None,
     ):
         self.columns = tuple(columns)
@@ -220,15 +220,21 @@ class Result:
         return {name: [row[index] for row in rows] for index, name in enumerate(self.names)}
 
     def plot(self) -> Any:
-        """Plot the rows: a matplotlib figure.
+        """Plot the rows: a matplotlib figure, which a notebook shows and `savefig` writes.
+
+        A text is coloured by surprise, also where the rows are lines, and so are the cells of a table. Labels and
+        predicted cells are bars or intervals, vectors are points in the plane of their greatest variance. `history`
+        draws learning curves, and the evaluation of a classifier its confusion matrix. A forecast, the translation of a
+        sentence and the caption of an image show paths and attention.
 
         Raises:
-            ValueError: there is no picture of these rows.
+            ValueError: there is no picture of these rows, or there are too many of them.
+            ImportError: matplotlib is not installed.
         """
         if self._figure is None:
-            raise OptionError("plot", "there is no picture of these rows")
+            raise OptionError("plot", f"there is no picture of rows of {', '.join(self.names) or 'figures alone'}")
         self._read_all()
-        figure = self._figure()
+        figure = self._figure(self)
         figure._repr_png_ = partial(_png, figure)  # without it, a notebook shows only figures of pyplot
         return figure
 
@@ -335,4 +341,5 @@ class Report:
     def _repr_html_(self) -> str:
         if not self.page:
             return f"<pre>{html.escape(repr(self))}</pre>"
-        return f'<iframe srcdoc="{html.escape(self.page)}" style="width:100%;height:42em;border:0"></iframe>'
+        frame = 'title="Page of the report" style="width:100%;height:42em;border:0"'
+        return f'<iframe srcdoc="{html.escape(self.page)}" {frame}></iframe>'

@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 from chainrule.option_error import OptionError
 from chainrule_app.answering import Answering
+from chainrule_app.data_sets import split_for
 from chainrule_app.inputs import inputs_of
 from chainrule_app.keywords import (
     bytes_of,
@@ -14,7 +16,7 @@ from chainrule_app.keywords import (
     chosen_options,
     config_of,
     device_name,
-    flags_given,
+    names_given,
     path_of,
     seed_of,
     train_with,
@@ -130,7 +132,7 @@ class Run(Answering):
         self._able("predict")
         device = device_name(device)
         with self._calling() as run, inputs_of(run, answers=False) as inputs:
-            files = None if data is None and run.continues else inputs.sources(data)
+            files = None if data is None and run.continues else inputs.sources(split_for(data, "test"))
             chosen = chosen_options(run.Prediction, inputs.options_of(run.Prediction) | options, inputs)
             return self._settled(run.predict(files, chosen, device=device), inputs)
 
@@ -178,15 +180,16 @@ class Run(Answering):
         """
         return self._predict("forecast", data, options)
 
-    def evaluate(self, data: Any = None, *, device: str = "auto", **options: Any) -> Result:
+    def evaluate(self, data: Any = None, y: Any = None, *, device: str = "auto", **options: Any) -> Result:
         """Compare the run's predictions with references; the figures are in `Result.summary`.
 
         Args:
-            data: a path, or data in memory with the right answers.
+            data: a path, or data in memory with the right answers; of a DatasetDict the split called test.
+            y: the right answers, if they are beside the data, as `fit` takes them.
             device: auto, cpu, cuda or mps.
             **options: of `chainrule evaluate RUN --help`.
         """
-        return self._answer("evaluate", data, options, optional=True, device=device_name(device))
+        return self._answer("evaluate", data, options, y=y, optional=True, device=device_name(device))
 
     def embed(self, data: Any, *, device: str = "auto", **options: Any) -> Result:
         """Embed inputs as vectors, one row per input; `Result.to_numpy` gives them as an array (N, D)."""
@@ -292,10 +295,10 @@ class Run(Answering):
         """
         task, length = type(self.task), dict[str, Any](budget=budget, steps=steps, epochs=epochs)
         request = config_of(task, dict.fromkeys(task.SOURCES), self.task.config.model, options, **length)
-        flags = flags_given(options, **length)
+        given = names_given(options, **length)
         self.task.check_unchanged()
         with self._lock:
-            self.task = train_with(task, request, self.path, flags, resume=True, callbacks=callbacks)
+            self.task = train_with(task, request, self.path, given, resume=True, callbacks=callbacks)
             vars(self).pop("model", None)
         return self
 
@@ -311,12 +314,12 @@ class Run(Answering):
 
         return Mapper(self, method, per=per, **options)
 
-    def export(self, to: Literal["hub", "onnx", "torch-export"], out: str | Path) -> None:
-        """Write a new folder for other software: `to` is "hub", "onnx" or "torch-export"; see `chainrule export`."""
+    def export(self, to: Literal["hub", "onnx", "torch-export", "web"], out: str | Path) -> None:
+        """Write a new folder for other software, or one HTML file ("web"); see `chainrule export`."""
         from chainrule_app.exchange import export_run
 
         if not isinstance(to, str):
-            raise OptionError("to", f"expected hub, onnx or torch-export, got a {type(to).__name__}")
+            raise OptionError("to", f"expected hub, onnx, torch-export or web, got a {type(to).__name__}")
         with self._calling() as run:
             export_run(run, to, path_of(out, "out"))
 
@@ -343,6 +346,23 @@ class Run(Answering):
         best = self.task.held_out()
         measured = "no validation yet" if best is None else f"{best.nats_per_element:.4f} {best.basis.per}"
         return f"<Run {self.task.name}: {self.task.recipe}, held out {measured}, in {self.path}; {self._can}>"
+
+    def _repr_html_(self) -> str:
+        """Return the facts for a notebook."""
+        best = self.task.held_out()
+        facts = {
+            "task": self.task.name,
+            "model": self.task.recipe,
+            "held out": "no validation yet" if best is None else f"{best.nats_per_element:.4f} {best.basis.per}",
+            "data": "; ".join(self.task.introduce()),
+            "in": str(self.path),
+            "methods": self._can.removeprefix("it can "),
+        }
+        rows = (
+            f'<tr><th style="text-align:left">{name}</th><td style="text-align:left">{escape(text)}</td></tr>'
+            for name, text in facts.items()
+        )
+        return f"<table><tbody>{''.join(rows)}</tbody></table>"
 
     def __dir__(self) -> list[str]:
         unable = METHODS.keys() - self.capabilities

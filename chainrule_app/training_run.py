@@ -27,7 +27,7 @@ from chainrule_app.tasks.config import (
     facts_of,
     recorded_source,
 )
-from chainrule_app.tasks.display import counted, flag
+from chainrule_app.tasks.display import counted, spelled_all
 from chainrule_app.tasks.run_directory import (
     CHECKPOINT,
     CONFIG,
@@ -54,7 +54,7 @@ def train_run(
     task: type[Task[Any]],
     request: RunConfig,
     out: Path | None,
-    explicit_flags: frozenset[str],
+    given: frozenset[str],
     *,
     plain: bool = False,
     resume: bool | None = False,
@@ -70,50 +70,50 @@ def train_run(
     from chainrule.peers import ending_together
 
     if plain:
-        request, explicit_flags = task.plain(request, explicit_flags)
+        request, given = task.plain(request, given)
     if request.training.device == "mps":  # what stays on the processor is measured there too
         request = replace(request, training=replace(request.training, device=str(task.device("mps"))))
     with ExitStack() as stack:
         peers = stack.enter_context(ending_together())
         out = peers.path(out)
-        before = None if resume is None else _before(task, request, out, explicit_flags, resume, overwrite)
+        before = None if resume is None else _before(task, request, out, given, resume, overwrite)
         _announce(out if before is not None else request.sources["source"])
 
         from chainrule.training import Processes, train
         from chainrule_app.tracking import make_tracker
 
-        device = task.device((request if before is None or "--device" in explicit_flags else before).training.device)
+        device = task.device((request if before is None or "device" in given else before).training.device)
         process_group = stack.enter_context(Processes.join(str(device)))
         if resume is None:
             resume = bool(process_group.agree([float((out / CONFIG).is_file())])[0])
-            before = _before(task, request, out, explicit_flags, resume, overwrite)
+            before = _before(task, request, out, given, resume, overwrite)
         if process_group.first:
             stack.enter_context(lock_run(out))
         made = None
         if before is None:
-            create = partial(create_run, task, request, out, overwrite=overwrite, explicit_flags=explicit_flags)
+            create = partial(create_run, task, request, out, overwrite=overwrite, given=given)
             made = peers.after_first(create)
         run = task.open(out) if made is None else made[0]
         if before is not None:
             if process_group.first:
                 remove_unfinished(out)
-            run.config = resumed_config(run, request, explicit_flags, check_data=process_group.first)
+            run.config = resumed_config(run, request, given, check_data=process_group.first)
             peers.after_first(partial(_prepare_again, run))
             there = [run.path / name for name in (CHECKPOINT, WEIGHTS) if (run.path / name).is_file()]
-            confirm = "" if "--model" in explicit_flags else option("model", run.config.model)
+            confirm = "" if "model" in given else option("model", run.config.model)
             run.check_size(there[0] if there else None, confirm=confirm)
         network, optimiser = (run.new_model(run.config.training.seed), None) if made is None else made[1:]
         load_initial(run, network)
         batches, held_out = run.batches((process_group.rank, process_group.world))
         if process_group.first:
             parameters = sum(weight.numel() for weight in network.parameters())
-            choice = [run.choice()] if before is None and run.config.chosen_flags() else []
+            choice = [run.choice()] if before is None and run.config.chosen() else []
             model = f"{run.recipe} with {counted(parameters, 'parameter')}, in {run.path}"
             lines = [*run.introduce(), *choice, model]
             print(printable("\n".join(lines)), file=sys.stderr, flush=True)
         computation = resolve_computation(run, network, batches, process_group)
-        if process_group.first and before is None and (same := run.config.chosen_flags()):
-            print(f"reproduce with: {same}", file=sys.stderr, flush=True)
+        if process_group.first and before is None and (same := run.config.chosen()):
+            print(f"reproduce with: {spelled_all(same)}", file=sys.stderr, flush=True)
         options = training_options(run.config)
         options = replace(options, precision=computation.precision, device=str(process_group.device))
         with computation.applied_to(network):
@@ -138,15 +138,15 @@ def _before(
     task: type[Task[Any]],
     request: RunConfig,
     out: Path,
-    explicit_flags: frozenset[str],
+    given: frozenset[str],
     resume: bool,
     overwrite: bool,
 ) -> RunConfig | None:
     """Return the config of the run to continue, None for a new one; refuse what needs no look at the data."""
     before = task.open(out).config if resume else None
     if before is None:
-        task.check_asked(request, explicit_flags)
-    _check_packages(task, request if before is None or "--track" in explicit_flags else before)
+        task.check_asked(request, given)
+    _check_packages(task, request if before is None or "track" in given else before)
     if before is None:
         refuse_taken(out, overwrite=overwrite)
         for source in filter(is_path, request.sources.values()):
@@ -189,7 +189,7 @@ def create_run(
     out: Path,
     *,
     overwrite: bool,
-    explicit_flags: frozenset[str] = frozenset(),
+    given: frozenset[str] = frozenset(),
 ) -> "tuple[Task[Any], TrainableModel, Optimizer]":
     """Make a new run in a draft folder, with its data, and return it with its model and optimiser.
 
@@ -210,8 +210,8 @@ def create_run(
             facts = draft.prepare_data()
             draft.config = replace(unpacked, facts=facts_of(task.Facts, facts))
             if request.init is not None:  # it leaves no option of the model open
-                explicit_flags |= {flag(item.name) for item in fields(unpacked.options)}
-            draft.config, timed = draft.plan(explicit_flags)
+                given |= {item.name for item in fields(unpacked.options)}
+            draft.config, timed = draft.plan(given)
         sources = {name: recorded_source(source) for name, source in request.sources.items()}
         draft.config = replace(draft.config, sources=sources)
         if draft.config.training.weight_decay is None:
@@ -256,25 +256,20 @@ def resolve_computation(
     return chosen
 
 
-def resumed_config(
-    run: Task[Any], request: RunConfig, explicit_flags: frozenset[str], *, check_data: bool
-) -> RunConfig:
+def resumed_config(run: Task[Any], request: RunConfig, given: frozenset[str], *, check_data: bool) -> RunConfig:
     """Return the config of a resumed run with the user's changes, without writing it."""
-    if changed := _changed(_values(run.config), _values(request), explicit_flags, run.FREE):
+    if changed := _changed(_values(run.config), _values(request), given, run.FREE):
         raise OptionError(
             "resume",
             f"{run.path} was started with other options: {'; '.join(changed)}",
             f"leave them out, or start another run with another {option('out')}",
         )
-    sources = {
-        name: request.sources[name] if source.is_given(explicit_flags) else run.config.sources[name]
-        for name, source in run.SOURCES.items()
-    }
-    for name, source in run.SOURCES.items():
-        if check_data and (name == "source" or source.is_given(explicit_flags) or sources[name] is not None):
+    sources = {name: run.config.sources[name] if source is None else source for name, source in request.sources.items()}
+    for name in run.SOURCES:
+        if check_data and (name == "source" or sources[name] is not None):
             _compare(run, sources[name], name)
-    free = {name: getattr(request.training, name) for name in run.FREE if flag(name) in explicit_flags}
-    extended = {flag(item.name) for item in fields(Duration)} & explicit_flags
+    free = {name: getattr(request.training, name) for name in run.FREE if name in given}
+    extended = {item.name for item in fields(Duration)} & given
     return replace(
         run.config,
         sources=sources,
@@ -287,14 +282,12 @@ def _values(config: RunConfig) -> dict[str, Any]:
     return {"model": config.model, **asdict(config.data), **asdict(config.options), **asdict(config.training)}
 
 
-def _changed(
-    old: dict[str, Any], new: dict[str, Any], explicit_flags: frozenset[str], free: frozenset[str]
-) -> list[str]:
+def _changed(old: dict[str, Any], new: dict[str, Any], given: frozenset[str], free: frozenset[str]) -> list[str]:
     """List the options of a run that the user set to other values, except those that are free."""
     return [
         f"{option(name)} was {old[name]} and is {value}"
         for name, value in new.items()
-        if flag(name) in explicit_flags and name in old.keys() - free and old[name] != value
+        if name in given and name in old.keys() - free and old[name] != value
     ]
 
 
@@ -321,7 +314,7 @@ def _describe(source: Fingerprint | None) -> str:
 _OF_THE_DATA = frozenset({"validation_fraction"})  # reading options that may differ for the new data
 
 
-def started_from(task: "type[Task[Any]]", request: RunConfig, path: Path, explicit_flags: frozenset[str]) -> RunConfig:
+def started_from(task: "type[Task[Any]]", request: RunConfig, path: Path, given: frozenset[str]) -> RunConfig:
     """Return the config of a run with another run's weights: its reading, model and size."""
     if (name := task_of(path)) not in (None, task.name):
         raise OptionError(
@@ -333,7 +326,7 @@ def started_from(task: "type[Task[Any]]", request: RunConfig, path: Path, explic
         raise OptionError("init", f"{path} has no weights yet", "train that run first")
     old_values = {"model": old.config.model, **asdict(old.data), **asdict(old.config.options)}
     old_values |= old.options_in_weights()
-    if changed := _changed(old_values, _values(request), explicit_flags, _OF_THE_DATA):
+    if changed := _changed(old_values, _values(request), given, _OF_THE_DATA):
         raise OptionError("init", f"{path} was trained with other options: {'; '.join(changed)}", "leave them out")
     own = {name: getattr(request.data, name) for name in _OF_THE_DATA if hasattr(request.data, name)}
     return replace(

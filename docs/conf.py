@@ -24,6 +24,7 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx_copybutton",
     "mathml",
+    "plots",
     "program_help",
     "public_names",
     "rooms",

@@ -1,10 +1,17 @@
-"""Trainings in tests draw short texts."""
+"""Trainings in tests draw short texts; a browser for tests of pages."""
 
+import shutil
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
+
+BROWSER = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
+FLAGS = [
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
+    "--disable-background-networking", "--disable-component-update",
+]  # fmt: skip
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -67,3 +74,15 @@ def float64() -> Iterator[None]:
     torch.set_default_dtype(torch.float64)
     yield
     torch.set_default_dtype(torch.float32)
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    """A browser; it leaves a running event loop behind until it closes, so that other tests cannot begin theirs."""
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
+    if BROWSER is None:
+        pytest.skip("no chromium or google-chrome is installed")
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=BROWSER, args=FLAGS)
+        yield browser
+        browser.close()

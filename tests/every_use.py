@@ -36,6 +36,7 @@ UNSEEN = (
     "Seq2Seq",
     "TableEnsemble",
     "TableMADE",
+    "TableNeighbours",
     "TransformerLM",
     "TransformerSeq2Seq",
     "VectorToSequence",

@@ -33,6 +33,13 @@ def labelled(model):
     return model, (torch.arange(3), pixels(3, *model.image_shape, levels=4))
 
 
+def near_rows(network, rows):
+    """A network of two categorical columns whose last one also counts near rows."""
+    model = models.TableNeighbours(network, rows)
+    model.set_levels([(1.0, 1.0), (0.1, 3.0)])
+    return model
+
+
 # For each model what makes a small one, and what it is checked on: x, context and lengths.
 SEQUENCES = {
     "CalibratedMixture": lambda: (
@@ -114,6 +121,13 @@ SEQUENCES = {
                 models.TableMADE([Column("categorical", categories=3), Column("categorical", categories=2)], 8, 1)
                 for _ in range(2)
             ]
+        ),
+        (torch.stack([torch.arange(3.0), torch.tensor([0.0, 1.0, 1.0])], 1),),
+    ),
+    "TableNeighbours": lambda: (
+        near_rows(
+            models.TableMADE([Column("categorical", categories=3), Column("categorical", categories=2)], 8, 1),
+            torch.tensor([[0.0, 0.0], [1.0, 1.0], [2.0, 1.0]]),
         ),
         (torch.stack([torch.arange(3.0), torch.tensor([0.0, 1.0, 1.0])], 1),),
     ),

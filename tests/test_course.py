@@ -76,6 +76,13 @@ def test_the_course_lists_its_chapters_in_order_and_their_titles_have_their_numb
         assert f"\n# {number}. " in page.read_text()
 
 
+def test_the_gallery_has_thirty_examples_that_run() -> None:
+    text = (COURSE.parent / "gallery.md").read_text()
+    examples = re.split(r"^### (\d+)\. ", text, flags=re.MULTILINE)[1:]
+    assert [int(number) for number in examples[::2]] == list(range(1, 31))
+    assert all("```{code-cell}" in example for example in examples[1::2])
+
+
 def test_thirty_questions_have_folded_answers() -> None:
     text = (COURSE / "questions.md").read_text()
     questions = re.findall(r"^\*\*(\d+)\. .+\*\*\n\n<details><summary>Answer", text, re.MULTILINE)

@@ -408,7 +408,12 @@ PICTURES: dict[str, tuple[Callable[[], Image.Image], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("kind", PICTURES)
+PLAIN = ("grey", "colours", "grey, wanted in colours")
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.slow) if kind in PLAIN else kind for kind in PICTURES]
+)
 def test_images_in_memory_are_read_as_their_files_are(kind, tmp_path):
     make, options = PICTURES[kind]
     images = [make() for _ in range(10)]

@@ -15,10 +15,8 @@ import chainrule
 TESTS = Path(__file__).parent / "pretend"
 
 
-@pytest.mark.parametrize(
-    "kind",
-    ["cuda", pytest.param("mps", marks=pytest.mark.slow)],  # the former has the few models that Apple's card refuses
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["cuda", "mps"])  # the former has the few models that Apple's card refuses
 def test_every_use_of_every_model_works_on_another_device(kind):
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", str(TESTS)]
     run = subprocess.run(

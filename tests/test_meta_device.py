@@ -6,7 +6,7 @@ while "all keys matched".
 
 import pytest
 import torch
-from small_models import EVERY, SEQUENCES
+from small_models import EVERY, SEQUENCES, near_rows
 from test_contract import log_prob
 
 from chainrule import models
@@ -23,7 +23,9 @@ FITTED = {
     ),
     "LinearForecaster": lambda: models.LinearForecaster([SeriesScaling(20.0, 4.0)], lags=[1, 2, 6]),
     "NgramLM": lambda: models.NgramLM(NGRAMS),
+    "TableNeighbours": lambda: near_rows(SEQUENCES["TableMADE"]()[0], ROWS),
 }
+ROWS = torch.tensor([[0.0, 0.0], [1.0, 1.0], [2.0, 1.0]])
 NGRAMS = KneserNey.fit(torch.randint(4, (40,), generator=torch.Generator().manual_seed(0)), 4, 3)
 
 

@@ -1,4 +1,5 @@
-"""Find odd lines of a log as one would in an afternoon: numbers and addresses masked, lines ranked by rare 5-grams.
+"""Find odd lines of a log as one would in an afternoon: numbers and addresses masked, lines ranked by
+their rarest 5-grams.
 
 plain_rare_grams.py LOG [--top 12]
 """

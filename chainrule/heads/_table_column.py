@@ -11,7 +11,7 @@ from torch.distributions import constraints
 
 from chainrule._ranges import check_sizes
 from chainrule.heads._categorical import Categorical
-from chainrule.heads._head import Choose, Head, NotDiscreteError, TensorHead, broadcast_shapes
+from chainrule.heads._head import Choose, NotDiscreteError, TensorHead, broadcast_shapes
 from chainrule.heads._logistic_mixtures import HALF_RANGE, IntegerLogisticMixture, bounded_log_scales, code_integer
 from chainrule.heads._real_mixtures import GaussianMixture, LocationScaleMixture
 from chainrule.modes import wide, widest
@@ -341,46 +341,3 @@ def mean_outputs(columns: Sequence[TableColumn]) -> Tensor:
     logits, means, log_scales = parts
     weighted = [own[..., -1:] + part.log_softmax(-1) for own, part in zip(logs, logits, strict=True)]
     return torch.cat([mean, *weighted, *means, *log_scales], -1)
-
-
-class TableRow(Head):
-    """Conditional distributions of the D columns of a table, batch shape (B, D).
-
-    Args:
-        parts: distributions of groups of columns, batch shape (B, G) each.
-        indices: for each part the indices of its G columns; together a permutation of 0, ..., D−1.
-
-    >>> from chainrule.heads import Column
-    >>> from chainrule.heads._table_column import ColumnGroup
-    >>> code = TableColumn(ColumnGroup([Column("categorical", categories=2)]), torch.zeros(1, 1, 2))
-    >>> number = TableColumn(ColumnGroup([Column("real")]), torch.zeros(1, 1, 1 + 3))
-    >>> TableRow([code, number], [[1], [0]]).log_prob(torch.tensor([[0.0, 1.0]]))
-    tensor([[-0.9199, -0.6931]], dtype=torch.float64)
-    """
-
-    def __init__(self, parts: Sequence[TableColumn], indices: Sequence[Sequence[int]]):
-        self.parts = list(parts)
-        device = parts[0].outputs.device
-        self._indices = [torch.as_tensor(list(index), device=device) for index in indices]
-        self._back = torch.cat(self._indices).argsort()
-        super().__init__(torch.Size((*parts[0].batch_shape[:-1], len(self._back))), validate_args=False)
-
-    @property
-    def support(self) -> constraints.Constraint | None:
-        """Support shared by all columns; None if they differ."""
-        supports = [part.support for part in self.parts]
-        same = all(repr(support) == repr(supports[0]) and type(support) is type(supports[0]) for support in supports)
-        return supports[0] if same else None
-
-    def log_prob(self, value: Tensor) -> Tensor:
-        """Return log p of each value, (..., B, D), nats; value (..., B, D) broadcasts against the batch shape."""
-        value = value.expand(broadcast_shapes(value.shape, self._batch_shape))
-        pairs = zip(self.parts, self._indices, strict=True)
-        return self._in_order([part.log_prob(value.index_select(-1, index)) for part, index in pairs])
-
-    def sample(self, sample_shape: Any = (), *, generator: torch.Generator | None = None) -> Tensor:
-        """Draw every value from its conditional, float64 of shape sample_shape + batch shape."""
-        return self._in_order([part.sample(sample_shape, generator=generator) for part in self.parts])
-
-    def _in_order(self, columns: list[Tensor]) -> Tensor:
-        return torch.cat(columns, -1).index_select(-1, self._back)

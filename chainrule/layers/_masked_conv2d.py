@@ -140,6 +140,8 @@ class MaskedConv2d(nn.Module):
 
     def reset_parameters(self) -> None:
         """Draw the weights, uniform with variance 1 / (inputs that an output reads); biases are zero."""
+        if self.weight.is_meta:  # there are none, and sums there import a compiler, which takes seconds
+            return
         inputs = self.mask.flatten(1).sum(1).clamp_min(1).view(-1, 1, 1, 1)
         with torch.no_grad():
             self.weight.uniform_(-1, 1).mul_((3 / inputs) ** 0.5)

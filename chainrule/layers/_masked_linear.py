@@ -81,6 +81,8 @@ class MaskedLinear(nn.Module):
 
     def reset_parameters(self) -> None:
         """Draw the weights."""
+        if self.weight.is_meta:  # there are none, and sums there import a compiler, which takes seconds
+            return
         nn.init.uniform_(self.weight, -1, 1)
         with torch.no_grad():
             self.weight.div_(self.mask.sum(1, keepdim=True).clamp_min(1).sqrt())

@@ -12,10 +12,8 @@ if TYPE_CHECKING:
     from chainrule.metrics._forecasting import coverage_of_samples as coverage_of_samples
     from chainrule.metrics._forecasting import crps_of_gaussian_mixture as crps_of_gaussian_mixture
     from chainrule.metrics._forecasting import crps_of_samples as crps_of_samples
-    from chainrule.metrics._forecasting import mean_absolute_error as mean_absolute_error
     from chainrule.metrics._forecasting import pinball_loss as pinball_loss
     from chainrule.metrics._forecasting import quantiles_of_samples as quantiles_of_samples
-    from chainrule.metrics._forecasting import root_mean_squared_error as root_mean_squared_error
     from chainrule.metrics._forecasting import seasonal_naive as seasonal_naive
     from chainrule.metrics._tagging import ClassificationScores as ClassificationScores
     from chainrule.metrics._tagging import classification_scores as classification_scores

@@ -96,24 +96,6 @@ def coverage(low: ArrayLike, high: ArrayLike, observed: ArrayLike) -> float:
     return float(((_errors(low, observed) <= 0) & (_errors(high, observed) >= 0)).mean())
 
 
-def root_mean_squared_error(forecast: ArrayLike, observed: ArrayLike) -> float:
-    """Compute the root of the mean squared error over all values; the mean minimises it.
-
-    >>> root_mean_squared_error([1.0, 2.0], [1.0, 4.0])
-    1.41421...
-    """
-    return math.sqrt(float(np.square(_errors(forecast, observed)).mean()))
-
-
-def mean_absolute_error(forecast: ArrayLike, observed: ArrayLike) -> float:
-    """Compute the mean absolute error over all values; the median minimises it.
-
-    >>> mean_absolute_error([1.0, 2.0], [1.0, 4.0])
-    1.0
-    """
-    return float(np.abs(_errors(forecast, observed)).mean())
-
-
 def seasonal_naive(past: ArrayLike, horizon: int, season: int = 1) -> Floats:
     """Repeat the last season, by default the last value (persistence): (..., P) -> (..., horizon).
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from chainrule.models._series_window import SeriesScaling as SeriesScaling
     from chainrule.models._table_ensemble import TableEnsemble as TableEnsemble
     from chainrule.models._table_made import TableMADE as TableMADE
+    from chainrule.models._table_neighbours import TableNeighbours as TableNeighbours
     from chainrule.models._transformer_lm import TransformerLM as TransformerLM
     from chainrule.models._transformer_seq2seq import TransformerSeq2Seq as TransformerSeq2Seq
     from chainrule.models._vae import VAE as VAE

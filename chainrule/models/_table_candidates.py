@@ -1,11 +1,13 @@
 """Log-probabilities of the rows of a table as one of their cells changes."""
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from chainrule.heads._table_column import TableColumn, TableRow
+from chainrule.heads._table_column import TableColumn
+from chainrule.heads._table_row import TableRow
 from chainrule.kernels._transforms import may_prepare
 from chainrule.layers._masked_linear import MaskedLinear
 from chainrule.models._column_model import ColumnModel
@@ -19,6 +21,15 @@ class TableNetwork(ColumnModel):
     """A network of the columns of a table."""
 
     layout: TableLayout
+
+
+class Companion(Protocol):
+    """What changes the conditional of the column that the network visits last; see `TableNeighbours`."""
+
+    target: int
+
+    def mixed(self, column: TableColumn, x: Tensor) -> TableColumn:
+        """Return the conditional of the target in rows x (B, D), whose target is not read."""
 
 
 class TableCandidates:
@@ -38,6 +49,7 @@ class TableCandidates:
         counted: (B, D) booleans: the factors that count. The factors of columns that come after all known ones sum to
             1, and are left out.
         bias: (N,) added to the outputs of the mean.
+        companion: changes the conditional of the last column.
     """
 
     own: TableColumn  # p(x_j | x_<j) of each row
@@ -51,6 +63,7 @@ class TableCandidates:
         column: int,
         counted: Tensor,
         bias: Tensor | None = None,
+        companion: Companion | None = None,
     ):
         order = models[0].order
         place = order.index(column)
@@ -59,8 +72,13 @@ class TableCandidates:
         row = layout.mean_row([network.row for network in self._networks], bias)
         logs = torch.where(counted, row.log_prob(x), 0.0)
         self.own = layout.mean_column(column, [network.own for network in self._networks], bias)
+        if companion is not None and companion.target == column:
+            self.own = companion.mixed(self.own, x)
         self.log_before = logs[:, list(order[:place])].sum(1)
         self._x, self._counted, self._later = x[:, later], counted[:, later], layout.part(later) if later else None
+        self._whole, self._column = x, column
+        self._companion = companion if companion is not None and companion.target in later else None
+        self._last = -1 if self._companion is None else later.index(self._companion.target)
         self._bias = bias
         if bias is not None and self._later is not None:
             self._bias = bias[self._later.places_in(layout, later).to(bias.device)]
@@ -80,7 +98,18 @@ class TableCandidates:
 
     def _log_later(self, layout: TableLayout, rows: Tensor, symbols: Tensor, numbers: Tensor) -> Tensor:
         row = layout.mean_row([network.later(rows, symbols, numbers) for network in self._networks], self._bias)
+        if self._companion is not None:
+            x = self._whole[rows]
+            x[:, self._column] = self._values(symbols, numbers).to(x)
+            row = row.replaced(self._last, self._companion.mixed(row.column(self._last), x))
         return torch.where(self._counted[rows], row.log_prob(self._x[rows]), 0.0).sum(1)
+
+    def _values(self, symbols: Tensor, numbers: Tensor) -> Tensor:
+        """Return the cells that candidates stand for, NaN for a missing number."""
+        group = self.own.group
+        if group.kind == "categorical":
+            return symbols
+        return numbers.masked_fill(symbols == group.symbols - 2, torch.nan) if group.missing else numbers
 
     def own_log_prob(self, rows: Tensor, values: Tensor) -> Tensor:
         """Return log p(x_j | x_<j), nats (M,), of values in rows (M,)."""

@@ -9,9 +9,10 @@ from torch.distributions import Distribution
 
 from chainrule._base import AutoregressiveModel, Context
 from chainrule.heads._head import Head
-from chainrule.heads._table_column import TableColumn, TableRow
+from chainrule.heads._table_column import TableColumn
+from chainrule.heads._table_row import TableRow
 from chainrule.models._model_mean import ModelMean
-from chainrule.models._table_candidates import TableCandidates
+from chainrule.models._table_candidates import Companion, TableCandidates
 from chainrule.models._table_layout import TableLayout
 from chainrule.models._table_made import TableMADE
 from chainrule.state import State
@@ -76,9 +77,11 @@ class TableEnsemble(ModelMean):
         """Return the mean of the members' objectives of each row, (B,), so that no member relies on another."""
         return torch.stack([member.training_objective(x, context, lengths) for member in self.parts]).mean(0)
 
-    def candidates(self, x: Tensor, column: int, counted: Tensor) -> TableCandidates:
+    def candidates(
+        self, x: Tensor, column: int, counted: Tensor, companion: Companion | None = None
+    ) -> TableCandidates:
         """Return what changes of rows (B, D) as the cell of a column does; see `TableCandidates`."""
-        return TableCandidates(self.parts, self.layout, x, column, counted, self._bias())
+        return TableCandidates(self.parts, self.layout, x, column, counted, self._bias(), companion)
 
     def exclude(self, symbols: Sequence[int | None]) -> None:
         """Give one symbol of each column probability 0 from now on, whatever is known; see `TableLayout.exclude`."""

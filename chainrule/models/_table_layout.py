@@ -6,7 +6,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from chainrule.heads._table_column import Column, ColumnGroup, TableColumn, TableRow, mean_outputs
+from chainrule.heads._table_column import Column, ColumnGroup, TableColumn, mean_outputs
+from chainrule.heads._table_row import TableRow
 from chainrule.modes import wide
 
 

@@ -11,11 +11,12 @@ from chainrule._base import Context
 from chainrule._checks import length_mask, refuse_context
 from chainrule._executor import Executor
 from chainrule._ranges import check_shares, check_sizes
-from chainrule.heads._table_column import Column, TableColumn, TableRow
+from chainrule.heads._table_column import Column, TableColumn
+from chainrule.heads._table_row import TableRow
 from chainrule.kernels._transforms import may_prepare
 from chainrule.layers._masked_linear import MaskedLinear, made_degrees
 from chainrule.models._column_model import checked_order
-from chainrule.models._table_candidates import TableCandidates, TableNetwork
+from chainrule.models._table_candidates import Companion, TableCandidates, TableNetwork
 from chainrule.models._table_layout import TableLayout
 from chainrule.modes import wide
 from chainrule.option_error import OptionError
@@ -195,9 +196,11 @@ class TableMADE(TableNetwork):
         column = self.order[t]
         return self.layout.column(column, outputs[:, self.layout.outputs[column]]), columns
 
-    def candidates(self, x: Tensor, column: int, counted: Tensor) -> TableCandidates:
+    def candidates(
+        self, x: Tensor, column: int, counted: Tensor, companion: Companion | None = None
+    ) -> TableCandidates:
         """Return what changes of rows (B, D) as the cell of a column does; see `TableCandidates`."""
-        return TableCandidates([self], self.layout, x, column, counted)
+        return TableCandidates([self], self.layout, x, column, counted, companion=companion)
 
     def exclude(self, symbols: Sequence[int | None]) -> None:
         """Give one symbol of each column probability 0 from now on, whatever is known; see `TableLayout.exclude`."""
@@ -219,9 +222,11 @@ class TableMADE(TableNetwork):
 
     def _reset(self) -> None:
         """Begin as the network without direct connections, its conditionals near the priors of the columns."""
+        assert self.output.bias is not None
+        if self.output.bias.is_meta:  # there is nothing to fill, and some operators there import a compiler
+            return
         if self.direct is not None:
             nn.init.zeros_(self.direct.weight)
-        assert self.output.bias is not None
         with torch.no_grad():
             self.layout.initialise(self.output.bias)
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from html import escape
 from typing import Any, Protocol, cast
 
 from torch import Tensor
@@ -32,7 +33,7 @@ class Result:
     applies: bool = True
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Report:
     """Table of the results of several checks.
 
@@ -62,6 +63,20 @@ class Report:
         width = max((len(result.name) for result in self.results), default=0)
         lines = [f"{result.name:<{width}}  {_verdict(result)}  {result.detail}" for result in self.results]
         return "\n".join([*filter(None, [self.subject]), *lines])
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        """Return the table for a notebook."""
+        rows = "".join(
+            f"<tr><td><code>{escape(result.name)}</code></td><td>{_verdict(result).strip()}</td>"
+            f'<td style="text-align:left">{escape(result.detail)}</td></tr>'
+            for result in self.results
+        )
+        head = "<tr><th>rule</th><th>verdict</th><th>detail</th></tr>"
+        caption = f"<caption>{escape(self.subject)}</caption>" if self.subject else ""
+        return f"<table>{caption}<thead>{head}</thead><tbody>{rows}</tbody></table>"
 
 
 def _verdict(result: Result) -> str:

@@ -108,26 +108,31 @@ def refuse_taken(path: Path) -> None:
         raise FileNotFoundError(f"{path.parent}: no such folder")
 
 
-def export(run: RunPath, /, *, to: Literal["hub", "onnx", "torch-export"], out: Path, json: Switch = False) -> None:
-    """Write a trained model as a folder for other software.
+def export(
+    run: RunPath, /, *, to: Literal["hub", "onnx", "torch-export", "web"], out: Path, json: Switch = False
+) -> None:
+    """Write a trained model as a folder for other software, or as a page for a browser.
 
     hub: config.json, model.safetensors, tokenizer.json and a model card. A Transformer without n-grams is written as
     GPT-2, GPT-NeoX or StableLM, which transformers opens; any other model as a run for chainrule. onnx and
-    torch-export: graphs of step and forward with the state as input and output, for any batch size and length.
+    torch-export: graphs of step and forward with the state as input and output, for any batch size and length. web: one
+    HTML file that works offline, for a text run of characters with a recurrent network alone (--plain).
 
     Args:
         to: The format.
-        out: The folder to write, new or empty.
+        out: The folder to write, new or empty; for web the file.
         json: Print one JSON object.
     """
     from chainrule_app.exchange import export_run
 
     lines = export_run(run, to, out)
-    files = {file.name: file.stat().st_size for file in sorted(out.iterdir()) if file.is_file()}
+    written = sorted(out.iterdir()) if out.is_dir() else [out]
+    files = {file.name: file.stat().st_size for file in written if file.is_file()}
     if json:
         print(dump_json({"run": str(run.path), "to": to, "out": str(out), "files": files, "notes": lines}))
         return
-    print(f"{one_line(str(out))}: {', '.join(f'{name} {size_of(size)}' for name, size in files.items())}")
+    sizes = ", ".join(f"{name} {size_of(size)}" for name, size in files.items())
+    print(f"{one_line(str(out if out.is_dir() else out.parent))}: {sizes}")
     for line in lines:
         print(line)
 

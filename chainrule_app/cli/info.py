@@ -14,7 +14,7 @@ from chainrule_app.result_table import fitted
 from chainrule_app.results import Column, Result
 from chainrule_app.tasks import open_run
 from chainrule_app.tasks.config import Seed
-from chainrule_app.tasks.display import Switch, counted, dump_json, format_duration, resume_command, size_of
+from chainrule_app.tasks.display import Switch, counted, dump_json, flags_of, format_duration, resume_command, size_of
 from chainrule_app.tasks.likelihood_record import LikelihoodRecord, why_not_ranked
 from chainrule_app.tasks.output import checked_page
 from chainrule_app.tasks.run_directory import METRICS, TRAINING_PAGE, WEIGHTS, bytes_on_disk
@@ -57,7 +57,7 @@ def _gather(run: Task[Any]) -> tuple[dict[str, Any], str]:
         "data": config["data"],
         "facts": config["facts"],
         "training": config["training"],
-        "chosen": run.config.chosen_flags(),
+        "chosen": flags_of(run.config.chosen()),
         "command": train_command(run),
         "step": max((record["step"] for record in metrics if record.get("event") == "step"), default=0),
         "best": best,

@@ -29,6 +29,7 @@ from chainrule.option_error import PeerError, UserError, WriteOption
 from chainrule.printing import printable
 from chainrule_app.cli.selection import described_verbs, is_verb, owners, select, verbs_of
 from chainrule_app.cli.signature import Verb, check_arguments, open_run
+from chainrule_app.printing import WRITE_OPTION
 from chainrule_app.tasks.display import SafeOutput, Substitution, counted, flag, quoted, shortened
 from chainrule_app.tasks.task import Task
 
@@ -48,6 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         bound_spinning(os.environ)
         os.environ.setdefault("PYTORCH_ENABLE_MPS_FALLBACK", "1")  # torch names each operator that mps lacks, once
     verb_flags: dict[str, str] = {}
+    spelling = WRITE_OPTION.set(_as_flag(verb_flags))
     streams = {name: Substitution.of(getattr(sys, name), f"chainrule.{name}") for name in ("stdout", "stderr")}
     try:
         status = _run(sys.argv[1:] if arguments is None else list(arguments), verb_flags, began, streams.values())
@@ -70,11 +72,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if os.environ.get("CHAINRULE_DEBUG") or not _is_expected(error):
             raise
         return _say(_one_line(error, verb_flags), USER_ERROR)
+    finally:
+        WRITE_OPTION.reset(spelling)
 
 
 def _run(arguments: list[str], verb_flags: dict[str, str], began: float, streams: Iterable[Substitution]) -> int:
     """Run a command line that started at `began`; adds the flag of each option of its verb to `verb_flags`."""
-    explicit_flags: set[str] = set()
+    given: set[str] = set()
     files: set[str] = set()  # flags of sources, which may be patterns
 
     def refuse_empty_paths(app: App, commands: tuple[str, ...], arguments: Any) -> None:
@@ -85,7 +89,7 @@ def _run(arguments: list[str], verb_flags: dict[str, str], began: float, streams
                 raise ValueError(f"{argument.name}: {EMPTY}")
 
     def remember(app: App, commands: tuple[str, ...], arguments: Any) -> None:
-        explicit_flags.update(argument.name for argument in arguments if argument.tokens)
+        given.update(argument.field_info.name for argument in arguments if argument.tokens)
         verb_flags.update((argument.field_info.name, argument.name) for argument in arguments)
 
     app = App(
@@ -122,10 +126,10 @@ def _run(arguments: list[str], verb_flags: dict[str, str], began: float, streams
         command, bound, unbound = app.parse_args(arguments, exit_on_error=False, print_error=False)
         if verb is None or command is not verb.function:  # help and version, which style their own text
             return command(*bound.args, **bound.kwargs) or 0
-        context = {"explicit_flags": frozenset(explicit_flags), "began": began}
+        context = {"given": frozenset(given), "began": began}
         bound.arguments.update({name: context[name] for name in unbound if name in context})
         for stream in streams:
-            stream.json = "--json" in explicit_flags
+            stream.json = "json" in given
         with closing(SafeOutput(sys.stdout)) as out, redirect_stdout(cast(TextIO, out)), ExitStack() as stack:
             assert task is not None
             check_arguments(command, bound.arguments)

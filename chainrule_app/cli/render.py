@@ -6,31 +6,39 @@
 - Images, sounds and music go into files, and a line on standard error names them.
 """
 
-import gzip
 import heapq
-import json
 import math
 import os
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any, cast
 
 from chainrule.files import writing
 from chainrule_app.blocks import in_blocks
+from chainrule_app.cli.row_format import (
+    ROWS_ALONE,
+    RowFormat,
+    encoded,
+    format_of,
+    packed,
+    write_parquet,
+)
 from chainrule_app.result_table import table_lines
 from chainrule_app.results import Column, Report, Result
-from chainrule_app.tasks.display import counted, csv_lines, dump_json, plain_value, progress_bars
+from chainrule_app.tasks.display import counted, dump_json, plain_value, progress_bars
 from chainrule_app.tasks.output import save_figure, write_images, write_music, write_page, write_sounds
 
-_ROWS = (".csv", ".tsv", ".npy", ".parquet")  # formats that hold rows and nothing else
+if TYPE_CHECKING:
+    import polars
+
+    from chainrule_app.scale.workers import Part
+
+_ROWS_IN_MEMORY = 1 << 16  # of a Parquet file
+_PARTS_TOGETHER = 64  # of a Parquet file
 _ADVANCE = 16  # rows between two steps of a progress bar
-_RECORDS = (".json", ".jsonl", ".ndjson")
-_LINES = (".txt", ".text", ".log", ".out", ".conll", ".conllu", ".iob", ".iob2", ".bio")
 
 
 def show(
@@ -41,10 +49,12 @@ def show(
     ranked: bool = False,
     top: int | None = None,
     out: Path | None = None,
+    parts: bool = False,
 ) -> None:
+    """Show a result, or write it to a file; `parts` tells if its rows are those of `chainrule_app.scale.Part`."""
     whole = ranked or top is not None
     if whole or out is not None or not sys.stdout.isatty():  # else the rows themselves appear
-        result = _with_progress(result)
+        result = _with_progress(result, parts=parts)
     if whole:
         result = _ranked(result, top)
     elif result.form == "figures" and not csv and out is None:
@@ -53,7 +63,7 @@ def show(
     if form in ("images", "sounds", "music"):
         _write_media(result, form, out, json=json)
     elif out is not None:
-        _write(result, form, out, json=json)
+        _write(result, form, out, json=json, parts=parts)
     elif json:
         _print_lines(_json_lines(result))
         say(result.notes())
@@ -65,16 +75,18 @@ def show(
             say(chain(total_line(result.summary), result.notes()))
 
 
-def _with_progress(result: Result) -> Result:
+def _with_progress(result: Result, *, parts: bool) -> Result:
     """Return the same result; while its rows are computed, a bar shows on a terminal how many there are."""
 
-    def rows() -> Iterator[Sequence[Any]]:
+    def rows() -> Iterator[Any]:
         with progress_bars() as begin:
-            advance = begin(result.hints.get("rows"), "rows")
-            for number, row in enumerate(result.stream(), 1):
+            advance, count = begin(result.hints.get("rows"), "rows"), 0
+            for row in cast("Iterator[Any]", result.stream()):
                 yield row
-                if number % _ADVANCE == 0:
-                    advance(_ADVANCE)
+                count += row.rows if parts else 1
+                if count >= _ADVANCE:
+                    advance(count)
+                    count = 0
 
     return result.with_rows(rows())
 
@@ -112,11 +124,8 @@ def _ranked(result: Result, top: int | None) -> Result:
 
 def _lines(result: Result, form: str) -> Iterator[str]:
     """Render a result as lines for people."""
-    if form in ("csv", "cells"):
-        yield from csv_lines(_csv(result, header=form == "csv"))
-    elif form == "lines":
-        index = result.names.index(result.main)
-        yield from (str(row[index]) for row in result.stream())
+    if row_format := RowFormat.of(form, "", json=False):
+        yield from row_format.lines(result)
     elif form == "texts":
         texts = result.values
         headed = len(texts) > 1 and not result.hints.get("one_line")
@@ -129,68 +138,17 @@ def _lines(result: Result, form: str) -> Iterator[str]:
 
 
 def _json_lines(result: Result) -> Iterator[str]:
-    for row in result.stream():
-        cells = zip(result.columns, row, strict=True)
-        yield dump_json({column.name: plain_value(column.value(cell), cell) for column, cell in cells})
+    yield from RowFormat("json").lines(result)
+    yield from _json_facts(result)
+
+
+def _json_facts(result: Result) -> Iterator[str]:
+    """Yield the figures and facts of all rows if there are no rows; else say them."""
     facts = {name: plain_value(value, value) for name, value in (result.summary | result.about).items()}
     if not result.columns:
         yield dump_json(facts)
     elif facts:
         say([dump_json(facts)])
-
-
-_PLAIN = frozenset({int, float, str, type(None)})
-
-
-def _csv(result: Result, *, header: bool) -> Iterator[list[Any]]:
-    """Return the visible cells; a vector has one cell per number."""
-    visible = [index for index, column in enumerate(result.columns) if column.shown]
-    first = next(result.rows(), None)
-    if header:
-        yield [
-            name
-            for index in visible
-            for name in _csv_names(result.columns[index], () if first is None else getattr(first[index], "shape", ()))
-        ]
-    for row in result.stream():
-        cells = [row[index] for index in visible]
-        plain = _PLAIN.issuperset(map(type, cells))  # which a writer of CSV takes as they are
-        yield cells if plain else [part for cell in cells for part in _csv_cells(cell)]
-
-
-def _csv_names(column: Column, shape: tuple[int, ...]) -> list[str]:
-    name = column.heading or column.name
-    return [f"{name}{number}" for number in range(shape[0])] if len(shape) == 1 else [name]
-
-
-def _csv_cells(value: Any) -> list[str]:
-    if getattr(value, "ndim", 0) == 1:
-        return [f"{number:.9g}" for number in value.tolist()]
-    if isinstance(value, dict | list):
-        return [json.dumps(value, ensure_ascii=False)]
-    return ["" if value is None else str(value)]
-
-
-def checked_out(out: Path | None, *suffixes: str, flag: str = "--out", json: bool = False) -> None:
-    """Reject an output file that cannot be written, before anything is computed."""
-    if out is None:
-        return
-    name = _format_of(out)
-    if suffixes and not out.name.lower().endswith(suffixes):
-        raise ValueError(f"{flag} {out}: expected a name that ends in {' or '.join(suffixes)}")
-    ending = Path(name).suffix
-    if not suffixes and not name.endswith((*_ROWS, *_RECORDS, *_LINES)) and not ending[1:].isdecimal() and ending:
-        # under any other name it would be opened as what it is not: markup in a row would run in a browser
-        raise ValueError(
-            f"{flag} {out}: this format is not written: choose .csv, .tsv, .jsonl, .txt, .parquet or .npy, any of them "
-            "also with .gz"
-        )
-    if out.is_dir():
-        raise ValueError(f"{flag} {out}: this is a directory; name a file in it")
-    if not out.resolve().parent.is_dir():
-        raise FileNotFoundError(f"{flag} {out}: no directory {out.parent}: create it first")
-    if json and name.endswith(_ROWS):
-        raise ValueError(f"{flag} {out}: this format cannot hold JSON: leave out --json, or name the file .jsonl")
 
 
 def _write_media(result: Result, form: str, out: Path | None, *, json: bool) -> None:
@@ -202,72 +160,64 @@ def _write_media(result: Result, form: str, out: Path | None, *, json: bool) -> 
         say(chain(lines, result.notes()))
 
 
-def _write(result: Result, form: str, out: Path, *, json: bool) -> None:
-    name, rows = _format_of(out), 0
+def _write(result: Result, form: str, out: Path, *, json: bool, parts: bool) -> None:
+    name, rows = format_of(out), 0
 
-    def noted() -> Iterator[Sequence[Any]]:
+    def noted() -> Iterator[Any]:
         nonlocal rows
-        for row in result.stream():
-            rows += 1
+        for row in cast("Iterator[Any]", result.stream()):
+            rows += row.rows if parts else 1
             yield row
 
-    with writing(out) as file, _packed(file, out) as content:
-        _write_content(result.with_rows(noted()), form, name, content, json=json)
+    with writing(out) as file, packed(file, out) as content:
+        write = _write_parts if parts else _write_content
+        write(result.with_rows(noted()), form, name, content, json=json)
     say([f"{out}: {counted(rows, 'row')}{_seed(result)}"])
     if not json:
-        rows_alone = result.form == "table" and name.endswith(_ROWS)
+        rows_alone = result.form == "table" and name.endswith(ROWS_ALONE)
         samples = result.framed or result.form == "texts"
         figures = total_line(result.summary) if samples else ()
         say(figure_lines(result) if rows_alone else chain(figures, result.notes()))
 
 
-def _packed(file: IO[bytes], out: Path) -> Any:
-    """Return the file to write into: `file`, or one that compresses into it."""
-    return gzip.GzipFile(fileobj=file, mode="wb") if out.name.lower().endswith(".gz") else nullcontext(file)
+def _write_parts(result: Result, form: str, name: str, file: IO[bytes], *, json: bool) -> None:
+    """Write rows that other processes have written as bytes."""
+    row_format = RowFormat.of(form, name, json=json)
+    contents = (part.content for part in cast("Iterator[Part]", result.stream()))
+    if row_format is not None and row_format.kind == "parquet":
+        import polars
 
-
-def _format_of(out: Path) -> str:
-    """Return the name whose end tells the format: x.csv of X.csv.gz."""
-    return out.name.lower().removesuffix(".gz")
+        frames = map(polars.read_ipc, contents)
+        groups = iter(lambda: list(islice(frames, _PARTS_TOGETHER)), [])
+        write_parquet((polars.concat(group, how="vertical_relaxed") for group in groups), file)
+        return
+    file.writelines(contents)
+    if row_format is not None and row_format.kind == "json":
+        file.writelines(map(encoded, _json_facts(result)))
 
 
 def _write_content(result: Result, form: str, name: str, file: IO[bytes], *, json: bool) -> None:
     """Write the rows as they are computed, without keeping them; only an array is written at the end."""
+    row_format = RowFormat.of(form, name, json=json)
     if name.endswith(".npy"):
         import numpy as np
 
         np.save(file, result.to_numpy())
-        return
-    if name.endswith(".parquet"):
-        _write_parquet(result, file)
-        return
-    if json or name.endswith(_RECORDS):
-        lines = _json_lines(result)
-    elif name.endswith(".tsv") and form != "lines":
-        lines = csv_lines(_csv(result, header=form != "cells"), delimiter="\t")
+    elif row_format is None:
+        file.writelines(map(encoded, _lines(result, form)))
+    elif row_format.kind == "parquet":
+        write_parquet(_frames(result), file)
     else:
-        tabular = name.endswith((".csv", ".tsv")) and form in ("table", "figures", "texts")
-        lines = _lines(result, "csv" if tabular else form)
-    for line in lines:
-        file.write(f"{line}\n".encode("utf-8", "replace"))
+        file.writelines(map(encoded, _json_lines(result) if row_format.kind == "json" else row_format.lines(result)))
 
 
-_ROWS_IN_MEMORY = 1 << 16  # of a Parquet file
-
-
-def _write_parquet(result: Result, file: IO[bytes]) -> None:
-    """Write blocks of rows to temporary files, and these to one file when the types of all rows are known."""
-    import polars
-
-    with TemporaryDirectory(prefix="chainrule-") as folder:
-        parts: list[Path] = []
-        for block in in_blocks(result.stream(), _ROWS_IN_MEMORY):
-            parts.append(Path(folder) / f"{len(parts)}.arrow")
-            result.with_rows(block).to_polars().write_ipc(parts[-1])
-        if parts:
-            polars.concat(map(polars.scan_ipc, parts), how="vertical_relaxed").sink_parquet(file)
-        else:
-            result.to_polars().write_parquet(file)
+def _frames(result: Result) -> "Iterator[polars.DataFrame]":
+    frame = None
+    for block in in_blocks(result.stream(), _ROWS_IN_MEMORY):
+        frame = result.with_rows(block).to_polars()
+        yield frame
+    if frame is None:
+        yield result.to_polars()
 
 
 def _seed(result: Result) -> str:

@@ -129,7 +129,7 @@ _INPUTS = frozenset(("data", "file", "first", "last"))
 def open_run(task: type[Task[Any]], arguments: dict[str, Any], stack: ExitStack) -> None:
     """Open the run named by the argument `run`, and prepare its inputs, in place; `stack` removes temporary files."""
     run = arguments.get("run")
-    if isinstance(run, RunFlags) or "explicit_flags" in arguments:  # of training, which may go on without its data
+    if isinstance(run, RunFlags) or "given" in arguments:  # of training, which may go on without its data
         return
     inputs = None
     if isinstance(run, Path):

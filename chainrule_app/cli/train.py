@@ -57,7 +57,7 @@ def train_verb(task: type[Task[Any]], model: str = "") -> Verb:
         ] = name,
         options: flags_of(task.MODELS[name].options, MODEL) = task.MODELS[name].options(),
         training: flags_of(task.Training, TRAINING) = task.Training(),
-        explicit_flags: Annotated[frozenset[str], Parameter(parse=False)],
+        given: Annotated[frozenset[str], Parameter(parse=False)],
         began: Annotated[float, Parameter(parse=False)],
     ) -> int:
         files = {source: getattr(sources, source, None) for source in task.SOURCES}
@@ -77,7 +77,7 @@ def train_verb(task: type[Task[Any]], model: str = "") -> Verb:
         if run.init is not None:
             if run.resume:
                 raise ValueError("--from starts a new run, --resume continues one: give only one")
-            request = started_from(task, request, run.init, explicit_flags)
+            request = started_from(task, request, run.init, given)
         out = run.out or Path("runs") / task.run_name(request)
         if run.resume and run.out is None and not out.exists():
             raise FileNotFoundError(f"--resume requires --out RUN (there is no {out})")
@@ -86,7 +86,7 @@ def train_verb(task: type[Task[Any]], model: str = "") -> Verb:
                 task,
                 request,
                 out,
-                explicit_flags,
+                given,
                 plain=run.plain,
                 resume=None if run.either else run.resume,
                 overwrite=run.overwrite,
@@ -103,6 +103,9 @@ def train_verb(task: type[Task[Any]], model: str = "") -> Verb:
         return 0
 
     return Verb(train, task.help)
+
+
+_STALE = 0.2  # of all steps, after the best validation: the training had stopped improving
 
 
 def _flags(task: type[Task[Any]]) -> dict[str, tuple[str, str]]:
@@ -154,11 +157,13 @@ def show_result(run: Task[Any], result: "TrainingResult", *, json: bool) -> None
             f"best: {printable(best_line)}, at step {result.best_step:,}\nnext: {again}"
         )
         return
+    after = result.step - result.best_step
+    stale = f"; the {after:,} steps after it improved nothing" if after > _STALE * result.step else ""
     early = " (stopped early: no more improvement)" if result.ended_by == "patience" else ""
     commands = [*run.next_steps(), again]
     print(
         f"\n{counted(result.step, 'step')} in {format_duration(result.elapsed)}{early}\n"
-        f"best: {printable(best_line)}, at step {result.best_step:,}\n"
+        f"best: {printable(best_line)}, at step {result.best_step:,}{stale}\n"
         f"run:  {run.path}\n"
         f"next: {commands[0]}\n" + "\n".join(f"      {command}" for command in commands[1:])
     )

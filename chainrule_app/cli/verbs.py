@@ -13,7 +13,10 @@ from pathlib import Path
 from secrets import randbelow
 from typing import Annotated, Any
 
-from chainrule_app.cli.render import checked_out, say, show, show_report, total_line, write_plot
+from chainrule.option_error import OptionError, option
+from chainrule_app.cli.divided import Call, Processes, show_answers
+from chainrule_app.cli.render import say, show, show_report, total_line, write_plot
+from chainrule_app.cli.row_format import checked_out
 from chainrule_app.cli.signature import Device, Input, RunPath, Verb, about, flags_of, verb_for
 from chainrule_app.readers.origin import DataSource
 from chainrule_app.tasks.config import Number, Seed, Top
@@ -38,6 +41,7 @@ def sample(task: Any) -> Verb:
         ] = None,
         device: Device = "cpu",
         json: Annotated[Switch, about(kind, "json", "Print one JSON object per sample.")] = False,
+        workers: Processes = None,
     ) -> None:
         checked_out(out, *run.FILES, json=json)
         count = run.DEFAULT_NUMBER if n is None else n
@@ -45,8 +49,11 @@ def sample(task: Any) -> Verb:
         in_pieces = hasattr(run, "pieces") and count == 1 and not json and out is None
         pieces = run.pieces(options, seed=chosen, device=device) if in_pieces else None
         if pieces is None:
-            show(run.sample(count, options, seed=chosen, device=device), json=json, out=out)
+            call = Call(run, "sample", (count, options), {"seed": chosen, "device": device})
+            show_answers(call, workers=workers, json=json, out=out)
             return
+        if workers is not None:
+            raise OptionError("workers", f"requires {option('out')}")
         for (piece,) in pieces.stream():
             sys.stdout.write(piece)
             sys.stdout.flush()
@@ -77,10 +84,13 @@ def score(task: Any) -> Verb:
         csv: Annotated[Switch, about(kind, "csv", "Print the table as CSV.")] = False,
         out: Annotated[Path | None, about(kind, "out", "File to write, such as scores.csv, .parquet or .txt.")] = None,
         device: Device = "auto",
+        workers: Processes = None,
     ) -> None:
         checked_out(out, json=json)
-        result = run.score(data, options, device=device)
-        show(result, json=json, csv=csv, ranked=sort, top=top, out=out)
+        show_answers(
+            Call(run, "score", (data, options), {"device": device}),
+            workers=workers, json=json, csv=csv, ranked=sort, top=top, out=out,
+        )  # fmt: skip
 
     return Verb(verb, kind.__doc__)
 
@@ -161,9 +171,11 @@ def embed(task: Any) -> Verb:
         ] = None,
         json: Annotated[Switch, about(kind, "json", "Print one JSON object per input.")] = False,
         device: Device = "auto",
+        workers: Processes = None,
     ) -> None:
         checked_out(out, json=json)
-        show(run.embed(data, options, device=device), json=json, out=out)
+        call = Call(run, "embed", (data, options), {"device": device})
+        show_answers(call, workers=workers, json=json, out=out)
 
     return Verb(verb, kind.__doc__)
 
@@ -269,12 +281,19 @@ def predict(task: Any) -> Verb:
             Path | None, about(kind, "plot", "File for a plot of the predictions.", parse=task.plots)
         ] = None,
         device: Device = "auto",
+        workers: Processes = None,
     ) -> None:
         checked_out(out, json=json)
         checked_out(plot, ".png", ".svg", ".pdf", flag="--plot")
-        result = run.predict([file] if isinstance(file, str | DataSource) else file, options, device=device)
-        if plot is not None:
-            write_plot(result, plot)  # first, for it may be refused
+        files = [file] if isinstance(file, str | DataSource) else file
+        if plot is None:
+            call = Call(run, "predict", (files, options), {"device": device})
+            show_answers(call, workers=workers, json=json, csv=csv, out=out)
+            return
+        if workers is not None:
+            raise OptionError("workers", f"not with {option('plot')}")
+        result = run.predict(files, options, device=device)
+        write_plot(result, plot)  # first, for it may be refused
         show(result, json=json, csv=csv, out=out)
 
     return Verb(verb, kind.__doc__)

@@ -1,4 +1,4 @@
-"""Folders that other software reads, made of a run."""
+"""Folders and pages that other software reads, made of a run."""
 
 import shutil
 import tempfile
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from safetensors.torch import save_file
 
@@ -18,6 +18,7 @@ from chainrule.option_error import OptionError, TakenError, UserError, option
 from chainrule.printing import one_line
 from chainrule_app.exchange.causal_lm import causal_lm, misfit
 from chainrule_app.exchange.graphs import package, write_graphs
+from chainrule_app.exchange.web_page import network_of, page_of
 from chainrule_app.tasks.run_directory import CHECKPOINT, CONFIG, DATA, REPORT, TRAINING_PAGE, VOCABULARY
 from chainrule_app.tasks.task import Task
 from chainrule_app.tasks.text.task import TextTask
@@ -119,30 +120,42 @@ def _cell(text: str) -> str:
     return plain
 
 
-Form = Literal["hub", "onnx", "torch-export"]
+Form = Literal["hub", "onnx", "torch-export", "web"]
 _LEFT = (CHECKPOINT, REPORT, TRAINING_PAGE, "tensorboard", "wandb", "tracking.json", "valid.json", ".*")
 _KEPT = (".json", ".safetensors", ".pt")  # of the prepared data: what describes them, not the data
 
 
 def export_run(run: Task[Any], to: Form, out: str | Path) -> list[str]:
-    """Write a trained model as a folder for other software.
+    """Write a trained model as a folder for other software, or as a page for a browser.
 
     Args:
         run: the run.
-        to: "hub", a folder for the Hugging Face Hub; "onnx" or "torch-export", graphs of `step` and `forward`.
-        out: the folder, which must be new or empty.
+        to: "hub", a folder for the Hugging Face Hub; "onnx" or "torch-export", graphs of `step` and `forward`; "web",
+            one HTML file.
+        out: the folder, which must be new or empty, or the file, which must be new.
 
     Returns:
         Lines that say what was written.
 
     Raises:
-        FileExistsError: there is something in the folder.
+        FileExistsError: there is something in the folder, or the file.
         ValueError: the model cannot be exported so; the message says why. Nothing is written.
     """
-    if to not in ("hub", "onnx", "torch-export"):
-        raise OptionError("to", f"expected hub, onnx or torch-export, got {to!r:.40}")
+    if to not in get_args(Form):
+        raise OptionError("to", f"expected hub, onnx, torch-export or web, got {to!r:.40}")
+    if to == "web":
+        return _write_page(run, Path(out))
     with _new_folder(Path(out)) as folder:
         return _write_hub(run, folder) if to == "hub" else _write_graphs(run, folder, to)
+
+
+def _write_page(run: Task[Any], out: Path) -> list[str]:
+    if out.exists() or out.is_symlink():
+        raise TakenError("out", f"{out} already exists", "name a new file")
+    network, line = network_of(run)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write_text(out, page_of(network))
+    return ["format: one HTML file, for any browser, without a network", line]
 
 
 def _write_hub(run: Task[Any], folder: Path) -> list[str]:

@@ -1,20 +1,33 @@
 """Text files of lines and cells: UTF-8, compressed or not, with errors that name the line."""
 
 import csv
+import hashlib
 import io
-from collections.abc import Generator, Iterator, Mapping
-from contextlib import AbstractContextManager
+import re
+from codecs import BOM_UTF8
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
 from chainrule.option_error import OptionError, option
 from chainrule_app.readers.origin import ByteSource, Origin
-from chainrule_app.readers.text import STDIN, check_file, name_of, open_bytes, raw_lines, refuse_utf16
+from chainrule_app.readers.text import (
+    LONGEST_LINE,
+    NO_UTF8,
+    STDIN,
+    check_file,
+    name_of,
+    open_bytes,
+    raw_lines,
+    refuse_utf16,
+)
 
 Row = tuple[int, list[str]]
 MOST_COLUMNS = 1 << 12
-LARGEST_CELL = 1 << 22  # characters
+_BEGINNING = 1 << 20  # bytes that tell how a file is laid out, and the rest of a line
 
 
 class DelimitedFile:
@@ -44,51 +57,39 @@ class DelimitedFile:
         """Return the cells of each line that is not empty, where a quote is a character like any other."""
         return ((line, self._checked(line, text.split(delimiter))) for line, text in self.lines() if text)
 
-    def quoted_rows(self, delimiter: str, file: BinaryIO | None = None, before: int = 0) -> Generator[Row, None, None]:
+    def quoted_rows(self, delimiter: str, before: int = 0) -> Generator[Row, None, None]:
         """Yield the stripped cells of each row, where double quotes may enclose a cell, with the row's last line."""
-        with self.open() if file is None else file as raw:
-            lines = islice(self._any_lines(raw), before, None)
-            reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=True, strict=True)
-            ended, width = before, 0
-            while True:
-                began = ended + 1
-                try:
-                    cells = next(reader, None)
-                except csv.Error as error:
-                    raise self._no_row(began, before + reader.line_num, str(error)) from None
-                if cells is None:
-                    return
-                ended = before + reader.line_num
-                cells = self._checked(ended, cells)
-                if ended - began > 1 and any(_has_rows(cell, delimiter, width or len(cells)) for cell in cells):
-                    raise self._no_row(began, ended, "every line of it looks like a row")
-                cells = [cell.strip() for cell in cells]
-                if any(cells) or len(cells) > 1:
-                    width = len(cells)
-                    yield ended, cells
+        from chainrule_app.readers.csv_records import read_records
 
-    def _no_row(self, first: int, last: int, reason: str) -> ValueError:
-        """Return the error for lines that are no row of a table."""
-        if first == last:
-            return ValueError(
-                f"{self.origin.at(last)}: no row of a table: {reason}: write a double quote inside of a cell twice, "
-                "and put the whole cell into double quotes"
-            )
-        return ValueError(
-            f"{self.origin.at(first)}: no row of a table: a double quote opens a cell that goes on to line {last} "
-            f"({reason}): close it, or write a quote that belongs to the text twice and the whole cell in double quotes"
-        )
+        with self.open() as file:
+            for records in read_records(file, delimiter, self.origin, before=before):
+                yield from ((line, self._checked(line, cells)) for line, cells in records.rows())
+                if records.error is not None:
+                    raise records.error
+
+    def beginning(self) -> "Beginning":
+        """Read the first lines."""
+        with self.open() as file:
+            content = file.read(_BEGINNING)
+            whole = len(content) < _BEGINNING
+            refuse_utf16(content, self.name)
+            content += b"" if whole else file.readline(LONGEST_LINE)
+            return Beginning(content, self.origin, whole, isinstance(getattr(file, "raw", None), io.FileIO))
+
+    @contextmanager
+    def open_behind(self, beginning: "Beginning") -> "Iterator[Continued]":
+        """Open the file for reading its bytes, the beginning of which is known; one that is all known stays closed."""
+        with nullcontext(io.BytesIO()) if beginning.whole else self.open() as file:
+            if not beginning.whole:
+                file.seek(len(beginning.content)) if file.seekable() else file.read(len(beginning.content))
+            yield Continued(beginning.content, file)
 
     def open(self) -> AbstractContextManager[BinaryIO]:
         """Open the file for reading bytes, unpacked where it is compressed."""
         return open_bytes(self._source)
 
     def _checked(self, line: int, cells: list[str]) -> list[str]:
-        if len(cells) > MOST_COLUMNS:
-            raise ValueError(
-                f"{self.origin.at(line)}: expected at most {MOST_COLUMNS:,} columns, got {len(cells):,}: "
-                "keep those that matter"
-            )
+        check_width(self.origin.at(line), cells)
         return cells
 
     def _decoded(self, file: BinaryIO) -> Iterator[tuple[int, str]]:
@@ -98,34 +99,74 @@ class DelimitedFile:
             except UnicodeDecodeError:
                 if number == 1:
                     refuse_utf16(raw, self.name)
-                raise ValueError(
-                    f"{self.origin.at(number)}: expected UTF-8, got other bytes: convert the file, from Latin-1 for "
-                    "example with iconv -f latin1 -t utf-8"
-                ) from None
+                raise ValueError(f"{self.origin.at(number)}: {NO_UTF8}") from None
             if "\0" in text:
                 raise ValueError(f"{self.origin.at(number)}: expected text, got a NUL byte: correct the file")
             yield number, text.removeprefix("\ufeff") if number == 1 else text
 
-    def _any_lines(self, file: BinaryIO) -> Iterator[str]:
-        r"""Lines with their ends, which may be a lone ``\r`` too."""
-        for _, text in self._decoded(file):
-            if "\r" in text:
-                yield from io.StringIO(text, newline="")
-            else:
-                yield text
+
+@dataclass(frozen=True)
+class Beginning:
+    """First lines of a file of lines or cells."""
+
+    content: bytes
+    origin: Origin
+    whole: bool  # whether these are all lines
+    plain: bool  # whether they are the bytes of a file, not of a compressed one or of several
+
+    def rows(self, delimiter: str, before: int, most: int, size: int | None = None) -> list[Row]:
+        """Return the first rows behind some lines, up to one that cannot be read: reading the file says what is wrong.
+
+        `size` bytes are looked at.
+        """
+        from chainrule_app.readers.csv_records import cut_records, end_of_lines
+
+        content, whole = self.content, self.whole
+        if size is not None and len(content) > size:
+            content, whole = content[: content.find(b"\n", size) + 1 or None], False
+        content = content.removeprefix(BOM_UTF8)
+        content = content[end_of_lines(content, before) :]
+        records, _, _ = cut_records(content, delimiter, self.origin, before, last=whole)
+        rows = list(islice(records.rows(), most))
+        for line, cells in rows[:1]:
+            check_width(self.origin.at(line), cells)
+        return rows
+
+    def lines(self, most: int) -> list[str]:
+        """Return the first lines without blanks at their ends."""
+        text = self.content.removeprefix(BOM_UTF8).decode(errors="replace")
+        lines = re.split("\r\n|\r|\n", text, maxsplit=most)
+        return [line.strip() for line in (lines if lines[-1] else lines[:-1])[:most]]
 
 
-def _has_rows(cell: str, delimiter: str, width: int) -> bool:
-    """Return whether the lines inside a cell (two, if rows have two cells) look like rows, the sign of a lost quote."""
-    inner = [line for line in cell.split("\n")[1:-1] if line.strip()]
-    return (
-        width > 1
-        and len(inner) >= 1 + (width == 2)
-        and all(line.count(delimiter) == width - 1 and f"{delimiter} " not in line for line in inner)
-    )
+class Continued:
+    """Bytes that were read before, and an open file behind them, which are digested as they are read."""
+
+    def __init__(self, content: bytes, file: BinaryIO):
+        self._content, self._file = content, file
+        self.size, self.digest = 0, hashlib.sha256()
+
+    def read(self, size: int) -> bytes:
+        """Read some bytes; none at the end alone."""
+        content, self._content = self._content or self._file.read(size), b""
+        return self._digested(content)
+
+    def readline(self, most: int) -> bytes:
+        """Read the rest of a line."""
+        return self._digested(self._file.readline(most))
+
+    def _digested(self, content: bytes) -> bytes:
+        self.size += len(content)
+        self.digest.update(content)
+        return content
 
 
-csv.field_size_limit(LARGEST_CELL)
+def check_width(where: str, cells: Sequence[str]) -> None:
+    """Refuse a row of too many cells."""
+    if len(cells) > MOST_COLUMNS:
+        raise ValueError(
+            f"{where}: expected at most {MOST_COLUMNS:,} columns, got {len(cells):,}: keep those that matter"
+        )
 
 
 def parse_types(text: str) -> dict[str, str]:

@@ -6,7 +6,7 @@ import sys
 from codecs import BOM_UTF8
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from itertools import chain
-from pathlib import Path
+from pathlib import Path, PurePath
 from tempfile import NamedTemporaryFile, gettempdir
 from typing import Any, BinaryIO, cast
 
@@ -46,6 +46,29 @@ class Spool(ByteSource):
 
     def fingerprint(self) -> dict[str, Any]:
         return _digest(self.name, self.open())
+
+
+class HeldText(Spool):
+    r"""A text in memory, or strings that are lines of one, each ended by ``\n``; they may come from a generator."""
+
+    def __init__(self, origin: Origin, pieces: Iterable[str]):
+        super().__init__(origin, _encoded(origin, pieces), PurePath(origin.name).name)
+
+
+def _encoded(origin: Origin, pieces: Iterable[str]) -> Iterator[bytes]:
+    empty = True
+    for index, piece in enumerate(pieces):
+        try:
+            chunk = piece.encode()
+        except UnicodeEncodeError:
+            raise ValueError(
+                f"{origin.at(index)}: contains half of a surrogate pair, which is not a character: remove it, for "
+                "example with text.encode(errors='ignore').decode()"
+            ) from None
+        empty = empty and not chunk.strip(b"\n")
+        yield chunk
+    if empty:
+        raise ValueError(f"{origin}: expected text, got none")
 
 
 class FilesInTurn(ByteSource):

@@ -4,7 +4,6 @@ A reader takes a `DataSource` in place of the path of a file: data in memory, or
 """
 
 import hashlib
-import io
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -81,31 +80,6 @@ def digest_of(origin: Origin, parts: Iterable[bytes]) -> dict[str, Any]:
         digest.update(part)
         size += len(part)
     return {"name": PurePath(origin.name).name, "bytes": size, "sha256": digest.hexdigest()}
-
-
-class HeldText(ByteSource):
-    r"""A text in memory, or strings that are lines of one, each ended by ``\n``."""
-
-    def __init__(self, origin: Origin, pieces: Iterable[str]):
-        self.origin, content = origin, io.BytesIO()
-        for index, piece in enumerate(pieces):
-            try:
-                content.write(piece.encode())
-            except UnicodeEncodeError:
-                raise ValueError(
-                    f"{origin.at(index)}: contains half of a surrogate pair, which is not a character: remove it, for "
-                    "example with text.encode(errors='ignore').decode()"
-                ) from None
-        self.content = content.getvalue()
-        self.name = str(origin)
-        if not self.content.strip(b"\n"):
-            raise ValueError(f"{origin}: expected text, got none")
-
-    def open(self) -> BinaryIO:
-        return io.BytesIO(self.content)
-
-    def fingerprint(self) -> dict[str, Any]:
-        return digest_of(self.origin, [self.content])
 
 
 class HeldRows(DataSource):

@@ -56,7 +56,7 @@ def keys_of(options: Any) -> Keys:
 def texts_in(files: FilesInTurn, keys: Keys) -> Iterator[str]:
     """Yield the texts of the records of files."""
     for number, record in numbered_records(files):
-        yield _text_of(record, keys.text, files.origin.at(number))
+        yield text_of(record, keys.text, files.origin.at(number))
 
 
 def pairs_in(numbered: Iterable[tuple[int, Record]], keys: Keys, origin: Origin) -> Iterator[list[str]]:
@@ -95,6 +95,31 @@ def found_keys(record: Record, kind: str, keys: Keys, where: str) -> Keys:
     return _sentence_keys(record, keys, where) if kind == "tags" else keys
 
 
+def task_of(record: Record) -> str:
+    """Return the task that lists and mappings in a record tell: text, tag or translate; empty where there are none.
+
+    >>> task_of({"tokens": ["Hi"], "tags": ["X"]}), task_of({"translation": {"de": "ja"}}), task_of({"a": 1})
+    ('tag', 'translate', '')
+    """
+    if _messages_key(record) is not None:
+        return "text"
+    if isinstance(record.get("translation"), dict):
+        return "translate"
+    words = next((name for name in _WORDS if isinstance(record.get(name), list)), None)
+    lists = [name for name, value in record.items() if isinstance(value, list) and name != words]
+    return "tag" if words is not None and lists else ""
+
+
+def is_message(value: Any) -> bool:
+    """Return whether a value is a message of a chat: who speaks, and a text."""
+    return isinstance(value, dict) and any(role in value and text in value for role, text in _SPEAKERS)
+
+
+def is_chat(value: Any) -> bool:
+    """Return whether a value is a conversation: a list of messages."""
+    return isinstance(value, list | tuple) and bool(value) and all(map(is_message, value))
+
+
 def has_texts(record: Record) -> bool:
     """Return whether a record has a text, or messages, which are read as one."""
     return "text" in record or _messages_key(record) is not None
@@ -104,13 +129,14 @@ def _messages_key(record: Record) -> str | None:
     return next((name for name in _MESSAGES if isinstance(record.get(name), list)), None)
 
 
-def _text_of(record: Record, column: str | None, where: str) -> str:
+def text_of(record: Record, column: str | None, where: str) -> str:
+    """Return the text of a record: of a named column, else under `text`, or its messages as one text."""
     name = column or "text"
     if column is None and name not in record:
         name = _messages_key(record) or name
     text = record.get(name)
     if isinstance(text, list):
-        return _conversation(text, f"{where}: {name!r}")
+        return conversation(text, f"{where}: {name!r}")
     if not isinstance(text, str):
         got = "none" if name not in record else f"{text!r:.60}"
         raise UserError(
@@ -120,10 +146,10 @@ def _text_of(record: Record, column: str | None, where: str) -> str:
     return text
 
 
-def _conversation(messages: Sequence[Any], where: str) -> str:
+def conversation(messages: Sequence[Any], where: str = "messages") -> str:
     r"""Return messages as lines `role: content`, and an empty line.
 
-    >>> _conversation([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}], "")
+    >>> conversation([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}])
     'user: Hi\nassistant: Hello\n'
     """
     lines = []

@@ -2,28 +2,28 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 from chainrule_app.readers.files_in_turn import FilesInTurn
-from chainrule_app.readers.origin import ByteSource
+from chainrule_app.readers.origin import ByteSource, Origin
 from chainrule_app.readers.sources import plain_name
 from chainrule_app.readers.text import open_bytes, raw_lines
 
-_LINES = (".jsonl", ".ndjson")
-_LOOKED_AT = 1000  # records whose keys become columns
+LINES = (".jsonl", ".ndjson")
+LOOKED_AT = 1000  # records whose keys become columns
 _MOST_JSON = 1 << 26  # bytes of JSON that is no JSON Lines: it is held in memory
 _FIRST_RECORD = 1 << 20  # bytes
-_FEWEST_ROWS, _MOST_ROWS = 64, 1 << 14  # of a Parquet file that are read together
+_FEWEST_ROWS, _MOST_ROWS = 64, 1 << 16  # of a Parquet file that are read together
 _FRAME_BYTES = 1 << 26  # of these
 _EQUAL_CELLS, _CELLS_OF_A_BYTE = 1 << 24, 64  # that a Parquet file may announce: columns that repeat are packed well
 _LISTED = ("data", "rows", "records", "items", "examples")  # keys of an object whose list of objects are the records
 _MANY = 10  # equal objects in an object, which are columns or rows whatever they are called
 _INDEX = re.compile(r"-?\d+|\d{4}-\d\d-\d\d.*")  # of a row, as pandas writes numbers and dates
-_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 Record = Mapping[str, Any]
 
@@ -57,23 +57,28 @@ def records(path: str) -> Iterator[tuple[int, Record]]:
         frames = parquet_frames(path)
         yield from enumerate(chain.from_iterable(frame.iter_rows(named=True) for frame in frames), 1)
         return
-    if not name.endswith(_LINES) and (listed := _listed_records(path)) is not None:
+    if not name.endswith(LINES) and (listed := _listed_records(path)) is not None:
         for number, entry in enumerate(listed, 1):
             _refuse_surrogates(entry, f"{path}: record {number}")
             yield number, entry
         return
     with open_bytes(path) as file:
-        for number, line in raw_lines(file, path):
-            if not line.strip():
-                continue
-            record: Any = None
-            with suppress(ValueError, RecursionError):
-                record = json.loads(line)
-            if not isinstance(record, dict):
-                raise ValueError(f"{path} line {number}: expected one JSON object per line, got {line[:60]!r}")
-            if _SURROGATE.search(line):
-                _refuse_surrogates(record, f"{path} line {number}")
-            yield number, record
+        yield from records_of_lines(raw_lines(file, path), Origin(path))
+
+
+def records_of_lines(lines: Iterable[tuple[int, bytes]], origin: Origin) -> Iterator[tuple[int, Record]]:
+    """Yield the records of numbered lines of JSON, empty ones left out."""
+    for number, line in lines:
+        if not line.strip():
+            continue
+        record: Any = None
+        with suppress(ValueError, RecursionError):
+            record = json.loads(line)
+        if not isinstance(record, dict):
+            raise ValueError(f"{origin.at(number)}: expected one JSON object per line, got {line[:60]!r}")
+        if SURROGATE.search(line):
+            _refuse_surrogates(record, origin.at(number))
+        yield number, record
 
 
 def _refuse_surrogates(record: Record, where: str) -> None:
@@ -215,23 +220,29 @@ def _lines_of_records(source: str | Path | ByteSource) -> Iterator[tuple[int, Re
 
 def record_rows(source: str | Path | ByteSource) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
     """Return the keys of the first records, which name the columns, and the cells of all records with their lines."""
-    every = _lines_of_records(source)
-    first = list(islice(every, _LOOKED_AT))
-    if not first:
-        raise ValueError(f"{source}: expected records, got an empty file")
-    names = list(dict.fromkeys(name for _, record in first for name in record))
-    known = set(names)
+    return cells_of_records(_lines_of_records(source), Origin(str(source)))
+
+
+def cells_of_records(
+    every: Iterator[tuple[int, Record]], origin: Origin, names: Sequence[str] = (), done: int = 0
+) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
+    """Return the names of the columns, known or told by the first records, and the cells of records after so many."""
+    first = [] if names else list(islice(every, LOOKED_AT))
+    if not first and not names:
+        raise ValueError(f"{origin}: expected records, got an empty file")
+    columns = list(names or dict.fromkeys(name for _, record in first for name in record))
+    known = set(columns)
 
     def rows() -> Iterator[tuple[int, list[str]]]:
-        for number, (line, record) in enumerate(chain(first, every), 1):
+        for number, (line, record) in enumerate(chain(first, every), done + 1):
             if not record.keys() <= known:
                 unknown = min(record.keys() - known)
                 raise ValueError(
-                    f"{source}: record {number} has the key {unknown!r:.60}, which none of the first {_LOOKED_AT:,} has"
+                    f"{origin}: record {number} has the key {unknown!r:.60}, which none of the first {LOOKED_AT:,} has"
                 )
-            yield line, [_cell(record.get(name)) for name in names]
+            yield line, [_cell(record.get(name)) for name in columns]
 
-    return names, rows()
+    return columns, rows()
 
 
 class Nested(str):

@@ -24,6 +24,7 @@ CHUNK_BYTES = 1 << 20
 _SCHEMES = ("http", "https", "ftp", "s3", "gs", "hf")  # of a URL
 LONGEST_LINE = 1 << 25  # bytes: a line is held in memory
 _GZIP = b"\x1f\x8b"
+NO_UTF8 = "expected UTF-8, got other bytes: convert the file, from Latin-1 for example with iconv -f latin1 -t utf-8"
 _REMEDY = f"models trained with {option('level', 'byte')} read any file"
 
 

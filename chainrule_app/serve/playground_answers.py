@@ -12,9 +12,10 @@ from pydantic import Field
 
 from chainrule.data import Vocabulary, WordVocabulary
 from chainrule.metrics import quantiles_of_samples
+from chainrule_app.readers.files_in_turn import HeldText
 from chainrule_app.readers.images.folder import Reading
 from chainrule_app.readers.images.source import Pixels
-from chainrule_app.readers.origin import HeldText, Origin
+from chainrule_app.readers.origin import Origin
 from chainrule_app.readers.tables.partial_row import PartialRow
 from chainrule_app.results import Result
 from chainrule_app.run import Run

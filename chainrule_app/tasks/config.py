@@ -17,7 +17,7 @@ from chainrule.printing import one_line
 from chainrule.ranges import Range
 from chainrule.typed_json import described, field_types, read_value
 from chainrule_app.readers.origin import DataSource
-from chainrule_app.tasks.display import flags_of, parse_duration
+from chainrule_app.tasks.display import parse_duration
 
 FORMAT = 21
 IN_MEMORY = " (in memory)"  # of a source that a config names but cannot hold
@@ -235,8 +235,8 @@ class RunConfig:
     settled: Settled | None = None  # None if chainrule chose no options
     init: InitialWeights | None = None  # None for random weights
 
-    def chosen_flags(self) -> str:
-        """Return the flags that repeat every option that chainrule chose; empty if it chose none."""
+    def chosen(self) -> dict[str, Any]:
+        """Return every option that chainrule chose, with its value: given again, they repeat the run."""
         values = asdict(self.options) | asdict(self.training) | asdict(self.duration)
         settled = {name: values[name] for name in (() if self.settled is None else self.settled.options)}
         settled = {name: value for name, value in settled.items() if value is not None or name != "epochs"}
@@ -244,7 +244,7 @@ class RunConfig:
             ways = {name: getattr(self.computation, name) for name in ("threads", "precision", "backend")}
             open_ways = {name: way for name, way in ways.items() if values[name] in (None, "auto") and way != "auto"}
             settled |= open_ways
-        return flags_of(settled)
+        return settled
 
     def to_json(self, task: str) -> dict[str, Any]:
         from chainrule import __version__
@@ -364,9 +364,6 @@ class Source:
     def argument(self, name: str) -> str:
         """Return the keyword argument of `chainrule.fit` for the source of a name."""
         return "data" if self.flag == "DATA" else name
-
-    def is_given(self, explicit_flags: frozenset[str]) -> bool:
-        return self.flag in explicit_flags or self.alias in explicit_flags
 
 
 def run_word(source: str) -> str:

@@ -19,7 +19,6 @@ from chainrule_app.tasks.config import (
     run_word,
     task_in,
 )
-from chainrule_app.tasks.display import flag
 from chainrule_app.tasks.model import Model
 from chainrule_app.tasks.size_schedule import SizeSchedule
 
@@ -65,23 +64,23 @@ class Declaration:
         return f"{data}-{cls.WORDS.get(request.model, request.model)}"
 
     @classmethod
-    def plain(cls, request: RunConfig, explicit_flags: frozenset[str]) -> tuple[RunConfig, frozenset[str]]:
-        """Return the config of the named architecture alone, and the flags that this decides."""
-        sections, decided = {}, set(explicit_flags)
+    def plain(cls, request: RunConfig, given: frozenset[str]) -> tuple[RunConfig, frozenset[str]]:
+        """Return the config of the named architecture alone, and the options that this decides."""
+        sections, decided = {}, set(given)
         for section in ("data", "options", "training"):
             part = getattr(request, section)
             own = {name: value for name, value in cls.PLAIN.items() if hasattr(part, name)}
             for name, value in own.items():
-                if flag(name) in explicit_flags and getattr(part, name) != value:
+                if name in given and getattr(part, name) != value:
                     raise OptionError(
                         name, f"{option('plain')} leaves this part of the model out", "drop one of the two"
                     )
             sections[section] = replace(part, **own)
-            decided |= set(map(flag, own))
+            decided |= own.keys()
         return replace(request, **sections), frozenset(decided)
 
     @classmethod
-    def check_asked(cls, request: RunConfig, explicit_flags: frozenset[str]) -> None:
+    def check_asked(cls, request: RunConfig, given: frozenset[str]) -> None:
         """Raise ValueError for a command line that cannot start a run."""
         for name, source in cls.SOURCES.items():
             if source.needed and request.sources[name] is None:

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 from cyclopts import Parameter
 
-from chainrule.option_error import OptionError
+from chainrule.option_error import OptionError, as_keyword
 from chainrule.printing import OVERRIDES, printable
 from chainrule_app.heavy import np
-from chainrule_app.printing import writable
+from chainrule_app.printing import WRITE_OPTION, writable
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -37,6 +37,17 @@ def flag(name: str) -> str:
 def flags_of(values: Mapping[str, Any]) -> str:
     """Format options as flags."""
     return " ".join(_written(name, value) for name, value in values.items())
+
+
+def spelled_all(values: Mapping[str, Any]) -> str:
+    """Write options and their values as their user does: as keyword arguments, or as flags.
+
+    >>> spelled_all({"dropout": 0.5, "cell": "gru"})
+    "dropout=0.5, cell='gru'"
+    """
+    if WRITE_OPTION.get() is as_keyword:
+        return ", ".join(f"{name}={value!r}" for name, value in values.items())
+    return flags_of(values)
 
 
 def _written(name: str, value: Any) -> str:

@@ -39,6 +39,7 @@ from chainrule_app.tasks.display import resume_command
 CONFIG = "config.json"
 VOCABULARY = "vocabulary.json"
 NGRAMS = "ngrams.safetensors"
+NEIGHBOURS = "neighbours.safetensors"
 WEIGHTS = "model.safetensors"
 CHECKPOINT = "checkpoint.safetensors"
 METRICS = "metrics.jsonl"
@@ -50,6 +51,7 @@ FILES = (
     CONFIG,
     VOCABULARY,
     NGRAMS,
+    NEIGHBOURS,
     WEIGHTS,
     CHECKPOINT,
     METRICS,

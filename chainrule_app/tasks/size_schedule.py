@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from chainrule_app.tasks.config import Duration, RunConfig, Settled
-from chainrule_app.tasks.display import counted, flag, format_duration, format_passes
+from chainrule_app.tasks.display import counted, format_duration, format_passes
 from chainrule_app.tasks.model import (
     Planned,
     Timed,
@@ -57,9 +57,9 @@ def first_that_fits(rate: Callable[[int], float], sizes: int, steps: float, budg
     return size, steps_per_second
 
 
-def is_open(schedule: SizeSchedule, config: RunConfig, explicit_flags: frozenset[str]) -> bool:
+def is_open(schedule: SizeSchedule, config: RunConfig, given: frozenset[str]) -> bool:
     """Tell if the size is to be chosen: there is a budget and no size option was set."""
-    return config.duration.budget is not None and explicit_flags.isdisjoint(map(flag, schedule.names))
+    return config.duration.budget is not None and given.isdisjoint(schedule.names)
 
 
 def choose_size(run: Any, schedule: SizeSchedule) -> Planned:

@@ -18,7 +18,7 @@ class Tally:
     standard_error: float | None = None  # standard error of nats estimated by sampling
     bytes: int = 0  # size of the original text; 0 for other data
 
-    def add(self, nats: float, elements: int, *, rows: int = 1) -> None:
+    def add(self, nats: float, elements: int, rows: int = 1) -> None:
         self.rows, self.nats, self.elements = self.rows + rows, self.nats + nats, self.elements + elements
 
     def result(

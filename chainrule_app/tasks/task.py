@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 from chainrule.files import write_json
 from chainrule.option_error import MissingError
 from chainrule.training import read_metrics
+from chainrule_app.batchwise import Answers, in_turn
 from chainrule_app.heavy import modes, torch
 from chainrule_app.readers.text import fingerprint
 from chainrule_app.recorded import TIMINGS, read_elapsed
@@ -20,7 +21,7 @@ from chainrule_app.tasks.capabilities import Checks
 from chainrule_app.tasks.config import Fingerprint, RunConfig
 from chainrule_app.tasks.config import Source as Source
 from chainrule_app.tasks.declaration import Declaration
-from chainrule_app.tasks.display import flag, quoted
+from chainrule_app.tasks.display import quoted
 from chainrule_app.tasks.likelihood_record import Basis, LikelihoodRecord
 from chainrule_app.tasks.model import Planned, Timed
 from chainrule_app.tasks.model_size import check_size
@@ -59,6 +60,7 @@ class Task(Declaration, Checks, ABC, Generic[M]):
         self.config = config
         self.identity = ""  # of the files that `open` found, see `run_directory.identity`
         self.loaded: M | None = None  # the model where `Run` keeps it; each call computes with a copy
+        self.answered: Answers = in_turn  # how the batches of an answer are computed
         self.computed: dict[str, Any] = {}  # what calls compute once from the loaded model
 
     @property
@@ -105,15 +107,15 @@ class Task(Declaration, Checks, ABC, Generic[M]):
         """Return the training options that decide what the weights belong to, such as averaged counts."""
         return {}
 
-    def plan(self, explicit_flags: frozenset[str]) -> Planned:
+    def plan(self, given: frozenset[str]) -> Planned:
         """Resolve the options that the user left open, after the data are prepared."""
         defaults = self.DEFAULT_TRAINING.get(self.config.model, {})
-        defaults = {name: value for name, value in defaults.items() if flag(name) not in explicit_flags}
+        defaults = {name: value for name, value in defaults.items() if name not in given}
         rates = defaults.pop("learning_rate", {})
         training = replace(self.training, **defaults)
         training = replace(training, learning_rate=rates.get(training.optimiser, training.learning_rate))
         config, schedule = replace(self.config, training=training), self.schedule
-        if schedule is None or not is_open(schedule, config, explicit_flags):
+        if schedule is None or not is_open(schedule, config, given):
             return Planned(config)
         return choose_size(type(self)(self.path, config), schedule)
 

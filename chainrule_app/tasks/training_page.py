@@ -12,15 +12,28 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from markupsafe import Markup
 
-from chainrule.figures import BLUE, GREEN, ORANGE, new_figure
+from chainrule.figures import BLUE, GREEN, MUTED, ORANGE, new_figure
 from chainrule.training import read_samples
 from chainrule_app.pages.clipping import clipping
-from chainrule_app.pages.page import Content, Figure, Group, Page, Picture, Section, Table, keys, marked
+from chainrule_app.pages.page import (
+    Content,
+    Figure,
+    Group,
+    Page,
+    Picture,
+    Section,
+    Table,
+    Text,
+    keys,
+    marked,
+    parts_section,
+)
 from chainrule_app.pages.plots import clipping_plot, draw_curves, inline_svg
 from chainrule_app.recorded import SAMPLES, TIMINGS, read_timings
 from chainrule_app.results import Report
 from chainrule_app.tasks.display import format_duration, quoted
 from chainrule_app.tasks.output import page_report
+from chainrule_app.tasks.parts import parts_of
 from chainrule_app.tasks.run_directory import WEIGHTS, count_parameters
 from chainrule_app.tasks.train_command import likeness, train_command
 
@@ -37,15 +50,15 @@ def report_training(run: "Task[Any]") -> Report:
     records = run.metrics()
     steps = [record for record in records if record["event"] == "step"]
     validations = [record for record in records if record["event"] == "validation"]
-    if not steps:
+    if not records:
         raise FileNotFoundError(f"{run.path}: no records of training yet: train the run first")
     entry, seconds = run.held_out(), run.seconds_trained()
     weights = run.path / WEIGHTS
     size = count_parameters(weights) if weights.is_file() else None
     figures: dict[str, Any] = {
         "task": run.name,
-        "steps": steps[-1]["step"],
-        "elements": steps[-1]["elements"],
+        "steps": records[-1]["step"],
+        "elements": steps[-1]["elements"] if steps else None,
         "seconds": seconds,
         "parameters": size,
         "validations": len(validations),
@@ -54,14 +67,15 @@ def report_training(run: "Task[Any]") -> Report:
     }
     best = "no validation yet" if entry is None else f"{entry.nats / entry.elements:.4f} {entry.basis.per}"
     took = "" if seconds is None else f" in {format_duration(seconds)}"
-    lines = [f"{steps[-1]['step']:,} steps{took}, {len(validations)} validations", f"best validation: {best}"]
-    facts = [["task", run.name], ["model", run.config.model]]
+    lines = [f"{records[-1]['step']:,} steps{took}, {len(validations)} validations", f"best validation: {best}"]
+    facts = [["task", run.name], ["model", run.recipe]]
     facts += [["parameters", f"{size:,}"]] if size is not None else []
     facts += [["training", lines[0]], ["best validation", best]]
     facts += [["measured", str(entry)]] if entry is not None else []
     sections = [
         Section("", [Table(["", ""], facts, named=True)]),
         Section("Learning curves", [Group("plots", _curves(run, steps, validations))], "curves"),
+        *([parts_section(parts_of(run.model()))] if size else []),
         *_samples(run.path / SAMPLES),
         Section("Data", [Table(["", ""], _data(run), named=True)], "data"),
         Section("Options", [Table(["option", "value", "section"], list(_options(run)), label="options")], "options"),
@@ -81,12 +95,20 @@ def _curves(
     run: "Task[Any]", steps: Sequence[dict[str, Any]], validations: Sequence[dict[str, Any]]
 ) -> Iterator[Content]:
     per = run.basis.per.partition(",")[0]
-    trained, loss = _averaged(steps, "nats_per_element")
-    held_out = [record["step"] for record in validations], [record["nats_per_element"] for record in validations]
-    yield _figure(
-        "loss", "Training and validation", per, [("", trained, loss, BLUE, "-"), ("", *held_out, ORANGE, "o-")],
-        below=[keys([("var(--blue)", "training"), ("var(--orange)", "validation")])],
-    )  # fmt: skip
+    curves: list[Any] = [("", *_averaged(steps, "nats_per_element"), BLUE, "-")] if steps else []
+    whole, part = _by_size(validations)
+    curves += [("", *_points(whole, "nats_per_element"), ORANGE, "o-")] if whole else []
+    below: list[Content] = [keys([("var(--blue)", "training"), ("var(--orange)", "validation")])]
+    if part:
+        curves.append(("", *_points(part, "nats_per_element"), MUTED, "x"))
+        read, all_of_them = (record.get("elements", 0) for record in (part[-1], whole[-1]))
+        below.append(
+            Text(
+                f"A cross is a validation on a part of the held-out data, {read:,} of {all_of_them:,} "
+                f"{run.basis.unit}s: its height is that of the part, and it is compared with others on the part alone."
+            )
+        )
+    yield _figure("loss", "Training and validation", per, curves, below)
     names = dict.fromkeys(name for record in validations for name in record if name not in _NO_CURVES)
     for name in names:
         points = [(record["step"], record[name]) for record in validations if record.get(name) is not None]
@@ -94,6 +116,8 @@ def _curves(
             label = name.replace("_", " ")
             series = ("", *map(list, zip(*points, strict=True)), ORANGE, "o-")
             yield _figure(f"metric-{name}", f"Validation: {label}", label, [series])
+    if not steps:
+        return
     rate = _averaged(steps, "learning_rate")
     yield _figure("rate", "Learning rate", "learning rate", [("", *rate, GREEN, "-")])
     norms = clipping(steps, run.training.clip_norm)
@@ -104,6 +128,19 @@ def _curves(
         points = [(record["step"], float(record["training_elements_per_second"])) for record in timings]
         series = ("", *map(list, zip(*points, strict=True)), BLUE, "o-")
         yield _figure("speed", "Throughput", f"{run.basis.unit}s per second", [series])
+
+
+def _by_size(
+    validations: Sequence[dict[str, Any]],
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Part the validations: those on as many elements as the largest, and those on fewer."""
+    most = max((record.get("elements", 0) for record in validations), default=0)
+    whole = [record for record in validations if record.get("elements", 0) == most]
+    return whole, [record for record in validations if record.get("elements", 0) < most]
+
+
+def _points(records: Sequence[dict[str, Any]], name: str) -> tuple[list[int], list[float]]:
+    return [record["step"] for record in records], [record[name] for record in records]
 
 
 def _averaged(records: Sequence[dict[str, Any]], name: str) -> tuple[list[float], list[float]]:

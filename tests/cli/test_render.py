@@ -16,7 +16,8 @@ from matplotlib.figure import Figure
 
 from chainrule.printing import one_line, printable
 from chainrule_app.cli import render
-from chainrule_app.cli.render import checked_out, figure_lines, show, write_plot
+from chainrule_app.cli.render import figure_lines, show, write_plot
+from chainrule_app.cli.row_format import checked_out
 from chainrule_app.results import Column, Result
 from chainrule_app.tasks.display import SafeOutput, dump_json, shortened
 

@@ -100,7 +100,7 @@ def test_the_printed_flags_make_the_same_model_on_a_machine_of_another_speed(
         asked = data[:-2] if "--epochs" in flags else data
         planned(*asked, *flags, "--out", tmp_path / f"{rate}")
         configs.append(open_run(tmp_path / f"{rate}").config)
-        flags = configs[0].chosen_flags().split()
+        flags = flags_of(configs[0].chosen()).split()
     first, second = configs
     assert first.options == second.options
     ways = {"threads": 1, "precision": "float32", "backend": "auto"}

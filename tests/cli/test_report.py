@@ -14,6 +14,7 @@ import chainrule
 from chainrule_app.cli.main import main
 from chainrule_app.tasks import TASKS, open_run
 from chainrule_app.tasks.config import Duration, InitialWeights
+from chainrule_app.tasks.parts import parts_of
 from chainrule_app.tasks.train_command import train_command
 
 TEXT = ("--steps", 12, "--hidden-size", 8, "--batch-size", 2, "--chunk-length", 8, "--kneser-ney-order", 0)
@@ -43,6 +44,26 @@ def test_a_page_has_curves_samples_data_and_options_and_nothing_that_runs(ok, tr
     assert "<script" not in page
     assert "http" not in page.replace("http-equiv", "").replace("http://www.w3.org", "")
     assert not (trained / "report.html").exists()  # the page of inspect is another
+
+
+def test_a_page_names_the_whole_model_and_marks_validations_on_a_part(ok, trained):
+    path = trained / "metrics.jsonl"
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    first = next(record for record in records if record["event"] == "validation")
+    whole = first["elements"]
+    first["elements"] //= 2
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    ok("report", trained)
+    page = (trained / "training.html").read_text()
+    assert f"part of the held-out data, {first['elements']:,} of {whole:,} symbols" in page
+    run = open_run(trained)
+    assert f"<td>{html.escape(run.recipe)}</td>" in page
+    assert run.recipe.startswith("LSTM 8")
+    parts = parts_of(run.model())
+    assert all(f"<td>{count:,}</td>" in page for count in parts.values())
+    path.write_text("".join(json.dumps(record) + "\n" for record in records if record["event"] == "validation"))
+    ok("report", trained)  # as the runs of `chainrule demo` have none of steps
+    assert "Learning rate" not in (trained / "training.html").read_text()
 
 
 def test_figures_are_json_and_a_notebook_shows_the_page(command, trained):

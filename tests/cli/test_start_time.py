@@ -17,6 +17,11 @@ status = main(["train", "--steps", "2", "--hidden-size", "8", "--out", sys.argv[
 print(status, sorted({"sympy", "torch._dynamo"} & sys.modules.keys()))
 status = main(["sample", sys.argv[1], "--length", "3"])
 print(status, sorted({"sympy", "torch._dynamo"} & sys.modules.keys()))
+with open("rows.csv", "w") as file:
+    file.writelines(["size,kind\\n", *(f"{row}.5,{'ab'[row % 2]}\\n" for row in range(40))])
+main(["train", "rows.csv", "--steps", "2", "--hidden-size", "8", "--out", "table"])
+status = main(["score", "table", "rows.csv", "--top", "1"])
+print(status, sorted({"sympy", "torch._dynamo"} & sys.modules.keys()))
 """
 ANSWERS = """
 import contextlib, io, json, sys
@@ -58,8 +63,8 @@ def test_a_budget_counts_from_the_start_of_the_command(ok, monkeypatch):
 
 def test_neither_training_nor_a_run_imports_a_compiler_or_algebra(tmp_path):
     """A model without weights was drawn on the meta device, which imports both: two seconds of every verb on a run."""
-    answer = subprocess.run([sys.executable, "-c", TRAIN, tmp_path / "run"], capture_output=True, text=True)
-    assert answer.stdout.splitlines().count("0 []") == 2, answer.stderr
+    answer = subprocess.run([sys.executable, "-c", TRAIN, "run"], capture_output=True, text=True, cwd=tmp_path)
+    assert answer.stdout.splitlines().count("0 []") == 3, answer.stderr
 
 
 HELP = (

@@ -15,15 +15,14 @@ from chainrule import files as atomic
 from chainrule.data import CharVocabulary
 from chainrule.files import parse_json, read_json, write_json
 from chainrule_app.blocks import in_blocks
+from chainrule_app.readers import csv_records, delimited, records
 from chainrule_app.readers import gather as gather
-from chainrule_app.readers import records
 from chainrule_app.readers import text as text
 from chainrule_app.readers.captions import read_captions
 from chainrule_app.readers.corpus import prepare_corpus
 from chainrule_app.readers.delimited import DelimitedFile
 from chainrule_app.readers.series import series_file
 from chainrule_app.readers.series.series_file import read_series
-from chainrule_app.readers.tables import table_file
 from chainrule_app.readers.tables.prepare import prepare_table
 from chainrule_app.readers.tables.table_file import TableFile
 from chainrule_app.readers.tagged import conll_file
@@ -65,10 +64,11 @@ def test_a_pipe_is_no_json(tmp_path):
 
 
 def test_rows_of_long_cells_are_read_in_small_blocks(tmp_path, monkeypatch):
-    monkeypatch.setattr(table_file, "_CHARACTERS", 1000)
+    monkeypatch.setattr(csv_records, "STRETCH", 1000)
+    monkeypatch.setattr(delimited, "_BEGINNING", 1000)
     path = tmp_path / "rows.csv"
     path.write_text("text\n" + f"{'x' * 400}\n" * 10)
-    assert [len(block) for block in TableFile(path, header=True).blocks()] == [3, 3, 3, 1]
+    assert [len(block) for block in TableFile(path, header=True).blocks()] == [4, 3, 3]
 
 
 def test_parquet_that_announces_more_than_it_can_hold_is_refused(tmp_path):
@@ -165,8 +165,7 @@ def open_files(path: Path) -> list[io.FileIO]:
     ]
 
 
-def test_a_table_with_a_bad_row(tmp_path, monkeypatch):
-    monkeypatch.setattr(table_file, "_WIDEST", 0)
+def test_a_table_with_a_bad_row(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text(f"{ROWS}1,2,3\n{ROWS}")
     with pytest.raises(ValueError, match="line 402: expected 2 cells, got 3") as caught:

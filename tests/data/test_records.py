@@ -108,13 +108,13 @@ def test_what_is_no_object_is_no_record(content):
 def test_the_delimiter_that_fits_the_rows_is_taken(tmp_path, name, text, delimiter):
     path = tmp_path / name
     path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
-    assert find_delimiter(DelimitedFile(path)) == delimiter
+    assert find_delimiter(DelimitedFile(path).beginning()) == delimiter
 
 
 def test_a_folder_whose_name_looks_like_a_kind_of_file_says_nothing(tmp_path):
     (tmp_path / "rows.tsv.d").mkdir()
     (tmp_path / "rows.tsv.d" / "rows.csv").write_text("a\tb,c\n1,2\n")
-    assert find_delimiter(DelimitedFile(tmp_path / "rows.tsv.d" / "rows.csv")) == ","
+    assert find_delimiter(DelimitedFile(tmp_path / "rows.tsv.d" / "rows.csv").beginning()) == ","
 
 
 def test_a_quoted_header_with_other_delimiters_is_read(tmp_path):

@@ -216,7 +216,12 @@ def test_a_layer_that_no_gradient_reaches_is_shown():
 
 
 @pytest.mark.parametrize(
-    ("cell", "options"), [("rnn", {"nonlinearity": "relu"}), ("gru", {"reset_after": False}), ("lstm", {})]
+    ("cell", "options"),
+    [
+        pytest.param("rnn", {"nonlinearity": "relu"}, marks=pytest.mark.slow),
+        pytest.param("gru", {"reset_after": False}, marks=pytest.mark.slow),
+        ("lstm", {}),
+    ],
 )
 def test_the_same_inspection_gives_the_same_page(cell, options):
     one, other = (report_page(*make(cell, **options)) for _ in range(2))

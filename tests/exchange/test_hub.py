@@ -160,7 +160,7 @@ def test_taken_folders_and_unknown_formats_are_refused(text_run, tmp_path, comma
     assert status == 2
     assert "new or an empty folder" in error
     assert [file.name for file in (tmp_path / "full").iterdir()] == ["mine.txt"]
-    with pytest.raises(ValueError, match="expected hub, onnx or torch-export"):
+    with pytest.raises(ValueError, match="expected hub, onnx, torch-export or web"):
         chainrule.load(run.path).export("gguf", tmp_path / "new")
     assert not (tmp_path / "new").exists()
 

@@ -33,7 +33,7 @@ def check(home: Path, worker: Worker, numbers: range, names: list[str]) -> None:
 
 def test_a_few_damaged_files_end_in_success_or_in_one_line(worker: Worker, tmp_path: Path) -> None:
     prepare(tmp_path, worker, FEW)
-    check(tmp_path, worker, range(12), FEW)
+    check(tmp_path, worker, range(8), FEW)
 
 
 @pytest.mark.slow

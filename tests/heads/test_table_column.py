@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from chainrule.heads import Column, GaussianMixture, IntegerLogisticMixture
-from chainrule.heads._table_column import ColumnGroup, TableColumn, TableRow
+from chainrule.heads._table_column import ColumnGroup, TableColumn
+from chainrule.heads._table_row import TableRow
 
 NAN = math.nan
 COLUMNS = {

@@ -58,12 +58,12 @@ EVERY = [one.__name__.removeprefix("check_") for one in CHECKS]
     ("module", "names", "how"),
     [
         (GPT, EVERY, "no cache"),
-        (NanoGPT, OF_CACHES, "no cache"),
+        pytest.param(NanoGPT, OF_CACHES, "no cache", marks=pytest.mark.slow),
         (CachedGPT, OF_CACHES, "through `cache`"),
-        (OneByOne, OF_CACHES, "through `cache`"),
+        pytest.param(OneByOne, OF_CACHES, "through `cache`", marks=pytest.mark.slow),
         (CausalLM, EVERY, "through `past_key_values`"),
         (LSTM, OF_CACHES, "through `hidden`"),
-        (Unsliced, EVERY, "no cache"),
+        pytest.param(Unsliced, EVERY, "no cache", marks=pytest.mark.slow),
     ],
 )
 def test_sound_modules_pass_and_their_cache_is_used(module, names, how):

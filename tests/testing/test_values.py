@@ -3,7 +3,8 @@
 import torch
 
 from chainrule.heads import Column
-from chainrule.heads._table_column import ColumnGroup, TableColumn, TableRow
+from chainrule.heads._table_column import ColumnGroup, TableColumn
+from chainrule.heads._table_row import TableRow
 from chainrule.testing._agreement import PROBES, has_support, probe_values
 
 

@@ -91,7 +91,8 @@ CARRIED = {
 }
 
 
-@pytest.mark.parametrize(("name", "kind"), [(name, kind) for name in CARRIED for kind in ("adamw", "muon")])
+@pytest.mark.parametrize("name", CARRIED)
+@pytest.mark.parametrize("kind", ["adamw", pytest.param("muon", marks=pytest.mark.slow)])
 def test_what_a_model_carries_from_chunk_to_chunk_comes_back(name: str, kind: str, tmp_path: Path) -> None:
     def run(data: ToyStream, directory: Path, *, resume: bool = False) -> None:
         torch.manual_seed(0)

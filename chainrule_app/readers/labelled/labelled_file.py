@@ -76,7 +76,7 @@ class LabelledFile:
         if self._records:
             self._delimiter = ","  # in what follows, records are rows of CSV whose first one is a header
         elif plain_name(named).endswith(".csv"):
-            layout = find_layout(self._file)
+            layout = find_layout(self._file.beginning())
             self._delimiter, self._before = layout.delimiter, layout.before
         elif self.path != STDIN and self._all_quoted():
             self._delimiter = "\t"

@@ -14,7 +14,6 @@ from chainrule.heads import Column
 from chainrule.option_error import UserError, option
 from chainrule_app.readers.delimited import types_option
 from chainrule_app.readers.origin import Origin
-from chainrule_app.readers.tables.blocks import CellColumn, Floats, MomentColumn
 from chainrule_app.readers.tables.cell import (
     LARGEST,
     MOST_DECIMALS,
@@ -24,6 +23,7 @@ from chainrule_app.readers.tables.cell import (
     is_large_integer,
     is_odd_number,
 )
+from chainrule_app.readers.tables.columns import CellColumn, Flags, Floats, MomentColumn
 from chainrule_app.readers.tables.dates import DateFormat, as_date, is_too_fine
 
 DISTINCT = 10_000  # different cells that are counted; more are only averaged
@@ -53,8 +53,10 @@ class ColumnFacts:
         dates: DateFormat | None = None,
         *,
         texts: bool = False,  # whether the owner of typed data says that these are texts, not numbers
+        named: bool = False,  # whether a user says that these are categories
     ):
         self.name, self._where, self._most, self.dates, self._texts = name, where, distinct, dates, texts
+        self._named = named
         self.missing = self.count = 0
         self._cells: dict[str, int] = {}
         self._overflowed = False
@@ -68,24 +70,29 @@ class ColumnFacts:
         self._last = -math.inf
         self._ascending = True  # every number is above the one before it
 
-    def add(self, cells: CellColumn, lines: npt.NDArray[np.int64]) -> None:
-        """Take more cells, with their line numbers."""
-        given = cells
+    def add(self, given: CellColumn, chosen: Flags, lines: npt.NDArray[np.int64]) -> CellColumn:
+        """Take more cells, of which those of training are `chosen`, with their lines.
+
+        Returns the column as it can be kept: without its texts, where these are numbers.
+        """
+        cells = given
         if self.dates is not None:
             cells = self.dates.integers(cells, alike=True)
         elif isinstance(cells, MomentColumn):
             cells = cells.as_texts()
-        self._count(cells)
+        self._count(cells.part(chosen))
         if self._word is not None:
-            return  # no column of numbers: its moments are not asked for
-        numbers = cells.numbers(fraction=self._fraction is None)
+            return given  # no column of numbers: its moments are not asked for
+        every = cells.numbers(fraction=self._fraction is None)
+        numbers = every.at(chosen)
         for name, position in (
             ("_word", numbers.word),
             ("_infinite", numbers.infinite),
             ("_fraction", numbers.fraction),
         ):
             if position is not None and getattr(self, name) is None:
-                setattr(self, name, (int(lines[position]), str(given.cell(position))))
+                row = int(np.flatnonzero(chosen)[position])
+                setattr(self, name, (int(lines[row]), str(given.cell(row))))
         values = numbers.values[~np.isnan(numbers.values)]
         if len(values):
             self.lowest, self.highest = min(self.lowest, float(values.min())), max(self.highest, float(values.max()))
@@ -93,10 +100,11 @@ class ColumnFacts:
             self._last = float(values[-1])
             self._waiting = np.concatenate([self._waiting, values])
             self._take(len(self._waiting) // _TOGETHER * _TOGETHER)
+        return given if self.dates is not None else given.as_numbers(every)
 
     def _count(self, cells: CellColumn) -> None:
         self.count += len(cells)
-        among = {*self._cells, *cells.missing_texts} if self._overflowed else None
+        among = {*self._frequent(), *cells.missing_texts} if self._overflowed else None
         most = None if self._cells else self._most + len(cells.missing_texts) + 2  # one more than are counted
         for cell, count in cells.counts(among, most):
             if cell is None or cell in cells.missing_texts:
@@ -109,17 +117,26 @@ class ColumnFacts:
             else:
                 self._overflowed = True
 
+    def _frequent(self) -> Iterable[str]:
+        """Return the cells that are still counted once there are too many: numbers if they have come twice."""
+        if self._word is not None or self._texts or self._named:
+            return self._cells
+        return (cell for cell, count in self._cells.items() if count > 1)
+
     def _take(self, count: int) -> None:
         """Take the first numbers that wait into mean and squares (Chan, Golub and LeVeque 1979)."""
         taken, self._waiting = self._waiting[:count], self._waiting[count:]
-        for start in range(0, count, _TOGETHER):
-            some = taken[start : start + _TOGETHER]
+        whole = count // _TOGETHER * _TOGETHER
+        for some in (taken[:whole].reshape(-1, _TOGETHER), taken[whole:].reshape(1, -1)):
+            if not some.size:
+                continue
             with np.errstate(over="ignore", invalid="ignore"):  # refused by `check`
-                mean = float(some.mean())
-                squares = float(np.square(some - mean).sum())
-            step, before, self._numbers = mean - self._mean, self._numbers, self._numbers + len(some)
-            self._mean += step * len(some) / self._numbers
-            self._squares += squares + step * step * before * len(some) / self._numbers
+                means = some.mean(1)
+                squares = np.square(some - means[:, None]).sum(1)
+            for mean, square in zip(means.tolist(), squares.tolist(), strict=True):
+                step, before, self._numbers = mean - self._mean, self._numbers, self._numbers + some.shape[1]
+                self._mean += step * some.shape[1] / self._numbers
+                self._squares += square + step * step * before * some.shape[1] / self._numbers
 
     def kind(self) -> ColumnKind:
         """Return integer, real or date if all cells spell such; else categorical.

@@ -10,7 +10,6 @@ import numpy as np
 from chainrule.heads import Column
 from chainrule.option_error import UserError, option
 from chainrule.typed_json import field_types, read_fields
-from chainrule_app.readers.tables.blocks import CellColumn, Flags, Floats, MomentColumn
 from chainrule_app.readers.tables.cell import (
     LARGEST,
     MISSING,
@@ -21,6 +20,7 @@ from chainrule_app.readers.tables.cell import (
     number_text,
 )
 from chainrule_app.readers.tables.column_facts import ColumnFacts, ColumnKind
+from chainrule_app.readers.tables.columns import CellColumn, Flags, Floats, MomentColumn
 from chainrule_app.readers.tables.dates import DateFormat
 
 OTHER = "<other>"

@@ -8,8 +8,8 @@ from functools import lru_cache
 from itertools import product
 from zoneinfo import ZoneInfo
 
-from chainrule_app.readers.tables.blocks import CellColumn, MomentColumn
 from chainrule_app.readers.tables.cell import MISSING, as_number
+from chainrule_app.readers.tables.columns import CellColumn, MomentColumn
 
 _EPOCH, _TICK = datetime(1970, 1, 1), timedelta(microseconds=1)
 _DAY = 86_400_000_000
@@ -244,6 +244,9 @@ class DateFormat:
             if self.unit and bool(cells.zone) == bool(self.zone):
                 return cells.integers(self.unit)
             cells = cells.as_texts()
+        return cells.by_cell((self, alike), lambda own: self._integers(own, alike=alike))
+
+    def _integers(self, cells: CellColumn, *, alike: bool) -> CellColumn:
         pattern = self._pattern()
         if pattern is not None and (moments := cells.moments(pattern, self.zone)) is not None:
             return moments.integers(self.unit)

@@ -14,7 +14,8 @@ import polars
 
 from chainrule.files import write_bytes
 from chainrule_app.readers.origin import DataSource, Origin
-from chainrule_app.readers.tables.blocks import Block, CellColumn, MomentColumn, NumberColumn
+from chainrule_app.readers.tables.coded_columns import CodedColumn, Coding
+from chainrule_app.readers.tables.columns import Block, CellColumn, MomentColumn, NumberColumn
 from chainrule_app.readers.tables.dates import named_zone
 
 UNITS = {"days": 86_400_000_000_000, "hours": 3_600_000_000_000, "minutes": 60_000_000_000, "seconds": 1_000_000_000,
@@ -32,7 +33,7 @@ class TypedColumn:
     unit: str = ""  # of durations, which are whole numbers of it
     spelt: bool = False  # whether the values are texts that spell numbers, as those of decimals
 
-    def cells(self, part: slice, where: str, *, local: bool = False) -> CellColumn:
+    def cells(self, part: slice, where: str, *, coding: Coding | None = None, local: bool = False) -> CellColumn:
         """Return some of its cells; moments with a zone in UTC, or in `local` time with the name of the zone."""
         values = self.take(part)
         kind = values.dtype
@@ -41,8 +42,8 @@ class TypedColumn:
         if kind.is_numeric():
             return NumberColumn(values)
         if kind == polars.Boolean:
-            texts = values.replace_strict([True, False], ["True", "False"], return_dtype=polars.String)
-            return CellColumn(texts, exact=True)
+            codes = values.cast(polars.UInt8).fill_null(2).to_numpy()
+            return CodedColumn(codes, CellColumn(["False", "True", None], exact=True))
         if kind == polars.Duration:
             return self._durations(values, where)
         if kind == polars.Time:
@@ -52,7 +53,7 @@ class TypedColumn:
         if isinstance(kind, polars.Datetime):
             return self._moments(values, local=local)
         if kind in (polars.String, polars.Categorical, polars.Enum, polars.Null):
-            return CellColumn(values.cast(polars.String), exact=True)
+            return (coding or Coding()).column(self.name, values.cast(polars.String), exact=True)
         raise refused(where, self.name, str(kind).partition("(")[0].lower())
 
     @property
@@ -122,6 +123,7 @@ class FrameTable(DataSource):
         if not columns or not length:
             raise ValueError(f"{origin}: expected at least one row, got none")
         self.origin, self.columns, self._length, self._local = origin, list(columns), length, False
+        self._coding = Coding()
 
     def __len__(self) -> int:
         return self._length
@@ -149,7 +151,9 @@ class FrameTable(DataSource):
         """Yield the rows in blocks."""
         for start in range(0, self._length, _ROWS):
             part = slice(start, min(start + _ROWS, self._length))
-            cells = [column.cells(part, str(self.origin), local=self._local) for column in self.columns]
+            cells = [
+                column.cells(part, str(self.origin), coding=self._coding, local=self._local) for column in self.columns
+            ]
             yield Block(np.arange(part.start, part.stop), cells)
 
     def rows(self, *, empty_end: bool = False) -> Generator[tuple[int, list[str | None]], None, None]:

@@ -1,22 +1,19 @@
 """The first rows of a table: lines before them, the delimiter, and whether they name the columns."""
 
-import io
 import re
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import closing, suppress
 from dataclasses import dataclass
-from itertools import chain, islice, pairwise
+from itertools import chain, pairwise
 
-from chainrule_app.readers.delimited import DelimitedFile, Row
+from chainrule_app.readers.delimited import Beginning, Row
 from chainrule_app.readers.sources import plain_name
 from chainrule_app.readers.tables.cell import DECIMAL_COMMA, MISSING, as_number, is_odd_number, with_point
 from chainrule_app.readers.tables.dates import is_date_like
-from chainrule_app.readers.text import LONGEST_LINE
 
 DELIMITERS = ",;\t|"
 _ROWS_TO_COMPARE = 20
-_BEGINNING = 1 << 16  # bytes that these rows are looked for in, and the rest of a line
+_COMPARED = 1 << 16  # bytes that these rows are looked for in, and the rest of a line
 HEADER = 2  # evidence that is enough where nothing else speaks for a header
 _HINT = re.compile(r'"?sep=(.|\\t)"?', re.IGNORECASE)  # Excel's
 _MOST_TITLES = 20  # lines before a table
@@ -43,19 +40,18 @@ class Layout:
         return [cells for _, cells in self.rows]
 
 
-def find_layout(file: DelimitedFile) -> Layout:
+def find_layout(beginning: Beginning) -> Layout:
     """Find a table's delimiter, and the titles before it: comments, or lines before rows of one width with names."""
-    with closing(file.lines()) as lines:
-        first = [text.strip() for _, text in islice(lines, _MOST_TITLES)]
+    first = beginning.lines(_MOST_TITLES)
     if first and (hint := _HINT.fullmatch(first[0])):
         delimiter = "\t" if hint[1] == "\\t" else hint[1]
         if delimiter in DELIMITERS:
-            return Layout(delimiter, 1, _first_rows(file, delimiter, 1))
-    layout = _layout(file, 0)
+            return Layout(delimiter, 1, _first_rows(beginning, delimiter, 1))
+    layout = _layout(beginning, 0)
     if not _may_be_title(layout.cells) and "" not in first:
         return layout
     for before in range(1, len(first)):
-        candidate = _layout(file, before, _FEW_ROWS) if first[before] else layout
+        candidate = _layout(beginning, before, _FEW_ROWS) if first[before] else layout
         if candidate.before and _is_regular(candidate.cells):
             cells, width = candidate.cells, len(candidate.cells[0])
             titles = [text for text in first[:before] if text]
@@ -65,37 +61,28 @@ def find_layout(file: DelimitedFile) -> Layout:
             bare = comments and (named or width not in widths) and not first[before].startswith("#")
             wide = sum(count >= width and text[0] != "#" for text, count in zip(titles, widths, strict=True))
             if bare or (named and wide <= ("" in first[:before])):  # an empty line sets a title with a comma apart
-                return _layout(file, before)
+                return _layout(beginning, before)
     return layout
 
 
-def find_delimiter(file: DelimitedFile, before: int = 0) -> str:
+def find_delimiter(beginning: Beginning, before: int = 0) -> str:
     """Choose the delimiter that gives most rows the first row's cell count (at least 2).
 
     Ties go to the fewest other delimiters inside cells, decimal commas apart, then to the most cells.
     A file named .tsv has tabs where its first row has one. Where no delimiter cuts the first row, it is the most
     frequent one of its line.
     """
-    with file.open() as content:
-        first_lines = (content.read(_BEGINNING) + content.readline(LONGEST_LINE)).split(b"\n")
-    beginning = b"\n".join(first_lines[before:])
-    rows_by_delimiter = {delimiter: _rows_to_compare(file, beginning, delimiter) for delimiter in DELIMITERS}
+    rows_by_delimiter = {
+        delimiter: [cells for _, cells in beginning.rows(delimiter, before, _ROWS_TO_COMPARE, _COMPARED)]
+        for delimiter in DELIMITERS
+    }
     cutting = [delimiter for delimiter, rows in rows_by_delimiter.items() if rows and len(rows[0]) > 1]
-    if "\t" in cutting and plain_name(file.name).endswith(".tsv"):
+    if "\t" in cutting and plain_name(beginning.origin.name).endswith(".tsv"):
         return "\t"
     if cutting:
         return max(cutting, key=lambda one: _fitness(rows_by_delimiter[one]))
-    with closing(file.lines()) as lines:
-        first = next((text for _, text in islice(lines, before, None) if text.strip()), "")
+    first = next((text for text in beginning.lines(before + _MOST_TITLES)[before:] if text), "")
     return max(DELIMITERS, key=first.count)
-
-
-def _rows_to_compare(file: DelimitedFile, beginning: bytes, delimiter: str) -> list[list[str]]:
-    """Return the cells of the first rows, up to one that cannot be read."""
-    sample: list[list[str]] = []
-    with closing(file.quoted_rows(delimiter, io.BytesIO(beginning))) as rows, suppress(ValueError):
-        sample.extend(cells for _, cells in islice(rows, _ROWS_TO_COMPARE))
-    return sample
 
 
 def _fitness(rows: list[list[str]]) -> tuple[int, float, int]:
@@ -105,22 +92,15 @@ def _fitness(rows: list[list[str]]) -> tuple[int, float, int]:
     return sum(len(row) == width for row in rows), clean / len(cells), width
 
 
-def _layout(file: DelimitedFile, before: int, most: int = _ROWS) -> Layout:
-    delimiter = find_delimiter(file, before)
-    return Layout(delimiter, before, _first_rows(file, delimiter, before, most))
+def _layout(beginning: Beginning, before: int, most: int = _ROWS) -> Layout:
+    delimiter = find_delimiter(beginning, before)
+    return Layout(delimiter, before, _first_rows(beginning, delimiter, before, most))
 
 
-def _first_rows(file: DelimitedFile, delimiter: str, before: int, most: int = _ROWS) -> list[Row]:
-    """Return the first rows, up to one that cannot be read: reading the table says what is wrong with it."""
-    sample: list[Row] = []
-    with closing(file.quoted_rows(delimiter, before=before)) as rows, suppress(ValueError):
-        cells = 0
-        for row in rows:
-            sample.append(row)
-            cells += len(row[1])
-            if len(sample) == most or cells >= _CELLS:
-                break
-    return sample
+def _first_rows(beginning: Beginning, delimiter: str, before: int, most: int = _ROWS) -> list[Row]:
+    """Return the first rows, fewer where they have many cells."""
+    rows = beginning.rows(delimiter, before, most)
+    return rows[: max(_CELLS // len(rows[0][1]), 1)] if rows else rows
 
 
 def _may_be_title(rows: Sequence[Sequence[str]]) -> bool:
@@ -236,7 +216,12 @@ class _Column:
         if self.usual != "number":
             return True
         own, numbers = _value(self.first), [value for cell in self.counts if (value := _value(cell)) is not None]
-        if own is None or not own.is_integer() or (len(numbers) > 1 and numbers[0] - own == numbers[1] - numbers[0]):
+        if (
+            own is None
+            or not numbers
+            or not own.is_integer()
+            or (len(numbers) > 1 and numbers[0] - own == numbers[1] - numbers[0])
+        ):
             return False
         return own < min(numbers) or own > max(numbers) or not all(number.is_integer() for number in numbers)
 

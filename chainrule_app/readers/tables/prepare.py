@@ -4,24 +4,21 @@ import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
-from chainrule.data import Batch, Batches, Shuffled
 from chainrule.files import Record
 from chainrule.heads import Column
 from chainrule.option_error import OptionError, UserError, option, raw_text
 from chainrule_app.printing import listed
 from chainrule_app.readers.delimited import types_option
 from chainrule_app.readers.held_out import OneInEvery
-from chainrule_app.readers.row_order import in_order
 from chainrule_app.readers.store import Store, StoreWriter
-from chainrule_app.readers.tables.blocks import Block, Flags
 from chainrule_app.readers.tables.column_facts import (
     COLUMN_KINDS,
     DISTINCT,
@@ -31,11 +28,11 @@ from chainrule_app.readers.tables.column_facts import (
     finer_date_formats,
 )
 from chainrule_app.readers.tables.column_schema import ColumnSchema
+from chainrule_app.readers.tables.columns import Block, Flags
 from chainrule_app.readers.tables.dates import DateFormat, find_date_formats
 from chainrule_app.readers.tables.frame_table import FrameTable
 from chainrule_app.readers.tables.partial_row import PartialRow
-from chainrule_app.readers.tables.table_file import TableFile, TableSource, open_rows
-from chainrule_app.readers.text import fingerprint
+from chainrule_app.readers.tables.table_file import KeptBlocks, TableFile, TableSource, open_rows
 
 Rows = npt.NDArray[np.float64]
 _ENCODED = 1 << 13  # rows whose cells are Python objects at once
@@ -145,14 +142,20 @@ class TableSchema(Record):
 
     def encoded_blocks(self, source: TableSource, most: int) -> Generator[tuple[Block, Rows], None, None]:
         """Yield the cells of the kept columns and their numbers (N, D), up to `most` rows at a time."""
+        with closing(self.encoders(source, most)) as parts:
+            yield from (encode() for encode in parts)
+
+    def encoders(self, source: TableSource, most: int) -> Generator[Callable[[], tuple[Block, Rows]], None, None]:
+        """Yield functions that return the blocks of `encoded_blocks`: a block that is not needed costs nothing."""
         file, places = self.open(source)
+
+        def encoded(block: Block) -> tuple[Block, Rows]:
+            kept = Block(block.lines, [block.columns[index] for index in places])
+            return kept, self.encode_block(file, block, places)
+
         with closing(file.blocks()) as blocks:
             for block in blocks:
-                rows = self.encode_block(file, block, places)
-                kept = Block(block.lines, [block.columns[index] for index in places])
-                for start in range(0, len(block), most):
-                    part = slice(start, min(start + most, len(block)))
-                    yield kept.part(part), rows[part]
+                yield from (partial(encoded, block.part(slice(at, at + most))) for at in range(0, len(block), most))
 
     def encode_block(self, file: "TableFile | FrameTable", block: Block, places: Sequence[int]) -> Rows:
         """Return the numbers of a block of rows of a table, (N, D)."""
@@ -231,7 +234,7 @@ class Table:
 
 
 def prepare_table(
-    source: TableSource,
+    source: TableSource | TableFile,
     directory: str | Path,
     *,
     types: Mapping[str, str] | None = None,
@@ -243,20 +246,19 @@ def prepare_table(
     check: Callable[[TableSchema], None] | None = None,
     like: tuple[TableSchema, list[dict[str, Any]]] | None = None,
 ) -> Table:
-    """Read a table twice, once for its schema and once for its numbers, and write both into a directory.
+    """Read a table for its schema, and again where it is large for its numbers, and write both into a directory.
 
     Of every 1 / `validation_fraction` rows in succession one, drawn from the seed, is held out. The schema is made of
     the others alone.
 
     Args:
-        source: CSV (plain or gzip), Parquet, or a table in memory.
+        source: CSV (plain or gzip), Parquet, JSON Lines, a table in memory, or an open file.
         directory: created if it is missing; `table.json` is the last file written into it.
         types: kinds of columns by name, categorical, integer, real, date or skip, where the one found is not meant.
         header: whether the first row is a header; None looks.
-        validation: a validation file; by default rows of the first are held out.
-        validation_fraction: of the rows.
+        validation: a validation file; by default rows are held out.
+        validation_fraction: of the rows; `seed` draws them.
         min_count: rarer categories become `<other>`; see `ColumnSchema.fit`.
-        seed: of the rows held out.
         like: the schema of another table, and the facts `columns` of its manifest; made of the rows by default.
         check: called with the schema before anything is written; raises where it cannot be used.
 
@@ -275,31 +277,33 @@ def prepare_table(
     """
     fraction = None if validation is not None else validation_fraction
     file = open_rows(source, header=header if like is None else like[0].header)
-    schema, columns = like or _fitted_schema(file, types or {}, min_count, fraction, seed)
+    kept = KeptBlocks(file)
+    schema, columns = like or _fitted_schema(kept, types or {}, min_count, fraction, seed)
     places = schema.places_in(file)
     if check is not None:
         check(schema)
     with StoreWriter(directory, _MANIFEST) as writer:
         schema.save(writer.path("schema.json"))
         train, valid = (writer.growing(f"{part}.rows", "f8", (len(schema.kept),)) for part in ("train", "valid"))
-        with closing(file.blocks()) as blocks:
+        with closing(kept.blocks(schema.columns)) as blocks:
             for block, held_out in _shared_out(blocks, fraction, seed):
                 rows = schema.encode_block(file, block, places)
                 train.append(rows[~held_out])
                 valid.append(rows[held_out])
+        other = None
         if validation is not None:
-            file, places = schema.open(validation)
-            with closing(file.blocks()) as blocks:
+            other, places = schema.open(validation)
+            with closing(other.blocks()) as blocks:
                 for block in blocks:
-                    valid.append(schema.encode_block(file, block, places))
+                    valid.append(schema.encode_block(other, block, places))
         if not valid.rows:
             fewest = 1 if fraction is None else math.ceil(1 / fraction)
             raise ValueError(
-                f"{validation or source}: expected at least {fewest} rows, one of them to hold out: add rows"
+                f"{(other or file).origin}: expected at least {fewest} rows, one of them to hold out: add rows"
             )
         manifest = {
-            "source": fingerprint(source),
-            "validation": None if validation is None else fingerprint(validation),
+            "source": file.fingerprint(),
+            "validation": None if other is None else other.fingerprint(),
             "rows": {"train": train.rows, "valid": valid.rows},
             "columns": columns,
         }
@@ -308,24 +312,25 @@ def prepare_table(
 
 
 def _fitted_schema(
-    file: "TableFile | FrameTable",
+    kept: KeptBlocks,
     types: Mapping[str, str],
     min_count: int,
     fraction: float | None,
     seed: int,
 ) -> tuple[TableSchema, list[dict[str, Any]]]:
     """Return the schema of the training rows of a table, and what was found of each column."""
+    file = kept.file
     with closing(file.blocks()) as blocks:
         first = list(islice(blocks, 1))
         cells = {}
         for block, held_out in _shared_out(first, fraction, seed):
             cells = {name: own.part(~held_out) for name, own in zip(file.names, block.columns, strict=True)}
         formats = find_date_formats(cells, types)
-        facts, count = _counted(file, chain(first, blocks), formats, types, fraction, seed)
+        facts, count = _counted(kept, chain(first, blocks), formats, types, fraction, seed)
     while finer := finer_date_formats(facts, types):  # a later cell is finer, or no date
         formats = {name: dates for name, dates in (formats | finer).items() if dates is not None}
         with closing(file.blocks()) as blocks:
-            facts, count = _counted(file, blocks, formats, types, fraction, seed)
+            facts, count = _counted(kept, blocks, formats, types, fraction, seed)
     if count < 2:
         raise ValueError(f"{file.origin}: expected at least two rows with a value to train on, got {count}: add rows")
     schema = TableSchema.fit(facts, file.header, types, min_count)
@@ -341,7 +346,7 @@ def _fitted_schema(
 
 
 def _counted(
-    file: "TableFile | FrameTable",
+    kept: KeptBlocks,
     blocks: Iterable[Block],
     formats: Mapping[str, DateFormat | None],
     types: Mapping[str, str],
@@ -349,17 +354,20 @@ def _counted(
     seed: int,
 ) -> tuple[list[ColumnFacts], int]:
     """Count the cells of the columns in the training rows, and these rows."""
-    distinct = min(DISTINCT, max(_COUNTED // len(file.names), MOST_CATEGORIES + 1))
+    names, where, named = kept.file.names, kept.file.origin, {name for name in types if types[name] == "categorical"}
+    distinct, texts = min(DISTINCT, max(_COUNTED // len(names), MOST_CATEGORIES + 1)), kept.file.texts - {*types}
     facts = [
-        ColumnFacts(name, file.origin, distinct, formats.get(name), texts=name in file.texts and name not in types)
-        for name in file.names
+        ColumnFacts(name, where, distinct, formats.get(name), texts=name in texts, named=name in named)
+        for name in names
     ]
     count = 0
+    kept.begin()
     for block, held_out in _shared_out(blocks, fraction, seed):
-        lines = block.lines[~held_out]
-        count += len(lines)
-        for column, cells in zip(facts, block.columns, strict=True):
-            column.add(cells.part(~held_out), lines)
+        count += int((~held_out).sum())
+        columns = [
+            column.add(cells, ~held_out, block.lines) for column, cells in zip(facts, block.columns, strict=True)
+        ]
+        kept.add(Block(block.lines, columns))
     return facts, count
 
 
@@ -379,19 +387,3 @@ def _shared_out(blocks: Iterable[Block], fraction: float | None, seed: int) -> I
     """Return each block, and which of its rows are held out; the same ones at each call."""
     draw = OneInEvery(fraction, seed)
     return ((block, draw.take(len(block))) for block in blocks)
-
-
-def table_batches(rows: Rows, batch_size: int, seed: int = 0, shard: tuple[int, int] = (0, 1)) -> Batches:
-    """Rows (N, D) in the order of `Shuffled`; see there for the other arguments."""
-    order = Shuffled(len(rows), batch_size, seed, shard)
-    return Batches(order, lambda _, chosen: _batch(rows[order.own(chosen)]))
-
-
-def table_evaluation(rows: Rows, batch_size: int) -> Iterator[Batch]:
-    """Every row once, in order."""
-    return (_batch(rows[chosen]) for chosen in in_order(len(rows), batch_size))
-
-
-def _batch(rows: Rows) -> Batch:
-    # Lengths say that each row is a whole sequence: it is scored in one pass.
-    return Batch(torch.from_numpy(np.array(rows)), lengths=torch.full((len(rows),), rows.shape[1]))

@@ -4,11 +4,11 @@ import csv
 import io
 import shutil
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Sequence
 from contextlib import closing
 from itertools import chain
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import polars
@@ -16,20 +16,29 @@ import polars
 from chainrule.files import copy_file, naming, write_bytes
 from chainrule.option_error import UserError, option
 from chainrule_app.printing import listed
-from chainrule_app.readers.delimited import MOST_COLUMNS, DelimitedFile, Row
+from chainrule_app.readers.csv_records import read_records
+from chainrule_app.readers.delimited import MOST_COLUMNS, Beginning, DelimitedFile
 from chainrule_app.readers.files_in_turn import FilesInTurn
 from chainrule_app.readers.origin import ByteSource, origin_of
-from chainrule_app.readers.records import parquet_errors, parquet_frames, record_rows
-from chainrule_app.readers.sources import holds_records
-from chainrule_app.readers.tables.blocks import Block, regular_blocks
-from chainrule_app.readers.tables.cell import may_have_decimal_commas, with_point
-from chainrule_app.readers.tables.frame_table import FrameTable, TypedColumn, polars_column
+from chainrule_app.readers.records import LINES, cells_of_records, parquet_frames, record_rows, records_of_lines
+from chainrule_app.readers.sources import holds_records, plain_name
+from chainrule_app.readers.tables.coded_columns import Coding
+from chainrule_app.readers.tables.columns import Block, ValueColumn
+from chainrule_app.readers.tables.csv_blocks import CsvBlocks
+from chainrule_app.readers.tables.frame_table import FrameTable
 from chainrule_app.readers.tables.layout import find_layout, is_header, is_units
-from chainrule_app.readers.text import LONGEST_LINE, check_file
+from chainrule_app.readers.tables.record_blocks import (
+    JsonBlocks,
+    blocks_of_rows,
+    parquet_columns,
+    parquet_columns_of,
+)
+from chainrule_app.readers.text import check_file, fingerprint
 
-_WIDEST = 1000  # columns: of more, too few rows are read together for a column at a time to be faster
-_CELLS = 1 << 16  # held as Python strings at a time
-_CHARACTERS = 1 << 24  # of these, up to the last row
+if TYPE_CHECKING:
+    from chainrule_app.readers.tables.column_schema import ColumnSchema
+
+KEPT = 1 << 27  # bytes of blocks that are kept between two passes
 
 
 class TableFile:
@@ -45,27 +54,46 @@ class TableFile:
         self.origin, self.texts = origin_of(source), set[str]()
         self._source = source if isinstance(source, ByteSource) else check_file(source)
         self._paths = list(source.paths) if isinstance(source, FilesInTurn) else [str(source)]
+        self.header, self.units, self._before, self._header_end = True, False, 0, 0
+        self._coding = Coding()
+        self._fingerprint: dict[str, Any] | None = None
+        self._csv: CsvBlocks | None = None
+        self._json: JsonBlocks | None = None
+        self._beginning: Beginning | None = None
         self._parquet = self._paths[0].lower().endswith(".parquet")
-        self._records = not self._parquet and holds_records(self._paths[0])
-        if self._parquet or self._records:
-            self.header, self.units, self._before = True, False, 0
-            if self._parquet:
-                columns = _parquet_columns_of(self._paths[0])
-                self.texts = {column.name for column in columns if column.holds_texts}
-            self.names = record_rows(source)[0] if self._records else [column.name for column in columns]
-            if len(self.names) > MOST_COLUMNS:
-                raise ValueError(
-                    f"{source}: expected at most {MOST_COLUMNS:,} columns, got {len(self.names):,}: "
-                    "keep those that matter"
-                )
+        if self._parquet:
+            columns = parquet_columns_of(self._paths[0])
+            self.texts = {column.name for column in columns if column.holds_texts}
+            self.names = [column.name for column in columns]
+        elif holds_records(self._paths[0]):
+            self._open_records(source)
+        else:
+            self._open_csv(source, header)
+        if len(self.names) > MOST_COLUMNS:
+            raise ValueError(
+                f"{source}: expected at most {MOST_COLUMNS:,} columns, got {len(self.names):,}: keep those that matter"
+            )
+
+    def _open_records(self, source: str | Path | ByteSource) -> None:
+        if not plain_name(self._paths[0]).endswith(LINES):
+            self.names = record_rows(source)[0]
             return
         self._file = DelimitedFile(source)
-        layout = find_layout(self._file)
-        self._delimiter, self._before = layout.delimiter, layout.before
+        self._beginning = self._file.beginning()
+        records = records_of_lines(enumerate(self._beginning.content.split(b"\n"), 1), self.origin)
+        self.names = cells_of_records(records, self.origin)[0]
+        self._json = JsonBlocks(self.names, self.origin)
+
+    def _open_csv(self, source: str | Path | ByteSource, header: bool | None) -> None:
+        self._file = DelimitedFile(source)
+        self._beginning = self._file.beginning()
+        layout = find_layout(self._beginning)
+        self._before = layout.before
         if not layout.rows:
-            with closing(self._lines(self._before)) as lines:
-                first = next(lines, None)  # raises where it cannot be read
-            assert first is None
+            with self._file.open_behind(self._beginning) as file:
+                for records in read_records(file, layout.delimiter, self.origin, before=self._before):
+                    if records.error is not None:
+                        raise records.error
             raise ValueError(f"{source}: expected rows, got only empty lines")
         cells = layout.cells
         self.header = is_header(cells) if header is None else header
@@ -79,6 +107,7 @@ class TableFile:
             raise UserError(
                 f"{source}: the header names {twice!r} twice", f"rename one, or pass {option('header', 'no')}"
             )
+        self._csv = CsvBlocks(layout.delimiter, len(self.names), self.origin)
 
     def left_out(self) -> str:
         """Describe the lines before the rows that are neither header nor data; empty without such lines."""
@@ -89,101 +118,56 @@ class TableFile:
             notes.append(f"line {self._header_end}, which gives units")
         return f"{self.origin}: {' and '.join(notes)}: left out" if notes else ""
 
+    def fingerprint(self) -> dict[str, Any]:
+        """Return `name`, `bytes` and `sha256` of the content, which a whole pass over the rows digests by the way."""
+        return self._fingerprint or fingerprint(self._source)
+
     def rows(self, *, empty_end: bool = False) -> Generator[tuple[int, list[str | None]], None, None]:
         """Yield the rows with the number of the line where each ends (for Parquet of the row), cells as text."""
-        if self._parquet:
-            for block in self.blocks() if not empty_end else self._parquet_blocks():
+        with closing(self.blocks(empty_end=empty_end)) as blocks:
+            for block in blocks:
                 texts = zip(*(column.texts() for column in block.columns), strict=True)
                 yield from zip(block.lines.tolist(), map(list, texts), strict=True)
-            return
-        with closing(self._parsed_rows() or self._lines(self._header_end)) as rows:
-            empty: list[int] = []  # lines of rows of empty cells, which at the end are left out
-            for line, cells in self._checked(rows):
-                if not any(cells) and not empty_end:
-                    empty.append(line)
-                    continue
-                for before in empty:
-                    yield before, [""] * len(cells)
-                empty.clear()
-                yield line, [*cells]
 
-    def blocks(self) -> Generator[Block, None, None]:
-        """Yield the same rows in blocks, of any size."""
-        empty: list[Block] = []  # rows of empty cells, which at the end are left out
-        for block in self._all_blocks():
-            filled = block.filled()
-            if filled:
-                yield from empty
-                empty.clear()
-                yield block.part(slice(filled))
-            if filled < len(block):
-                empty.append(block.part(slice(filled, len(block))))
+    def blocks(self, *, empty_end: bool = False) -> Generator[Block, None, None]:
+        """Yield the same rows in blocks, of any size; `empty_end` keeps rows of empty cells at the end."""
+        empty: list[Block] = []
+        with closing(self._all_blocks()) as blocks:
+            for block in blocks:
+                filled = len(block) if empty_end else block.filled()
+                if filled:
+                    yield from empty
+                    empty.clear()
+                    yield block.part(slice(filled))
+                if filled < len(block):
+                    empty.append(block.part(slice(filled, len(block))))
 
-    def _all_blocks(self) -> Iterator[Block]:
+    def _all_blocks(self) -> Generator[Block, None, None]:
         if self._parquet:
             yield from self._parquet_blocks()
             return
-        if parsed := self._parsed_rows():
-            yield from self._listed(parsed)
+        if self._beginning is None:
+            yield from blocks_of_rows(record_rows(self._source)[1])
             return
-        line: int | None = self._header_end
-        if 2 <= len(self.names) <= _WIDEST:
-            with self._file.open() as file:
-                header = [file.readline(LONGEST_LINE) for _ in range(self._header_end)]
-                if not any(b"\r" in text.removesuffix(b"\n").removesuffix(b"\r") for text in header):
-                    line = yield from regular_blocks(file, self._delimiter, len(self.names), self._header_end)
-        if line is not None:
-            with closing(self._lines(line)) as rows:
-                yield from self._listed(self._checked(rows))
+        with self._file.open_behind(self._beginning) as file:
+            if self._csv is not None:
+                yield from self._csv.read(file, self._header_end)
+            elif self._json is not None:
+                yield from self._json.read(file)
+            if self._beginning.plain and self._fingerprint is None:
+                digest = file.digest.hexdigest()
+                self._fingerprint = {"name": Path(self._paths[0]).name, "bytes": file.size, "sha256": digest}
 
-    def _checked(self, rows: Iterator[Row]) -> Iterator[Row]:
-        for line, cells in rows:
-            if len(cells) != len(self.names):
-                remedy = (
-                    "put a cell that contains the separator into double quotes"
-                    if len(cells) > len(self.names)
-                    else "add the separators of the missing cells, which may be empty"
-                )
-                raise ValueError(
-                    f"{self.origin.at(line)}: expected {len(self.names)} cells, got {len(cells)}: {remedy}"
-                )
-            yield line, cells
-
-    def _listed(self, rows: Iterator[Row]) -> Iterator[Block]:
-        most, block, characters = max(_CELLS // len(self.names), 1), list[Row](), 0
-        for row in rows:
-            block.append(row)
-            characters += sum(map(len, row[1]))
-            if len(block) == most or characters >= _CHARACTERS:
-                yield Block.of_rows(block)
-                block, characters = [], 0
-        if block:
-            yield Block.of_rows(block)
-
-    def _lines(self, before: int) -> Generator[Row, None, None]:
-        """Yield the rows of the file behind its first `before` lines."""
-        with closing(self._file.quoted_rows(self._delimiter, before=before)) as rows:
-            if may_have_decimal_commas(self._delimiter):
-                yield from ((line, list(map(with_point, cells))) for line, cells in rows)
-            else:
-                yield from rows
-
-    def _parsed_rows(self) -> Generator[Row, None, None] | None:
-        """Return the rows of a file whose format tells the cells; None for text that must be cut into cells."""
-        if self._records:
-            rows = record_rows(self._source)[1]
-            return ((line, list(map(str.strip, cells))) for line, cells in rows)
-        return None
-
-    def _parquet_blocks(self) -> Iterator[Block]:
+    def _parquet_blocks(self) -> Generator[Block, None, None]:
         done = 0
         for index, path in enumerate(self._paths):
             if isinstance(self._source, FilesInTurn):
                 self._source.note(index, done)
-            if (names := [column.name for column in _parquet_columns_of(path)]) != self.names:
+            if (names := [column.name for column in parquet_columns_of(path)]) != self.names:
                 raise ValueError(f"{path}: expected the columns {listed(self.names)}, got {listed(names)}")
             for frame in parquet_frames(path):
-                cells = [column.cells(slice(None), path, local=self._local) for column in parquet_columns(frame)]
+                columns = parquet_columns(frame)
+                cells = [column.cells(slice(None), path, coding=self._coding, local=self._local) for column in columns]
                 yield Block(np.arange(done + 1, done + 1 + len(frame)), cells)
                 done += len(frame)
 
@@ -191,14 +175,49 @@ class TableFile:
 TableSource: TypeAlias = str | Path | ByteSource | FrameTable
 
 
-def open_rows(source: TableSource, *, header: bool | None = None, local: bool = False) -> TableFile | FrameTable:
+def open_rows(
+    source: TableSource | TableFile, *, header: bool | None = None, local: bool = False
+) -> TableFile | FrameTable:
     """Open a table: a file, several, or one in memory; `header` is of files, and of the data that a run was trained on.
 
     Typed moments with a zone are in UTC, or in `local` time.
     """
     if isinstance(source, FrameTable):
         return source.read_as(header=header, local=local)
+    if isinstance(source, TableFile):
+        return source
     return TableFile(source, header=header, local=local)
+
+
+class KeptBlocks:
+    """Blocks of a file that were read to fit a schema, which are kept for encoding where they need little memory."""
+
+    def __init__(self, file: TableFile | FrameTable):
+        self.file = file
+        self._blocks: list[Block] | None = None
+        self._size = 0
+
+    def begin(self) -> None:
+        """Begin to read the file."""
+        self._blocks, self._size = None if isinstance(self.file, FrameTable) else [], 0
+
+    def add(self, block: Block) -> None:
+        """Keep a block, or none where they are too large."""
+        self._size += block.size
+        if self._blocks is not None and self._size <= KEPT:
+            self._blocks.append(block)
+        else:
+            self._blocks = None
+
+    def blocks(self, schemas: "Sequence[ColumnSchema]") -> Generator[Block, None, None]:
+        """Yield the blocks of the whole file; it is read again where they were not kept with what schemas need."""
+        own = self._blocks
+        columns = list(zip(schemas, *(block.columns for block in own), strict=True)) if own else []
+        lost = any(
+            column.kind == "categorical" and any(isinstance(cells, ValueColumn) for cells in every)
+            for column, *every in columns
+        )
+        yield from own if own and not lost else self.file.blocks()
 
 
 def save_table(source: str | Path | ByteSource, folder: Path, name: str) -> None:
@@ -221,13 +240,3 @@ def save_table(source: str | Path | ByteSource, folder: Path, name: str) -> None
             text.detach()
         else:
             shutil.copyfileobj(source.open(), file)
-
-
-def _parquet_columns_of(path: str) -> list[TypedColumn]:
-    with parquet_errors(path):
-        return parquet_columns(polars.Schema(polars.read_parquet_schema(path)).to_frame())
-
-
-def parquet_columns(frame: polars.DataFrame) -> list[TypedColumn]:
-    """Return the columns of a frame of polars, as they are read from Parquet."""
-    return [polars_column(series) for series in frame.with_columns(polars.selectors.duration().dt.to_string("iso"))]

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -66,18 +67,26 @@ class ConllFile:
         """The column of the tags, as `column` names it."""
         return CONLLU[self._tag] if self.conllu else str(self._tag + 1)
 
-    def with_tags(self, tags: Iterable[Sequence[str]]) -> Iterator[str]:
-        """Yield each sentence's lines with other tags, after the lines before it; all together are the whole file."""
+    def with_tags(self, number: int, tags: Sequence[str]) -> str:
+        """Return the lines of a sentence with other tags, after the lines before it; all together are the file."""
+        (start, stop), lines = self._extents[number], self.sentences[number].lines
+        written = list(self._lines[start:stop])
+        for line, tag in zip(lines, tags, strict=True):
+            written[line - 1 - start] = self._with_tag(self._lines[line - 1], tag)
+        return "\n".join(written)
+
+    @cached_property
+    def _extents(self) -> list[tuple[int, int]]:
+        """The lines from the end of the sentence before each to its own end."""
+        extents: list[tuple[int, int]] = []
         start, count = 0, len(self._lines)
-        for number, (sentence, sentence_tags) in enumerate(zip(self.sentences, tags, strict=True), 1):
+        for number, sentence in enumerate(self.sentences, 1):
             stop = sentence.lines[-1] if sentence.lines else start + 1
             while stop < count and (number == len(self.sentences) or self._lines[stop - 1].strip()):
                 stop += 1
-            written = list(self._lines[start:stop])
-            for line, tag in zip(sentence.lines, sentence_tags, strict=True):
-                written[line - 1 - start] = self._with_tag(self._lines[line - 1], tag)
-            yield "\n".join(written)
+            extents.append((start, stop))
             start = stop
+        return extents
 
     def _with_tag(self, line: str, tag: str) -> str:
         """Return a line with another tag, everything else as it was."""
@@ -210,10 +219,10 @@ class HeldSentences(DataSource):
                 )
         return self
 
-    def with_tags(self, tags: Iterable[Sequence[str]]) -> Iterator[str]:
-        """Yield each sentence with other tags, as lines of a word and its tag."""
-        for sentence, own in zip(self.sentences, tags, strict=True):
-            yield "".join(f"{word}\t{tag}\n" for word, tag in zip(sentence.words, own, strict=True))
+    def with_tags(self, number: int, tags: Sequence[str]) -> str:
+        """Return a sentence with other tags, as lines of a word and its tag."""
+        words = self.sentences[number].words
+        return "".join(f"{word}\t{tag}\n" for word, tag in zip(words, tags, strict=True))
 
     def fingerprint(self) -> dict[str, Any]:
         rows = (text for own in self.sentences for text in (*own.words, "", *own.tags, ""))

@@ -14,6 +14,7 @@ from chainrule.option_error import OptionError, option
 from chainrule.printing import printable
 from chainrule.ranges import Layers, Probability, Range, Size
 from chainrule_app.heavy import caption_data, np
+from chainrule_app.printing import spelled
 from chainrule_app.readers.sources import holds_records, is_path
 from chainrule_app.readers.text import check_file
 from chainrule_app.tasks.config import (
@@ -183,8 +184,8 @@ class CaptionTask(Task["Captioner"]):
         return [decode(row[:length]).strip() for row, length in rows]
 
     @classmethod
-    def check_asked(cls, request: RunConfig, explicit_flags: frozenset[str]) -> None:
-        super().check_asked(request, explicit_flags)
+    def check_asked(cls, request: RunConfig, given: frozenset[str]) -> None:
+        super().check_asked(request, given)
         sources = request.sources
         if sources["validation"] is not None and sources["validation_captions"] is None:
             raise OptionError("validation", f"expected {option('validation_captions')} too", "give both")
@@ -252,7 +253,7 @@ class CaptionTask(Task["Captioner"]):
         facts = self.facts
         yield f"{facts.source.name}: {_split(facts)}, {counted(facts.words, 'word')}"
         how = {"crop": "cropped", "pad": "padded", "stretch": "stretched"}
-        others = " or ".join(f"--fit {name}" for name in how if name != self.data.fit)
+        others = " or ".join(spelled("fit", name) for name in how if name != self.data.fit)
         yield f"images are {how[self.data.fit]} to {facts.size}×{facts.size} pixels ({others} for another way)"
 
     def best(self, evaluation: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:

@@ -73,7 +73,7 @@ def caption(run: "CaptionTask", images: list[str], options: CaptionOptions, *, d
             for text, log_prob in zip(words_of(decoded, vocabulary), decoded.log_probs.tolist(), strict=True):
                 yield str(image), text, -log_prob, decoded.proven
 
-    def figure() -> "Figure":
+    def figure(_: Result) -> "Figure":
         if len(images) > 1:
             raise OptionError("plot", f"expected a single image, got {len(images)}")
         return _looked(run, model, pixels[0], best[0])

@@ -16,6 +16,7 @@ from chainrule.option_error import OptionError
 from chainrule.ranges import Layers, Probability, Range, Size
 from chainrule_app import frames
 from chainrule_app.heavy import modes, np, torch
+from chainrule_app.pages.result_figures import confusion_figure, labels_figure, plane_figure
 from chainrule_app.readers.sources import IMAGES, is_path
 from chainrule_app.results import Column, Result
 from chainrule_app.tasks.classify.labels import (
@@ -226,10 +227,10 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"]):
     def classes(self) -> tuple[str, ...]:
         return tuple(self.facts.classes)
 
-    def plan(self, explicit_flags: frozenset[str]) -> Planned:
+    def plan(self, given: frozenset[str]) -> Planned:
         """Choose the size if it is open, and mixup: images that are read often are mixed."""
-        planned = super().plan(explicit_flags)
-        if "--mixup" in explicit_flags:
+        planned = super().plan(given)
+        if "mixup" in given:
             return planned
         run = type(self)(self.path, planned.config)
         (config, timed), passes = time_passes(run, planned, run.batches((0, 1))[0])
@@ -299,7 +300,7 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"]):
             Column("image"),
             *label_columns(options.top, len(names), frames.value_parser(self.path / FRAME, "label")),
         ]
-        return Result(columns, rows(), main="label")
+        return Result(columns, rows(), main="label", figure=labels_figure)
 
     @property
     def basis(self) -> Basis:
@@ -323,7 +324,8 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"]):
             for row, predicted, share in surest_mistakes(log_probs, true, options.errors)
         ]  # fmt: skip
         notes = figure_notes(figures)
-        return Result([], [], summary=lambda: figures, about={"measured": self.basis}, notes=lambda: notes)
+        about = {"measured": self.basis}
+        return Result([], [], summary=lambda: figures, about=about, notes=lambda: notes, figure=confusion_figure)
 
     def embed(self, data: str, options: ImageClassifierEmbedding, *, device: str) -> Result:
         model = self.model(device)
@@ -337,7 +339,9 @@ class ClassifyImagesTask(ImageDataTask["ImageClassifier"]):
                         features = model.features(model.scaled(x)).float().cpu().numpy()
                     yield from zip(names[start : start + _ROWS], features, strict=True)
 
-        return Result([Column("input"), Column("code", heading="z")], rows(), main="code", form="csv")
+        return Result(
+            [Column("input"), Column("code", heading="z")], rows(), main="code", form="csv", figure=plane_figure
+        )
 
     def _blocks(self, data: Any, *, skip_bad: bool) -> "Iterator[tuple[npt.NDArray[np.uint8], list[str]]]":
         """Yield images and their names, from one image file or many."""

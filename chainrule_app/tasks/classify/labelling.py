@@ -12,8 +12,11 @@ from cyclopts import Parameter
 from chainrule.option_error import OptionError
 from chainrule.ranges import Range
 from chainrule_app import frames
+from chainrule_app.batchwise import Answered, nothing
 from chainrule_app.blocks import in_blocks
 from chainrule_app.heavy import modes, np, torch
+from chainrule_app.pages.result_figures import confusion_figure, labels_figure, plane_figure
+from chainrule_app.printing import spelled
 from chainrule_app.readers import labelled as label_reader
 from chainrule_app.readers.origin import origin_of
 from chainrule_app.results import Column, Report, Result
@@ -70,10 +73,17 @@ def label_texts(run: "ClassifyTask", data: list[str], options: Labelling, *, dev
     rows = run.file(data[0], text_column=options.text_column, labelled=False)
 
     def labelled() -> Iterator[Sequence[Any]]:
-        for answer in answers(run, run.model(device), rows):
-            counts.update(texts=1, empty=not answer.tokens, cut=answer.cut > 0)
-            cells = label_cells(names, answer.log_probs, options.top)
-            yield answer.row.line, *cells, answer.row.text, answer.tokens, answer.attention, answer.cut
+        model = run.model(device)
+
+        def answer(block: "list[LabelledText]") -> Answered:
+            own, cells = Counter[str](), list[Sequence[Any]]()
+            for one in _answers_of(run, model, block):
+                own.update(texts=1, empty=not one.tokens, cut=one.cut > 0)
+                shown = label_cells(names, one.log_probs, options.top)
+                cells.append((one.row.line, *shown, one.row.text, one.tokens, one.attention, one.cut))
+            return cells, (own,)
+
+        yield from run.answered(in_blocks(rows, _BLOCK), answer, counts.update)
         if not counts["texts"]:
             raise ValueError(f"{data[0]}: expected at least one text, got none")
 
@@ -83,13 +93,13 @@ def label_texts(run: "ClassifyTask", data: list[str], options: Labelling, *, dev
         if counts["empty"]:
             yield f"{counted(counts['empty'], 'empty text')}: predicted the label frequencies of training"
         if counts["cut"]:
-            limit = f"{run.data.max_length:,} (--max-length)"
+            limit = f"{run.data.max_length:,} ({spelled('max_length')})"
             yield f"{counted(counts['cut'], 'text')} cut after element {limit}"
 
     hidden = [Column(name, shown=False) for name in ("tokens", "attention", "cut")]
     labels = label_columns(options.top, len(names), frames.value_parser(run.path / FRAME, "label"))
     columns = [Column("line"), *labels, Column("text"), *hidden]
-    return Result(columns, labelled(), notes=notes, main="label")
+    return Result(columns, labelled(), notes=notes, main="label", hints={"batchwise": True}, figure=labels_figure)
 
 
 @dataclass(frozen=True)
@@ -109,41 +119,47 @@ def answers(
     run: "ClassifyTask", model: "SequenceClassifier", rows: "Iterable[LabelledText]"
 ) -> Iterator[LabelledAnswer]:
     """Classify texts in order, in bounded memory; an empty text gets the prior."""
-    limit = run.data.max_length
-    for block, context in _contexts(run, model, rows):
-        with torch.no_grad():
-            log_probs = model(context).logits.cpu().double().tolist()
-            attention = None if model.attention is None else model.attend(context).tolist()
-        for index, row in enumerate(block):
-            tokens = run.symbols.tokens(row.text)
-            read = min(len(tokens), limit)
-            weights = None if attention is None else attention[index][:read]
-            yield LabelledAnswer(row, tuple(log_probs[index]), tokens[:read], weights, len(tokens) - read)
+    for block in in_blocks(rows, _BLOCK):
+        yield from _answers_of(run, model, block)
+
+
+def _answers_of(
+    run: "ClassifyTask", model: "SequenceClassifier", block: "list[LabelledText]"
+) -> Iterator[LabelledAnswer]:
+    limit, context = run.data.max_length, _context(run, model, block)
+    with torch.no_grad():
+        log_probs = model(context).logits.cpu().double().tolist()
+        attention = None if model.attention is None else model.attend(context).tolist()
+    for index, row in enumerate(block):
+        tokens = run.symbols.tokens(row.text)
+        read = min(len(tokens), limit)
+        weights = None if attention is None else attention[index][:read]
+        yield LabelledAnswer(row, tuple(log_probs[index]), tokens[:read], weights, len(tokens) - read)
 
 
 def embed_texts(run: "ClassifyTask", file: str, options: LabelledEmbedding, *, device: str) -> Result:
     model = run.model(device)
 
+    def answer(block: "list[LabelledText]") -> Answered:
+        with torch.no_grad():
+            features = model.features(_context(run, model, block)).float().cpu().numpy()
+        return [(str(row.line), row.label or None, z) for row, z in zip(block, features, strict=True)], ()
+
     def rows() -> Iterator[Sequence[Any]]:
-        for block, context in _contexts(run, model, run.file(file, text_column=options.text_column, labelled=False)):
-            with torch.no_grad():
-                features = model.features(context).float().cpu().numpy()
-            yield from ((str(row.line), row.label or None, z) for row, z in zip(block, features, strict=True))
+        texts = run.file(file, text_column=options.text_column, labelled=False)
+        yield from run.answered(in_blocks(texts, _BLOCK), answer, nothing)
 
-    return Result([Column("input"), Column("label"), Column("code", heading="z")], rows(), main="code", form="csv")
+    columns = [Column("input"), Column("label"), Column("code", heading="z")]
+    return Result(columns, rows(), main="code", form="csv", hints={"batchwise": True}, figure=plane_figure)
 
 
-def _contexts(
-    run: "ClassifyTask", model: "SequenceClassifier", rows: "Iterable[LabelledText]"
-) -> "Iterator[tuple[list[LabelledText], Any]]":
-    """Yield texts in blocks, each with the context that the model reads."""
+def _context(run: "ClassifyTask", model: "SequenceClassifier", block: "list[LabelledText]") -> Any:
+    """Return what the model reads of some texts."""
     from chainrule.state import map_state
 
     device = modes.device_of(model)
-    for block in in_blocks(rows, _BLOCK):
-        texts = label_reader.EncodedTexts.of((row.text for row in block), run.symbols)
-        context = texts.context(np.arange(len(block)), run.data.max_length)
-        yield block, map_state(lambda leaf: leaf.to(device), context)
+    texts = label_reader.EncodedTexts.of((row.text for row in block), run.symbols)
+    return map_state(lambda leaf: leaf.to(device), texts.context(np.arange(len(block)), run.data.max_length))
 
 
 @dataclass(frozen=True)
@@ -192,7 +208,10 @@ def evaluate_labels(run: "ClassifyTask", data: str | None, options: LabelEvaluat
          "text": rows[row].text}
         for row, predicted, share in surest_mistakes(log_probs, true, options.errors)
     ]  # fmt: skip
-    return Result([], [], summary=lambda: figures, about={"measured": run.basis}, notes=lambda: figure_notes(figures))
+    about = {"measured": run.basis}
+    return Result(
+        [], [], summary=lambda: figures, about=about, notes=lambda: figure_notes(figures), figure=confusion_figure
+    )
 
 
 _SEEN = 3  # times that a word must be read, so that its mean share says something
@@ -293,7 +312,8 @@ def _lines(figures: dict[str, Any]) -> Iterator[str]:
         sure = "" if row["certainty"] is None else f", {row['certainty']:.2%}"
         yield f"  {name}: {counted(row['texts'], 'text')}{sure}"
     if attention is None:
-        yield f"attention  none: the model pools by {figures['pooling']}; train with --pooling attention to learn it"
+        remedy = f"train with {spelled('pooling', 'attention')} to learn it"
+        yield f"attention  none: the model pools by {figures['pooling']}; {remedy}"
         return
     if attention["spread"] is not None:
         yield f"attention  spreads over {attention['spread']:.1%} of a text on average; 100% is even"

@@ -12,7 +12,6 @@ data/labelled.json                    counts and fingerprints
 """
 
 import math
-import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from chainrule.option_error import OptionError, option
 from chainrule.ranges import Layers, Probability, Range, Size
 from chainrule_app.heavy import np, torch
+from chainrule_app.printing import spelled
 from chainrule_app.readers import labelled as label_reader
 from chainrule_app.tasks._vectors import VECTORS, describe_vectors, fill_embedding, resolve_size
 from chainrule_app.tasks.capabilities import CheckedRows
@@ -209,7 +209,7 @@ class ClassifyTask(Task["SequenceClassifier"]):
             **options,
         ).manifest
 
-    def plan(self, explicit_flags: frozenset[str]) -> Planned:
+    def plan(self, given: frozenset[str]) -> Planned:
         """Limit training on words to five passes and at least 1,000 steps: more would overfit."""
         config = self.config
         if config.duration.budget is None or self.data.level != "word":
@@ -281,7 +281,7 @@ class ClassifyTask(Task["SequenceClassifier"]):
                 yield f"{counted(part.empty, 'empty text')} {what}: predicted as these shares"
             if part.cut:
                 limit = self.data.max_length
-                yield f"{counted(part.cut, 'text')} {what} cut after {limit:,} {element} (--max-length)"
+                yield f"{counted(part.cut, 'text')} {what} cut after {limit:,} {element} ({spelled('max_length')})"
 
     def _unnamed_header(self) -> Iterator[str]:
         """Warn if only the first row has its label, like an unrecognised header."""
@@ -291,7 +291,7 @@ class ClassifyTask(Task["SequenceClassifier"]):
         if first and not (self.facts.columns.header or name.isdigit()) and texts.labels.counts[name] == 1:
             yield (
                 f"the label {name!r:.60} occurs once, in line {line}: if that is a header, pass "
-                f"--label-column {shlex.quote(name)}"
+                + spelled("label_column", name)
             )
 
     def validation_metric(self) -> "ValidationMetric":

@@ -95,7 +95,7 @@ def predict_series(run: "ForecastTask", data: list[str] | None, options: Forecas
         main="mean",
         form="csv",
         hints=hints,
-        figure=lambda: forecast_figure(prediction),
+        figure=lambda _: forecast_figure(prediction),
         views={
             "path": lambda: Result(
                 [*keys, Column("path"), Column("value")],

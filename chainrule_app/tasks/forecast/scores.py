@@ -5,13 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from chainrule.metrics import (
-    coverage_of_samples,
-    crps_of_samples,
-    mean_absolute_error,
-    quantiles_of_samples,
-    root_mean_squared_error,
-)
+from chainrule.metrics import coverage_of_samples, crps_of_samples, quantiles_of_samples
 from chainrule.option_error import OptionError
 
 Floats = npt.NDArray[np.float64]
@@ -47,8 +41,8 @@ class ForecastScores:
         (middle,) = quantiles_of_samples(paths, [0.5])
         return cls(
             crps=float((crps_of_samples(paths, observed) / scale).mean()),
-            rmse=root_mean_squared_error(paths.mean(0) / scale, observed / scale),
-            mae=mean_absolute_error(middle / scale, observed / scale),
+            rmse=_rmse((paths.mean(0) - observed) / scale),
+            mae=float(np.abs((middle - observed) / scale).mean()),
             coverage=coverage_of_samples(paths, observed, 0.8),
             coverage_50=coverage_of_samples(paths, observed, 0.5),
         )
@@ -56,9 +50,13 @@ class ForecastScores:
     @classmethod
     def of_values(cls, forecast: Floats, observed: Floats, units: Floats) -> "ForecastScores":
         """Score a single value for each step, (O, S, H)."""
-        scale = units[:, None]
-        error = mean_absolute_error(forecast / scale, observed / scale)
-        return cls(error, root_mean_squared_error(forecast / scale, observed / scale), error)
+        errors = (forecast - observed) / units[:, None]
+        mae = float(np.abs(errors).mean())
+        return cls(mae, _rmse(errors), mae)
+
+
+def _rmse(errors: Floats) -> float:
+    return float(np.sqrt(np.square(errors).mean()))
 
 
 def naive_paths(

@@ -190,10 +190,10 @@ class ForecastTask(Task["AutoregressiveModel"]):
             print(notice, file=sys.stderr)
         return facts
 
-    def plan(self, explicit_flags: frozenset[str]) -> Planned:
+    def plan(self, given: frozenset[str]) -> Planned:
         """Limit passes and choose the number of models: overlapping windows are soon overfitted."""
         batches, _ = self.batches((0, 1))
-        config = resolve_decay(super().plan(explicit_flags).config, batches.steps_per_epoch / 4, most=1.0)
+        config = resolve_decay(super().plan(given).config, batches.steps_per_epoch / 4, most=1.0)
         open_number = config.options.num_members is None
         if open_number:
             config = replace(config, options=replace(config.options, num_members=1))

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from chainrule.option_error import OptionError
 from chainrule.ranges import Range
 from chainrule_app.heavy import modes, np, torch
+from chainrule_app.pages.result_figures import plane_figure
+from chainrule_app.printing import spelled
 from chainrule_app.results import Column, Report, Result
 from chainrule_app.tasks.codes import STEPS, code_report, traversals_of
 from chainrule_app.tasks.config import CheckedOptions
@@ -82,7 +84,13 @@ def embed_images(run: "ImageTask", data: str, options: ImageEmbedding, *, device
                 codes = model.codes(images.x.to(model_device)).float().cpu().numpy()
             yield from zip(images.names, images.labels, codes, strict=True)
 
-    return Result([Column("input"), Column("label"), Column("code", heading="z")], rows(), main="code", form="csv")
+    return Result(
+        [Column("input"), Column("label"), Column("code", heading="z")],
+        rows(),
+        main="code",
+        form="csv",
+        figure=plane_figure,
+    )
 
 
 def reconstruct_images(run: "ImageTask", data: str, options: ImageReconstruction, *, seed: int, device: str) -> Result:
@@ -316,7 +324,7 @@ def findings(field: "ReceptiveField", rows: int) -> list[str]:
     else:
         lines.append(
             f"The model declares {sizes['declared']} (visible_past), but some have no derivative on these images: read "
-            "more images with --rows."
+            f"more images with {spelled('rows')}."
         )
     if later := summary["not_permitted"]:
         lines.append(f"It depends on {counted(later, 'element')} later in the order: the model is not causal!")

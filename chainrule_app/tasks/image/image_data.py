@@ -113,8 +113,8 @@ class ImageDataTask(Task[M]):
     Facts: ClassVar[type] = ImageFacts
 
     @classmethod
-    def check_asked(cls, request: RunConfig, explicit_flags: frozenset[str]) -> None:
-        super().check_asked(request, explicit_flags)
+    def check_asked(cls, request: RunConfig, given: frozenset[str]) -> None:
+        super().check_asked(request, given)
         _ = request.data.reading  # an invalid size is rejected before anything is read
 
     def prepared(self, old: "ImageDataTask[Any] | None", **options: Any) -> "PreparedImages":

@@ -96,11 +96,11 @@ class ImageTask(CodedTask["ImageModel"], ImageDataTask["ImageModel"]):
     FILES = (".png",)
     DEFAULT_NUMBER = 16
 
-    def plan(self, explicit_flags: frozenset[str]) -> Planned:
+    def plan(self, given: frozenset[str]) -> Planned:
         """Lower the rate of a PixelCNN++ that trains for long: at a high one its gates close, and stay closed."""
-        planned = super().plan(explicit_flags)
+        planned = super().plan(given)
         training = planned.config.training
-        if self.config.model != "pixelcnn++" or training.optimiser != "muon" or "--learning-rate" in explicit_flags:
+        if self.config.model != "pixelcnn++" or training.optimiser != "muon" or "learning_rate" in given:
             return planned
         run = type(self)(self.path, planned.config)
         batches, _ = run.batches((0, 1))

@@ -328,9 +328,9 @@ class MusicTask(Task["RNNMADE"]):
     def fingerprint(cls, path: Any) -> dict[str, Any]:
         return music_data.MidiFiles(path).fingerprint()
 
-    def plan(self, explicit_flags: frozenset[str]) -> Planned:
+    def plan(self, given: frozenset[str]) -> Planned:
         """Limit the passes over the pieces, which are soon overfitted."""
-        config, timed = super().plan(explicit_flags)
+        config, timed = super().plan(given)
         if config.duration.budget is None:
             return Planned(config)
         batches, settled = self.batches((0, 1))[0], config.settled

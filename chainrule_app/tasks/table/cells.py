@@ -5,8 +5,10 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from chainrule_app.batchwise import Answered
 from chainrule_app.blocks import in_blocks
 from chainrule_app.heavy import modes, torch
+from chainrule_app.pages.result_figures import cells_figure
 from chainrule_app.results import Column, Result
 from chainrule_app.tasks.table.prediction import TOLERANCE, category_shares, number_cell, row_count
 from chainrule_app.tasks.tally import Tally
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from chainrule.decoding import Conditional
-    from chainrule.models import TableEnsemble, TableMADE
+    from chainrule.models import TableEnsemble, TableMADE, TableNeighbours
     from chainrule_app.readers.tables.column_schema import ColumnSchema
     from chainrule_app.tasks.table.task import TableTask
 
@@ -41,9 +43,11 @@ def score_cells(run: "TableTask", file: str, *, given_all: bool, device: str, em
     basis = replace(run.basis, given="all other cells of the row") if given_all else run.basis
     rows = _cells(run, file, given_all, device, total)
     count = row_count(file)
-    hints = {"rows": None if count is None else count * len(run.schema.kept)}
+    hints = {"rows": None if count is None else count * len(run.schema.kept), "batchwise": True}
     notes = partial(training_notes, run, file)
-    return total.result(columns, rows, basis=basis, unit="cell", empty=empty, rank="rank", hints=hints, notes=notes)
+    return total.result(
+        columns, rows, basis=basis, unit="cell", empty=empty, rank="rank", hints=hints, notes=notes, figure=cells_figure
+    )
 
 
 def training_notes(run: "TableTask", file: str) -> Iterator[str]:
@@ -58,30 +62,36 @@ def _cells(run: "TableTask", file: str, given_all: bool, device: str, total: Tal
     if name not in run.computed:
         run.computed[name] = _measured(model, _typical_rows(run, model), given_all)[0].median(0).values.tolist()
     typical = run.computed[name]
-    for block in in_blocks(run.schema.encoded(file), _BLOCK):
+
+    def answer(block: Sequence[tuple[int, list[str | None], list[float]]]) -> Answered:
+        rows = list[Sequence[Any]]()
         x = torch.tensor([numbers for _, _, numbers in block], dtype=torch.float64)
         nats, found = _measured(model, x, given_all)
         expected = [list(_expected(column, one)) for column, one in zip(columns, found, strict=True)] if found else []
         for row, (line, cells, _) in enumerate(block):
             for index, (column, cell, own) in enumerate(zip(columns, cells, nats[row].tolist(), strict=True)):
-                total.add(own, 1)
                 excess, unseen = own - typical[index], not column.seen(cell)
                 said = [expected[index][row][0]] if found else []
                 hidden = expected[index][row][1:] if found else ()
-                yield (
+                rows.append((
                     line, column.name, column.parsed(cell), own, excess, *said, "yes" if unseen else "", *hidden,
                     excess + _FIRST * unseen,
-                )  # fmt: skip
+                ))  # fmt: skip
+        return rows, (float(nats.sum()), len(rows), len(rows))
+
+    yield from run.answered(in_blocks(run.schema.encoded(file), _BLOCK), answer, total.add)
 
 
-def _typical_rows(run: "TableTask", model: "TableMADE | TableEnsemble") -> "Tensor":
+def _typical_rows(run: "TableTask", model: "TableMADE | TableEnsemble | TableNeighbours") -> "Tensor":
     """Return held-out rows, or drawn ones where an export left them out."""
     if run.is_prepared():
         return torch.from_numpy(run.table().valid[:_TYPICAL].copy())
     return model.sample(_TYPICAL, generator=torch.Generator(modes.device_of(model)).manual_seed(0))
 
 
-def _measured(model: "TableMADE | TableEnsemble", x: "Tensor", given_all: bool) -> "tuple[Tensor, list[Conditional]]":
+def _measured(
+    model: "TableMADE | TableEnsemble | TableNeighbours", x: "Tensor", given_all: bool
+) -> "tuple[Tensor, list[Conditional]]":
     """Return the nats (B, D) of each cell, and the distributions given all other cells where these are asked for."""
     from chainrule.decoding import conditional
 

@@ -9,7 +9,7 @@ from chainrule_app.heavy import torch
 if TYPE_CHECKING:
     from torch import Generator
 
-    from chainrule.models import TableEnsemble, TableMADE
+    from chainrule.models import TableEnsemble, TableMADE, TableNeighbours
     from chainrule_app.readers.tables.column_schema import ColumnSchema
     from chainrule_app.readers.tables.partial_row import PartialRow
     from chainrule_app.readers.tables.prepare import TableSchema
@@ -30,8 +30,13 @@ def empty_columns(schema: "TableSchema") -> set[int]:
 
 
 def restricted(
-    trained: "TableMADE | TableEnsemble", schema: "TableSchema", gaps: Sequence[bool], *, missing: bool, other: bool
-) -> "TableMADE | TableEnsemble":
+    trained: "TableMADE | TableEnsemble | TableNeighbours",
+    schema: "TableSchema",
+    gaps: Sequence[bool],
+    *,
+    missing: bool,
+    other: bool,
+) -> "TableMADE | TableEnsemble | TableNeighbours":
     """Return a copy of a model in which the gaps hold nothing that training lacked.
 
     Args:
@@ -55,7 +60,7 @@ def restricted(
 
 
 def complete_block(
-    trained: "TableMADE | TableEnsemble",
+    trained: "TableMADE | TableEnsemble | TableNeighbours",
     schema: "TableSchema",
     block: "Sequence[PartialRow]",
     particles: int,

@@ -14,16 +14,17 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from cyclopts import Parameter
 
 from chainrule.option_error import OptionError
-from chainrule.printing import one_line
 from chainrule.ranges import Range
+from chainrule_app.batchwise import Answered, block_seed
 from chainrule_app.blocks import in_blocks
 from chainrule_app.heavy import modes, torch
-from chainrule_app.printing import listed
+from chainrule_app.pages.result_figures import predicted_figure
 from chainrule_app.readers.origin import DataSource
 from chainrule_app.results import Column, Result
 from chainrule_app.tasks.config import CheckedOptions, Particles, Seed
 from chainrule_app.tasks.display import Switch, counted
-from chainrule_app.tasks.table.gaps import complete_block, empty_columns, is_seen, restricted
+from chainrule_app.tasks.table.evidence import Evidence
+from chainrule_app.tasks.table.gaps import complete_block, empty_columns, restricted
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 _ROWS = 1024  # read together, and grouped by their gaps
 _TOGETHER = 1 << 14  # particles
 _LEVELS = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)  # quantiles in JSON
-_FEW = 5  # effective draws below which a prediction is uncertain
 TOLERANCE = 1e-4  # of integrals, as a share
 _HIDDEN = ("mean", "median", "mode", "missing", "shares", "draws", "effective", "place")  # columns of JSON and frames
 Kind = Literal["mean", "mode", "median", "draw"]
@@ -133,11 +133,11 @@ def predict_cells(run: "TableTask", data: list[str], options: TablePrediction, *
             for name in ("mean", "median", "mode", "missing", "shares", "draws", "effective", "place")
         ),
     ]
-    rows = (_row(cell, [actual] if names else []) for cell, actual in predictor.predict(data[0], names))
+    rows = predictor.predict(data[0], names)
     about = {"seed": predictor.seed, "interval": options.interval}
     count = row_count(data[0]) if names else None
-    hints = {"item": "place", "rows": None if count is None else count * len(names)}
-    return Result(columns, rows, notes=predictor.notes, main="value", about=about, hints=hints)
+    hints = {"item": "place", "rows": None if count is None else count * len(names), "batchwise": True}
+    return Result(columns, rows, notes=predictor.notes, main="value", about=about, hints=hints, figure=predicted_figure)
 
 
 def _row(cell: PredictedCell, actual: Sequence[str | None]) -> list[Any]:
@@ -173,26 +173,29 @@ class Predictor:
         self.seed = randbelow(1 << 31) if options.seed is None else options.seed
         self._run, self._schema, self._options = run, run.schema, options
         self._model = run.model(device)
-        self._generator = torch.Generator(modes.device_of(self._model)).manual_seed(self.seed)
         self._interval = interval
-        self._exact = self._averaged = self._uncertain = 0
-        self._fewest = inf
         self._empty = empty_columns(self._schema)
-        self._left: dict[str, int] = {}  # cells that stay empty, by column
-        self._rare: dict[str, None] = {}  # cells with categories that training did not have
+        self._generator = torch.Generator(modes.device_of(self._model)).manual_seed(self.seed)
+        self._total, self._evidence = Evidence(), Evidence()  # of all blocks, and of the block that is predicted
 
-    def predict(self, file: str, names: Sequence[int]) -> Iterator[tuple[PredictedCell, str | None]]:
-        """Yield the predictions of the gaps of a file, or of some columns, each with the cell as it is in the file."""
-        columns, rows = self._rows(file)
+    def predict(self, file: str, names: Sequence[int]) -> Iterator[Sequence[Any]]:
+        """Yield the rows of the predictions of the gaps of a file, or of some columns."""
+        columns, rows = self._schema.partial(file)
         places = {column.name: place for place, column in enumerate(columns)}
-        for block in in_blocks(rows, _ROWS):
+
+        def answer(batch: "tuple[int, list[PartialRow]]") -> Answered:
+            number, block = batch
+            self._begin(number, columns, block)
+            answers = list[Sequence[Any]]()
             for row, cells in zip(block, self._of_block(block, names), strict=True):
-                yield from ((cell, row.cells[places[cell.column.name]]) for cell in cells)
+                answers += (_row(cell, [row.cells[places[cell.column.name]]] if names else []) for cell in cells)
+            return answers, (self._evidence,)
+
+        yield from self._run.answered(enumerate(in_blocks(rows, _ROWS)), answer, self._total.add)
 
     def filled(self, file: str, kind: Kind, filled: list[PredictedCell]) -> Iterator[list[str | None]]:
         """Yield the rows of a file with their gaps filled; adds the predictions to `filled`."""
-        _, rows = self._rows(file)
-        for block in in_blocks(rows, _ROWS):
+        for block in self._blocks(file):
             for row, cells in zip(block, self._of_block(block, []), strict=True):
                 filled += cells
                 texts = {cell.column.name: cell.chosen(kind) for cell in cells}
@@ -200,9 +203,8 @@ class Predictor:
 
     def drawn(self, file: str, n: int) -> Iterator[list[str | None]]:
         """Yield the rows of a file n times each, with their gaps drawn together."""
-        _, rows = self._rows(file)
         together = max(1, _TOGETHER // self._options.particles)
-        for block in in_blocks(rows, _ROWS):
+        for block in self._blocks(file):
             repeated = [row for row in block for _ in range(n)]
             found: dict[int, list[str | None]] = {}
             for known, places in _by_gaps(repeated).items():
@@ -213,41 +215,27 @@ class Predictor:
                         self._model, self._schema, same, self._options.particles, self._generator,
                         missing=self._options.allow_missing, other=False,
                     )  # fmt: skip
-                    self._count(known.count(False), effective or [inf] * len(same))
+                    self._evidence.count(known.count(False), effective or [inf] * len(same))
                     found |= dict(zip(part, cells, strict=True))
             yield from (found[place] for place in range(len(repeated)))
 
-    def _rows(self, file: str) -> "tuple[list[ColumnSchema], Iterator[PartialRow]]":
-        """Read a table with gaps, and note the categories that the model takes for any rare one."""
-        columns, rows = self._schema.partial(file)
-
-        def noted() -> "Iterator[PartialRow]":
-            for row in rows:
-                cells = zip(columns, row.cells, strict=True)
-                unseen = (f"{own.name}={cell}" for own, cell in cells if cell and not is_seen(own, cell))
-                self._rare.update(dict.fromkeys(unseen))
-                yield row
-
-        return columns, noted()
-
     def notes(self) -> Iterator[str]:
         """Say how the cells were predicted, and what to do about uncertain ones."""
-        cells = self._exact + self._averaged
-        if cells:
-            how = f"{counted(cells, 'cell')}: {self._exact:,} exact"
-            if self._averaged:
-                how += f", {self._averaged:,} by draws, at least {self._fewest:.1f} effective ones"
-            yield how
-        if self._uncertain:
-            yield (
-                f"{counted(self._uncertain, 'cell')} rest on fewer than {_FEW} effective draws: the known cells of "
-                "these rows are improbable together; more --particles may help"
-            )
-        if self._rare:
-            rare = listed(self._rare, 100)
-            yield f"rare or not in the training data, read as any rare value: {one_line(rare)}"
-        for name, number in self._left.items():
-            yield f"column {name}: no value in training, {counted(number, 'cell')} stay empty"
+        return self._total.notes()
+
+    def _blocks(self, file: str) -> "Iterator[list[PartialRow]]":
+        """Yield the rows of a table with gaps in blocks, and add up what is noted of them."""
+        columns, rows = self._schema.partial(file)
+        for number, block in enumerate(in_blocks(rows, _ROWS)):
+            self._begin(number, columns, block)
+            yield block
+            self._total.add(self._evidence)
+
+    def _begin(self, number: int, columns: "Sequence[ColumnSchema]", block: "Sequence[PartialRow]") -> None:
+        """Begin a block, whose draws do not depend on those of other blocks."""
+        self._generator.manual_seed(block_seed(self.seed, number))
+        self._evidence = Evidence()
+        self._evidence.read(columns, block)
 
     def _of_block(self, block: "Sequence[PartialRow]", names: Sequence[int]) -> list[list[PredictedCell]]:
         found: list[list[PredictedCell]] = [[] for _ in block]
@@ -263,9 +251,7 @@ class Predictor:
 
     def _leave(self, columns: Sequence[int], rows: int) -> None:
         """Count the cells of columns of which training had no value."""
-        for index in self._empty.intersection(columns):
-            name = self._schema.kept[index].name
-            self._left[name] = self._left.get(name, 0) + rows
+        self._evidence.leave([self._schema.kept[index].name for index in self._empty.intersection(columns)], rows)
 
     def _of_rows(
         self, rows: "Sequence[PartialRow]", known: Sequence[bool], targets: Sequence[int]
@@ -286,18 +272,10 @@ class Predictor:
             generator=self._generator,
         )
         for one in found:
-            self._count(1, one.effective.tolist())
+            self._evidence.count(1, one.effective.tolist())
         columns = [self._schema.kept[index] for index in targets]
         cells = [predicted(column, one, rows, self._interval) for column, one in zip(columns, found, strict=True)]
         return [list(of_row) for of_row in zip(*cells, strict=True)]
-
-    def _count(self, cells: int, effective: Sequence[float]) -> None:
-        """Count the cells of rows, by the effective draws that each row rests on; infinite ones are exact."""
-        for number in effective:
-            self._exact += cells * (number == inf)
-            self._averaged += cells * (number != inf)
-            self._uncertain += cells * (number < _FEW)
-            self._fewest = min(self._fewest, number)
 
 
 def _by_gaps(block: "Sequence[PartialRow]") -> dict[tuple[bool, ...], list[int]]:

@@ -14,12 +14,13 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from itertools import pairwise
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from chainrule.option_error import OptionError, option
 from chainrule.ranges import Probability, Range, Size
 from chainrule_app.heavy import modes, torch
-from chainrule_app.printing import listed
+from chainrule_app.printing import listed, spelled
 from chainrule_app.readers import tables as table_reader
 from chainrule_app.tasks.config import (
     BatchSize,
@@ -34,20 +35,21 @@ from chainrule_app.tasks.config import (
     Parts,
     RunConfig,
 )
-from chainrule_app.tasks.display import aligned, counted, shortened
+from chainrule_app.tasks.display import aligned, counted, quoted, shortened
 from chainrule_app.tasks.likelihood_record import Basis
 from chainrule_app.tasks.model import Model, Planned
 from chainrule_app.tasks.model_size import check_memory
-from chainrule_app.tasks.run_directory import DATA
+from chainrule_app.tasks.run_directory import DATA, NEIGHBOURS
 from chainrule_app.tasks.size_schedule import describe_passes, limit_passes, time_budget
 from chainrule_app.tasks.table import trial
+from chainrule_app.tasks.table.neighbours import keep_neighbours, with_neighbours
 from chainrule_app.tasks.task import Shard, Source, Task
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from chainrule.models import TableEnsemble, TableMADE
+    from chainrule.models import TableEnsemble, TableMADE, TableNeighbours
     from chainrule.training import Evaluation as Measurement
     from chainrule.training import TrainingBatches, ValidationBatches, ValidationMetric
     from chainrule_app.readers.tables.prepare import Table, TableSchema
@@ -78,6 +80,8 @@ class TableTraining(OptimisationOptions):
 
     batch_size: BatchSize = 128
     learning_rate: LearningRate = 3e-3
+    neighbours: Annotated[int, Range(0, 1 << 17)] = 20_000
+    """Training rows among which a categorical --target looks for similar ones, to count their values; 0 for none."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +121,7 @@ class TableFacts(Facts):
     columns: list[FoundColumn]
 
 
-class TableTask(Task["TableMADE | TableEnsemble"]):
+class TableTask(Task["TableMADE | TableEnsemble | TableNeighbours"]):
     name = "table"
     help = "Train a model of the rows of a table of mixed columns: a MADE."
     SOURCES: ClassVar[dict[str, Source]] = {
@@ -132,7 +136,7 @@ class TableTask(Task["TableMADE | TableEnsemble"]):
     NEEDS_FLOAT64 = True
     MODELS: ClassVar[dict[str, Model]] = {"made": Model("TableMADE", MADEOptions, planned=("num_members",))}
     BUDGET = "1m"
-    PLAIN: ClassVar[dict[str, Any]] = {"num_members": 1}
+    PLAIN: ClassVar[dict[str, Any]] = {"num_members": 1, "neighbours": 0}
     PREPARED = f"{DATA}/table.json"
     verb = "predict"
     NEXT = (
@@ -142,9 +146,11 @@ class TableTask(Task["TableMADE | TableEnsemble"]):
     )
 
     @classmethod
-    def check_asked(cls, request: RunConfig, explicit_flags: frozenset[str]) -> None:
-        super().check_asked(request, explicit_flags)
+    def check_asked(cls, request: RunConfig, given: frozenset[str]) -> None:
+        super().check_asked(request, given)
         table_reader.parse_types(request.data.types)
+        if "neighbours" in given and request.data.target is None:
+            raise OptionError("neighbours", f"requires {option('target')}")
 
     @cached_property
     def schema(self) -> "TableSchema":
@@ -168,8 +174,10 @@ class TableTask(Task["TableMADE | TableEnsemble"]):
                 f"skip columns with {option('types', 'NAME=skip')}, or reduce {option('components')}",
             )
 
+        header = data.has_header if old is None else old.schema.header
+        file = source if isinstance(source, table_reader.FrameTable) else table_reader.TableFile(source, header=header)
         table = prepare_table(
-            source,
+            file,
             self.path / DATA,
             types=table_reader.parse_types(data.types),
             header=data.has_header,
@@ -180,20 +188,21 @@ class TableTask(Task["TableMADE | TableEnsemble"]):
             check=fits,
             like=None if old is None else (old.schema, [asdict(column) for column in old.facts.columns]),
         )
-        if not isinstance(source, table_reader.FrameTable):
-            file = table_reader.TableFile(source, header=self.schema.header)
-            if notice := file.left_out():
-                print(notice, file=sys.stderr)
+        if isinstance(file, table_reader.TableFile) and (notice := file.left_out()):
+            print(notice, file=sys.stderr)
         return table.manifest
 
-    def plan(self, explicit_flags: frozenset[str]) -> Planned:
+    def plan(self, given: frozenset[str]) -> Planned:
         """Limit the passes over the rows, with more dropout for few rows: these are soon overfitted.
 
         A trial finds out how soon. The time that remains trains several networks, whose conditionals are averaged.
         """
-        config, table, options = self.config, self.table(), self.config.options
+        config, table, options, training = self.config, self.table(), self.config.options, self.training
+        if self.has_neighbours:
+            source = self.facts.source.sha256
+            keep_neighbours(self.path / NEIGHBOURS, table.train, training.neighbours, seed=training.seed, source=source)
         features = sum(column.features() - column.unread(options.knots) for column in self.schema.heads())
-        if "--dropout" not in explicit_flags:
+        if "dropout" not in given:
             fitting = (share for most, share in _DROPOUT_OF_FEW.items() if len(table.train) < most * features)
             options = replace(options, dropout=next(fitting, options.dropout))
         open_number = options.num_members is None
@@ -211,15 +220,15 @@ class TableTask(Task["TableMADE | TableEnsemble"]):
                 timed.network, batches, self._held_out_nats, config.training, device, budget, _MOST_PASSES
             )
             print(tried, file=sys.stderr)
-            most = tried.most_passes(_MOST_PASSES)
+            most = tried.most_passes(_MOST_PASSES, batches.steps_per_epoch)
         limited = limit_passes(config, rate, batches, most, elements=rows, options=["dropout"], most_members=members)
         return Planned(limited, timed)
 
-    def _held_out_nats(self, model: Any) -> float:
-        """Return the mean nats of a held-out row, or of its target, over the first rows."""
+    def _held_out_nats(self, model: Any) -> "torch.Tensor":
+        """Return the nats of the first held-out rows, or of their target, (B,)."""
         rows = torch.from_numpy(self.table().valid[:_TRIED].copy()).to(modes.device_of(model))
         logs = model(rows).log_prob(rows)
-        return -float((logs if self._target is None else logs[:, self._target]).sum()) / len(rows)
+        return -(logs.sum(1) if self._target is None else logs[:, self._target]).double().cpu()
 
     def choice(self) -> str:
         return f"{describe_passes(self.config, 'rows', 'rows')}: dropout {self.config.options.dropout:g}"
@@ -234,6 +243,24 @@ class TableTask(Task["TableMADE | TableEnsemble"]):
             weights = [_TARGET_WEIGHT if index == self._target else 1.0 for index in range(len(columns))]
         members = [one.built(columns=columns, order=self._order, weights=weights) for _ in range(number)]
         return members[0] if number == 1 else TableEnsemble(members)
+
+    def completed(self, network: Any) -> "TableMADE | TableEnsemble | TableNeighbours":
+        """Let the target count its neighbours among the training rows, if it is categorical."""
+        if not self.has_neighbours:
+            return network
+        return with_neighbours(self.path / NEIGHBOURS, network, source=self.facts.source.sha256)
+
+    @property
+    def has_neighbours(self) -> bool:
+        """True if the model's last column counts near training rows."""
+        target = self._target
+        return target is not None and self.training.neighbours > 0 and self.schema.kept[target].kind == "categorical"
+
+    def added_parts(self) -> Sequence[str]:
+        return [f"neighbours of {self.data.target}"] if self.has_neighbours else []
+
+    def options_in_weights(self) -> dict[str, Any]:
+        return {"neighbours": self.training.neighbours}
 
     @property
     def _target(self) -> int | None:
@@ -290,7 +317,7 @@ class TableTask(Task["TableMADE | TableEnsemble"]):
     def introduce(self) -> Iterable[str]:
         facts = self.facts
         yield (
-            f"{facts.source.name}, read as a table (--level char reads it as text): "
+            f"{facts.source.name}, read as a table ({spelled('level', 'char')} reads it as text): "
             f"{counted(facts.rows.train, 'row')} to train on, {facts.rows.valid:,} held out, "
             + ("with a header" if self.schema.header else "without a header")
         )
@@ -322,6 +349,12 @@ class TableTask(Task["TableMADE | TableEnsemble"]):
             return {"nats_per_row": nats}, line
         about = f"{self.data.target}: {-value:.4f} nats given the rest"
         return {"nats_per_row": nats, "target_nats": -value}, f"{about}; {line}"
+
+    def next_steps(self) -> Sequence[str]:
+        steps = super().next_steps()
+        if self.data.target is None:
+            return steps
+        return [f"chainrule predict {quoted(self.path)} FILE --column {quote(self.data.target)}", *steps]
 
     @property
     def basis(self) -> Basis:

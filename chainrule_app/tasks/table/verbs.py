@@ -2,17 +2,17 @@
 
 import csv
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
-from itertools import repeat
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from chainrule.option_error import OptionError, option, raw_text
-from chainrule_app.blocks import in_blocks
+from chainrule_app.batchwise import Answered, block_seed
 from chainrule_app.heavy import modes, np, torch
-from chainrule_app.printing import listed
+from chainrule_app.printing import listed, spelled
 from chainrule_app.readers import tables as table_reader
 from chainrule_app.results import Column, Result
 from chainrule_app.tasks.config import CheckedOptions, Particles
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from torch import Tensor
 
-    from chainrule.models import TableEnsemble, TableMADE
-    from chainrule_app.readers.tables.blocks import Block
+    from chainrule.models import TableEnsemble, TableMADE, TableNeighbours
     from chainrule_app.readers.tables.column_schema import ColumnSchema
+    from chainrule_app.readers.tables.columns import Block
     from chainrule_app.readers.tables.partial_row import PartialRow
     from chainrule_app.readers.tables.prepare import Rows
     from chainrule_app.tasks.table.task import TableTask
@@ -56,29 +56,32 @@ class TableSampling(CheckedOptions):
 def sample_rows(run: "TableTask", n: int, options: TableSampling, *, seed: int, device: str) -> Result:
     if options.where:
         return _conditioned(run, n, options, seed, device)
-    return _rows_result(run, _drawn(run, n, seed, device), {"seed": seed})
+    return _rows_result(run, partial(_drawn, run, n, seed, device), {"seed": seed})
 
 
 def _rows_result(
-    run: "TableTask", rows: Iterator[list[str | None]], about: dict[str, Any], notices: Sequence[str] = ()
+    run: "TableTask",
+    rows: Callable[[Callable[..., None]], Iterator[Sequence[Any]]],
+    about: dict[str, Any],
+    notices: Sequence[str] = (),
 ) -> Result:
-    """Build the result of drawing whole rows."""
+    """Build the result of drawing whole rows; `rows` gets a function that takes the drawn rows."""
     columns = [Column(column.name, parse=column.parsed) for column in run.schema.kept]
     copies = Copies("row", partial(_in_training, run))
 
-    def counted_rows() -> Iterator[list[str | None]]:
-        for row in rows:
+    def add(drawn: Sequence[Sequence[str | None]]) -> None:
+        for row in drawn:
             copies.add(tuple(row))
-            yield row
 
     return Result(
         columns,
-        counted_rows(),
+        rows(add),
         about=about,
         summary=copies.figures,
         notes=lambda: notices,
         form="csv" if run.schema.header else "cells",
         framed=True,
+        hints={"batchwise": True},
     )
 
 
@@ -109,7 +112,7 @@ def _conditioned(run: "TableTask", n: int, options: TableSampling, seed: int, de
     places = run.model(device).to_sequence(torch.tensor([row.known]))[0]
     exact = bool((places == places.cummin(0).values).all())
     way = "exact" if exact else f"sampling-importance, each row one of {options.particles} draws"
-    rows = _completed(run, row, n, options.particles, seed, device)
+    rows = partial(_completed, run, row, n, options.particles, seed, device)
     return _rows_result(run, rows, {"seed": seed, "conditioning": way}, list(_outside(run, row)))
 
 
@@ -118,7 +121,7 @@ def _outside(run: "TableTask", row: "PartialRow") -> Iterator[str]:
     for column, cell, number in zip(run.schema.kept, row.cells, row.numbers, strict=True):
         if cell is not None and column.bounds is not None and not column.bounds[0] <= number <= column.bounds[1]:
             low, high = map(column.decode, column.bounds)
-            yield f"--where: {column.name}={cell} lies outside the range of training, {low} to {high}"
+            yield f"{spelled('where')}: {column.name}={cell} lies outside the range of training, {low} to {high}"
 
 
 def _known_row(run: "TableTask", where: str) -> "PartialRow":
@@ -164,34 +167,54 @@ def _check_seen(column: "ColumnSchema", value: str) -> None:
     raise ValueError(f"column {column.name!r}: {value!r:.40} is {how}not in the training data: {hint}{rare}")
 
 
-def _drawn(run: "TableTask", n: int, seed: int, device: str) -> Iterator[list[str | None]]:
+def _drawn(run: "TableTask", n: int, seed: int, device: str, add: Callable[..., None]) -> Iterator[Sequence[Any]]:
     model = run.model(device)
     model.exclude(run.schema.unseen())
-    generator = torch.Generator(modes.device_of(model)).manual_seed(seed)
-    for start in range(0, n, _BLOCK):
+    generator = torch.Generator(modes.device_of(model))
+
+    def answer(start: int) -> Answered:
+        generator.manual_seed(block_seed(seed, start // _BLOCK))
         drawn = model.sample(min(_BLOCK, n - start), generator=generator)
         for _ in range(_AGAIN):  # else what lies outside would all be moved to the lowest or the highest number
             outside = torch.from_numpy(run.schema.outside(drawn.cpu().numpy())).to(drawn.device)
             if not outside.any():
                 break
             drawn[outside] = model.sample(int(outside.sum()), generator=generator)
-        yield from run.schema.decode(drawn.cpu().numpy())
+        rows: list[Sequence[Any]] = list(run.schema.decode(drawn.cpu().numpy()))
+        return rows, (rows,)
+
+    yield from run.answered(range(0, n, _BLOCK), answer, add)
 
 
 def _completed(
-    run: "TableTask", row: "PartialRow", n: int, particles: int, seed: int, device: str
-) -> Iterator[list[str | None]]:
-    model = run.model(device)
-    generator = torch.Generator(modes.device_of(model)).manual_seed(seed)
+    run: "TableTask",
+    row: "PartialRow",
+    n: int,
+    particles: int,
+    seed: int,
+    device: str,
+    add: Callable[..., None],
+) -> Iterator[Sequence[Any]]:
+    model, size = run.model(device), max(1, _TOGETHER // particles)
+    generator = torch.Generator(modes.device_of(model))
     uncertain = 0
-    for block in in_blocks(repeat(row, n), max(1, _TOGETHER // particles)):
+
+    def answer(start: int) -> Answered:
+        generator.manual_seed(block_seed(seed, start // size))
+        block = [row] * min(size, n - start)
         cells, effective = complete_block(model, run.schema, block, particles, generator, missing=True, other=True)
-        uncertain += sum(number < 2 for number in effective or ())
-        yield from cells
+        return list(cells), (cells, sum(number < 2 for number in effective or ()))
+
+    def counted(cells: Sequence[Any], few: int) -> None:
+        nonlocal uncertain
+        uncertain += few
+        add(cells)
+
+    yield from run.answered(range(0, n, size), answer, counted)
     if uncertain:
         print(
             f"{uncertain} rows rest on a single draw of {particles}: the given values are improbable; "
-            "more --particles may help",
+            f"more {spelled('particles')} may help",
             file=sys.stderr,
         )
 
@@ -240,7 +263,7 @@ def score_table(run: "TableTask", file: str, options: TableScoring, *, device: s
         Column("row", shown=False, parse=partial(_parsed_row, own)),
     ]
     rows = _scored(run, file, device, total)
-    notes, hints = partial(training_notes, run, file), {"rows": row_count(file)}
+    notes, hints = partial(training_notes, run, file), {"rows": row_count(file), "batchwise": True}
     return total.result(columns, rows, basis=run.basis, unit="row", empty=empty, notes=notes, hints=hints)
 
 
@@ -252,14 +275,14 @@ def _parsed_row(columns: "Sequence[ColumnSchema]", cells: Sequence[str | None]) 
     return _by_name(columns, [column.parsed(cell) for column, cell in zip(columns, cells, strict=True)])
 
 
-def nats_of(model: "TableMADE | TableEnsemble", rows: "Tensor") -> "Tensor":
+def nats_of(model: "TableMADE | TableEnsemble | TableNeighbours", rows: "Tensor") -> "Tensor":
     """Return the nats (B, D) of each value given the previous ones."""
     rows = rows.to(modes.device_of(model))
     with torch.no_grad():
         return -model(rows).log_prob(rows).cpu().double()
 
 
-def mean_nats(run: "TableTask", model: "TableMADE | TableEnsemble") -> "Tensor":
+def mean_nats(run: "TableTask", model: "TableMADE | TableEnsemble | TableNeighbours") -> "Tensor":
     """Return the mean nats (D,) of each column over held-out rows; over drawn ones where an export left them out.
 
     They are computed once for the model of a run that several calls share.
@@ -278,16 +301,20 @@ def mean_nats(run: "TableTask", model: "TableMADE | TableEnsemble") -> "Tensor":
 def _scored(run: "TableTask", file: str, device: str, total: Tally) -> Iterator[Sequence[Any]]:
     model, columns = run.fixed_model(device), run.schema.kept
     means = mean_nats(run, model)
-    for block, rows in run.schema.encoded_blocks(file, BLOCK):
+
+    def answer(encode: "Callable[[], tuple[Block, Rows]]") -> Answered:
+        block, rows = encode()
         nats = nats_of(model, torch.from_numpy(rows))
         excess = nats - means
         most = torch.where(excess.amax(1) > _NOTABLE, excess.argmax(1), nats.argmax(1))
         sums, greatest = nats.sum(1), nats.gather(1, most.unsqueeze(1)).squeeze(1)
-        total.add(float(sums.sum()), nats.numel(), rows=len(nats))
         names, cells, unseen = _cells_of(columns, block, rows, most.numpy())
         texts = zip(*(column.texts() for column in block.columns), strict=True)
-        lines = block.lines.tolist()
-        yield from zip(lines, sums.tolist(), names, cells, greatest.tolist(), unseen, nats.tolist(), texts, strict=True)
+        parts = (sums.tolist(), names, cells, greatest.tolist(), unseen, nats.tolist(), texts)
+        return list(zip(block.lines.tolist(), *parts, strict=True)), (float(sums.sum()), nats.numel(), len(nats))
+
+    with closing(run.schema.encoders(file, BLOCK)) as batches:
+        yield from run.answered(batches, answer, total.add)
 
 
 def _cells_of(

@@ -90,10 +90,10 @@ class TagTask(Task["SequenceTagger"]):
     writes_page = False
 
     @classmethod
-    def check_asked(cls, request: RunConfig, explicit_flags: frozenset[str]) -> None:
-        super().check_asked(request, explicit_flags)
+    def check_asked(cls, request: RunConfig, given: frozenset[str]) -> None:
+        super().check_asked(request, given)
         encoder = request.options.character_encoder
-        if "--affix-dropout" in explicit_flags and encoder != "cnn+affixes":
+        if "affix_dropout" in given and encoder != "cnn+affixes":
             raise OptionError("affix_dropout", f"requires {option('character_encoder', 'cnn+affixes')}, got {encoder}")
 
     @cached_property
@@ -122,13 +122,13 @@ class TagTask(Task["SequenceTagger"]):
             fitted_templates(self, self.training.template_passes)
         return manifest
 
-    def plan(self, explicit_flags: frozenset[str]) -> Planned:
+    def plan(self, given: frozenset[str]) -> Planned:
         """Choose weight decay, template passes, word dropout and the character encoder from the number of passes."""
         batches, _ = self.batches((0, 1))
         config = resolve_decay(self.config, 2 * batches.steps_per_epoch)
         is_open = {
-            "character_encoder": explicit_flags.isdisjoint(("--character-encoder", "--affix-dropout")),
-            "word_dropout": "--word-dropout" not in explicit_flags,
+            "character_encoder": given.isdisjoint(("character_encoder", "affix_dropout")),
+            "word_dropout": "word_dropout" not in given,
             "template_passes": config.training.template_passes is None,
         }
         if not any(is_open.values()):

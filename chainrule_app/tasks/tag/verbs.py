@@ -2,13 +2,15 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import tee
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, cast
 
 from chainrule.option_error import OptionError, UserError, option
 from chainrule.ranges import Range
-from chainrule_app.heavy import np, torch
+from chainrule_app.batchwise import Answered, nothing
+from chainrule_app.heavy import modes, np, torch
+from chainrule_app.printing import spelled
 from chainrule_app.readers import tagged as tag_reader
+from chainrule_app.readers.row_order import in_order
 from chainrule_app.readers.tagged.conll_file import (
     TEXT_HINT,
     ConllFile,
@@ -26,9 +28,10 @@ from chainrule_app.tasks.tag.task import predicted_tags
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from chainrule.data import Batch
     from chainrule.models import SequenceTagger
-    from chainrule.state import State
     from chainrule_app.readers.origin import Origin
+    from chainrule_app.readers.row_order import Rows
     from chainrule_app.readers.tagged.conll_file import ConllFile, Sentence
     from chainrule_app.readers.tagged.prepare import TaggedSentences
     from chainrule_app.readers.tagged.vocabulary import TaggedVocabulary
@@ -64,19 +67,26 @@ def tag_file(run: "TagTask", data: list[str], options: Tagging, *, device: str) 
     marks_spans = run.vocabulary.scheme is not None
 
     def rows() -> Iterator[Sequence[Any]]:
-        answers, again = tee(tagged_sentences(run, run.model(device), file, n or 1))
-        texts = file.with_tags(answer.tags for answer in again)
-        for sentence, answer, text in zip(file.sentences, answers, texts, strict=True):
-            spans = [_spans(run.vocabulary, answer.tags)] if marks_spans else []
-            best = [answer.n_best] if n is not None else []
-            cells = answer.tags, answer.n_best[0]["nats"], *best, *spans, answer.probabilities
-            yield sentence.line, list(sentence.words), *cells, text
+        model, numbered = run.model(device), tag_reader.number_sentences(file.sentences, run.vocabulary)
+
+        def answer(numbers: "Rows") -> Answered:
+            found = _tagged(run, model, numbered.batch(numbers), n or 1)
+            return [row(number, answer) for number, answer in zip(numbers.tolist(), found, strict=True)], ()
+
+        yield from run.answered(in_order(len(numbered), _TOGETHER, None, numbered.lengths), answer, nothing)
+
+    def row(number: int, answer: TaggedSentence) -> Sequence[Any]:
+        sentence = file.sentences[number]
+        spans = [_spans(run.vocabulary, answer.tags)] if marks_spans else []
+        best = [answer.n_best] if n is not None else []
+        cells = answer.tags, answer.n_best[0]["nats"], *best, *spans, answer.probabilities
+        return sentence.line, list(sentence.words), *cells, file.with_tags(number, answer.tags)
 
     columns = [Column("line"), Column("words"), Column("tags"), Column("nats", 4)]
     columns += [Column("n_best")] if n is not None else []
     columns += [Column("spans", shown=False)] if marks_spans else []
     columns += [Column(name, shown=False) for name in ("probabilities", "text")]
-    return Result(columns, rows(), main="text", form="lines" if n is None else "table")
+    return Result(columns, rows(), main="text", form="lines" if n is None else "table", hints={"batchwise": True})
 
 
 def _spans(vocabulary: "TaggedVocabulary", tags: Sequence[str]) -> list[dict[str, Any]]:
@@ -85,6 +95,9 @@ def _spans(vocabulary: "TaggedVocabulary", tags: Sequence[str]) -> list[dict[str
 
     entities = find_entities(vocabulary.standard(tags))
     return [{"type": name, "start": start, "stop": stop} for name, start, stop in entities]
+
+
+_TOGETHER = 64  # sentences
 
 
 @dataclass(frozen=True)
@@ -98,36 +111,25 @@ class TaggedSentence:
         return best
 
 
-def tagged_sentences(
-    run: "TagTask", model: "SequenceTagger", file: "ConllFile | HeldSentences", n: int
-) -> Iterator[TaggedSentence]:
-    """Tag the sentences of a file, in order."""
-    tags = run.vocabulary.tags
-    for context, lengths in _batches(run, model, file):
-        with torch.no_grad():
-            distribution = model(context, lengths)
-            paths, log_probs = distribution.n_best(n)
-            shares = distribution.marginals.gather(2, paths[:, 0].clamp_min(0).unsqueeze(2)).squeeze(2)
-        for row, length in enumerate(lengths.tolist()):
-            ways = zip(paths[row].tolist(), log_probs[row].tolist(), strict=True)
-            best = [
-                {"tags": [tags[tag] for tag in path[:length]], "nats": 0.0 - log_prob}  # no minus before a zero
-                for path, log_prob in ways
-                if log_prob > -torch.inf
-            ]
-            yield TaggedSentence(best, shares[row, :length].tolist())
-
-
-def _batches(
-    run: "TagTask", model: "SequenceTagger", file: "ConllFile | HeldSentences"
-) -> "Iterator[tuple[State, Tensor]]":
-    """Yield batches of a file's sentences as the model reads them, with lengths, in order."""
+def _tagged(run: "TagTask", model: "SequenceTagger", batch: "Batch", n: int) -> Iterator[TaggedSentence]:
+    """Tag the sentences of a batch, in order."""
     from chainrule.state import map_state
 
-    device = next(model.parameters()).device
-    for batch in tag_reader.tagged_evaluation(tag_reader.number_sentences(file.sentences, run.vocabulary)):
-        assert batch.lengths is not None
-        yield map_state(lambda part: part.to(device), batch.context), batch.lengths.to(device)
+    tags, device = run.vocabulary.tags, modes.device_of(model)
+    assert batch.lengths is not None
+    context, lengths = map_state(lambda part: part.to(device), batch.context), batch.lengths.to(device)
+    with torch.no_grad():
+        distribution = model(context, lengths)
+        paths, log_probs = distribution.n_best(n)
+        shares = distribution.marginals.gather(2, paths[:, 0].clamp_min(0).unsqueeze(2)).squeeze(2)
+    for row, length in enumerate(lengths.tolist()):
+        ways = zip(paths[row].tolist(), log_probs[row].tolist(), strict=True)
+        best = [
+            {"tags": [tags[tag] for tag in path[:length]], "nats": 0.0 - log_prob}  # no minus before a zero
+            for path, log_prob in ways
+            if log_prob > -torch.inf
+        ]
+        yield TaggedSentence(best, shares[row, :length].tolist())
 
 
 def sentences_of(
@@ -379,7 +381,7 @@ def _lines(figures: dict[str, Any]) -> Iterator[str]:
         yield f"  {word['word']} as {word['tag']} {word['probability']:.1%}, or {other}"
     neighbours = figures["neighbours"]
     if neighbours is None:
-        yield "neighbours: this softmax predicts each tag independently; --head crf learns their order"
+        yield f"neighbours: this softmax predicts each tag independently; {spelled('head', 'crf')} learns their order"
         return
     rule = f"; {counted(neighbours['forbidden'], 'pair')} forbidden" if neighbours["forbidden"] else ""
     yield f"neighbours by the score that the random field adds, nats{rule}:"

@@ -25,7 +25,6 @@ from itertools import product
 from typing import TYPE_CHECKING, Any, Literal
 
 from chainrule_app.tasks.config import Duration, Settled
-from chainrule_app.tasks.display import flag
 from chainrule_app.tasks.model import Planned, Timed, average_batch, forgetting_decay, seconds_to_measure, time_network
 from chainrule_app.tasks.size_schedule import TRAINING_SHARE, record_resolved, time_passes
 from chainrule_app.tasks.task import Task
@@ -311,7 +310,7 @@ _LEARNING_RATE: dict[Kind, float] = {"adamw": 2e-3, "muon": 8e-3}
 _WEIGHT_DECAY = 0.1  # of words, and by AdamW
 
 
-def plan_blocks(run: TextTask, explicit_flags: frozenset[str]) -> Planned:
+def plan_blocks(run: TextTask, given: frozenset[str]) -> Planned:
     """Resolve the training options, size and dropout of a new run with blocks."""
     config, training, corpus = run.config, run.config.training, run.corpus()
     rows = training.batch_size or default_batch_size(len(corpus.train), training.chunk_length)
@@ -327,15 +326,15 @@ def plan_blocks(run: TextTask, explicit_flags: frozenset[str]) -> Planned:
         order = ORDERS[corpus.level] if config.model in run.SIZE_SCHEDULES else 0
     training = replace(training, batch_size=rows, optimiser=optimiser, learning_rate=learning_rate, weight_decay=decay)
     training = replace(training, kneser_ney_order=order)
-    planned = Task.plan(type(run)(run.path, replace(config, training=training)), explicit_flags)
+    planned = Task.plan(type(run)(run.path, replace(config, training=training)), given)
     if config.model not in run.SIZE_SCHEDULES:
         return planned
-    return with_dropout(type(run)(run.path, planned.config), planned, explicit_flags)
+    return with_dropout(type(run)(run.path, planned.config), planned, given)
 
 
-def with_dropout(run: TextTask, planned: Planned, explicit_flags: frozenset[str]) -> Planned:
+def with_dropout(run: TextTask, planned: Planned, given: frozenset[str]) -> Planned:
     """Resolve the dropout of a new run with blocks."""
-    left_open = [name for name in DROPOUTS if flag(name) not in explicit_flags]
+    left_open = [name for name in DROPOUTS if name not in given]
     if not left_open:
         return planned
     (config, timed), passes = time_passes(run, planned, run.batches((0, 1))[0])

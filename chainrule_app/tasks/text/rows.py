@@ -2,8 +2,8 @@
 
 import math
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import groupby
@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias, 
 
 from chainrule.option_error import OptionError, option
 from chainrule.ranges import Range
+from chainrule_app.batchwise import Answered
+from chainrule_app.pages.result_figures import surprise_figure
 from chainrule_app.readers.log_lines import template_of
 from chainrule_app.readers.text import name_of, open_bytes, read_chunks
 from chainrule_app.results import Column, Form, Result
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from chainrule.data import Vocabulary
     from chainrule_app.readers.origin import ByteSource
     from chainrule_app.readers.store import Ids
+    from chainrule_app.tasks.text import scoring
     from chainrule_app.tasks.text.scoring import Scored
     from chainrule_app.tasks.text.surprise import Expectation, Numbers
     from chainrule_app.tasks.text.task import TextTask
@@ -118,7 +121,9 @@ class _Scorer:
         return is_training_text(self.run, self.data)
 
     def result(self, per: Per, form: Form = "table") -> Result:
-        in_memory = isinstance(self.data, list)
+        from chainrule_app.tasks.text import scoring
+
+        in_memory, vocabulary = isinstance(self.data, list), self.run.vocabulary
         columns: Sequence[Column] = {"line": _OF_LINES, "element": _OF_ELEMENTS, "file": ()}[per]
         if in_memory and per == "line":
             columns = _OF_TEXTS
@@ -129,20 +134,41 @@ class _Scorer:
         if columns and columns[0].name != "text":
             columns = (*columns, Column("text"))
         total = Row()
+        batchwise = self.run.data.reading == "lines" and not (in_memory or self.options.adapt)
+
+        def cells(row: Row) -> list[Any]:
+            values = row.values(self.expected) | {"line": row.line, "index": row.line - 1}
+            if isinstance(self.data, list) and per == "line":
+                values["text"] = self.data[row.line - 1]
+            if self.by == "spot":
+                values |= self._spot(row, per)
+            if self.options.mask:
+                values["text"] = template_of(values["text"])
+            return [values[column.name] for column in columns]
+
+        def answer(pool: "scoring.Pool") -> Answered:
+            scored = scoring.score_pool(self.model, vocabulary, pool, self._expecting(per))
+            own = list(_rows(scored, vocabulary, per, keep_empty=False))
+            return [cells(row) for row in own] if columns else [], ([row.sums for row in own],)
 
         def rows() -> Iterator[Sequence[Any]]:
-            for row in self._rows(per) if columns else self._watched(per):
-                total.read(row.nats, row.elements, row.unknown, (row.characters, row.bytes))
-                if not columns:
-                    continue
-                values = row.values(self.expected) | {"line": row.line, "index": row.line - 1}
-                if isinstance(self.data, list) and per == "line":
-                    values["text"] = self.data[row.line - 1]
-                if self.by == "spot":
-                    values |= self._spot(row, per)
-                if self.options.mask:
-                    values["text"] = template_of(values["text"])
-                yield [values[column.name] for column in columns]
+            with self._bar(shown=not columns) as advance:
+
+                def add(sums: list[tuple[Any, ...]]) -> None:
+                    for figures in sums:
+                        total.read(*figures)
+                    advance(len(sums))
+
+                if batchwise:
+                    assert not isinstance(self.data, list)
+                    with closing(scoring.read_pieces(self.data, strict=self.run.data.level != "byte")) as pieces:
+                        pools = scoring.line_pools(vocabulary, scoring.whole_lines(pieces))
+                        yield from self.run.answered(pools, answer, add)
+                    return
+                for row in _rows(self._scored(self._expecting(per)), vocabulary, per, keep_empty=in_memory):
+                    add([row.sums])
+                    if columns:
+                        yield cells(row)
 
         return total.scored(
             columns,
@@ -153,8 +179,9 @@ class _Scorer:
             notes=self._notes,
             rank=BY[self.by] if columns else "",
             form=form,
-            hints={"rows": _count_lines(self.data)} if per == "line" else {},
+            hints={"batchwise": batchwise} | ({"rows": _count_lines(self.data)} if per == "line" else {}),
             views={name: partial(self.result, name) for name in ("line", "element", "file")},
+            figure=surprise_figure if per == "element" else lambda _: surprise_figure(self.result("element")),
         )
 
     def _notes(self) -> Iterator[str]:
@@ -199,20 +226,23 @@ class _Scorer:
             with closing(scoring.read_stream(self.data, strict=strict)) as chunks:
                 yield from scoring.score_stream(self.model, vocabulary, chunks, evaluator, expecting=expecting)
 
-    def _watched(self, per: Per) -> "Iterator[Row]":
-        """Yield the rows of which only the sum is of interest, with a progress bar."""
+    @contextmanager
+    def _bar(self, *, shown: bool) -> Iterator[Callable[[int], None]]:
+        """Show the progress over rows of which only the sum is of interest."""
+        if not shown:
+            yield lambda _: None
+            return
         with progress_bars() as begin:
-            advance = begin(_count_lines(self.data), "lines")
-            for row in self._rows(per):
-                yield row
-                advance(1)
+            yield begin(_count_lines(self.data), "lines")
 
-    def _rows(self, per: Per) -> "Iterator[Row]":
+    def _expecting(self, per: Per) -> "Expectation | None":
+        return self._expectation if self.by == "spot" and per != "file" else None
+
+    @cached_property
+    def _expectation(self) -> "Expectation":
         from chainrule_app.tasks.text.spots import expectation
 
-        spots = self.by == "spot" and per != "file"
-        scored = self._scored(expectation(self.model, trained_on=self.trained_on) if spots else None)
-        return _rows(scored, self.run.vocabulary, per, keep_empty=isinstance(self.data, list))
+        return expectation(self.model, trained_on=self.trained_on)
 
 
 @dataclass
@@ -231,6 +261,11 @@ class Row(Tally):
         self.unknown += unknown
         self.characters += text[0]
         self.bytes += text[1]
+
+    @property
+    def sums(self) -> tuple[Any, ...]:
+        """The arguments of `read` that add this row."""
+        return self.nats, self.elements, self.unknown, (self.characters, self.bytes)
 
     def symbol_figures(self) -> dict[str, Any]:
         """Return nats, bits and perplexity; the latter two are None without elements."""

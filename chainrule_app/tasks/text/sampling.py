@@ -10,7 +10,10 @@ from cyclopts import Parameter
 
 from chainrule.option_error import OptionError, option
 from chainrule.ranges import Range
+from chainrule_app.batchwise import Answered, nothing
 from chainrule_app.heavy import modes, np, torch
+from chainrule_app.pages.result_figures import plane_figure
+from chainrule_app.printing import spelled
 from chainrule_app.results import Column, Result
 from chainrule_app.tasks.config import CheckedOptions
 from chainrule_app.tasks.display import counted
@@ -131,7 +134,7 @@ def fitting_prompt(model: "AutoregressiveModel", prompt: "Beginning", length: in
     size, read = model.useful_prefix(length + inside), len(prompt.ids)
     if size is None or read <= size:
         return prompt, ""
-    notice = f"--prompt: the model reads only the last {size:,} of {counted(read, 'symbol')}"
+    notice = f"{spelled('prompt')}: the model reads only the last {size:,} of {counted(read, 'symbol')}"
     return prompt._replace(ids=prompt.ids[-size:]), notice
 
 
@@ -331,29 +334,31 @@ def embed_lines(run: "TextTask", data: "Texts", options: TextEmbedding, *, devic
     model: Any = run.model(device)
     if not hasattr(model, "features"):
         raise ValueError(f"embed: a {run.config.model} has no features")
+    from chainrule.data import padded
+
     model_device = next(model.parameters()).device
 
+    def answer(batch: "list[Line]") -> Answered:
+        lengths = torch.tensor([len(ids) for _, _, ids in batch])
+        x = padded([ids for _, _, ids in batch], int(lengths.max()))
+        with torch.no_grad():
+            # The features at an element are of those before it: at one past the end, of the whole line.
+            h = model.features(torch.nn.functional.pad(x, (0, 1)).to(model_device))
+            h = h[torch.arange(len(batch)), lengths.to(model_device)]
+        names = (str(line) if not isinstance(data, list) else data[line - 1] for line, _, _ in batch)
+        return list(zip(names, h.float().cpu().numpy(), strict=True)), ()
+
     def rows() -> Iterator[Sequence[Any]]:
-        for lines, x, lengths in _batched_lines(run, data):
-            with torch.no_grad():
-                # The features at an element are of those before it: at one past the end, of the whole line.
-                h = model.features(torch.nn.functional.pad(x, (0, 1)).to(model_device))
-                h = h[torch.arange(len(lines)), lengths.to(model_device)]
-            for (line, _, _), numbers in zip(lines, h.float().cpu().numpy(), strict=True):
-                yield str(line) if not isinstance(data, list) else data[line - 1], numbers
+        yield from run.answered(_batched_lines(run, data), answer, nothing)
 
-    return Result([Column("input"), Column("code", heading="z")], rows(), main="code", form="csv")
+    columns = [Column("input"), Column("code", heading="z")]
+    return Result(columns, rows(), main="code", form="csv", hints={"batchwise": True}, figure=plane_figure)
 
 
-def _batched_lines(run: "TextTask", data: "Texts") -> "Iterator[tuple[list[Line], Tensor, Tensor]]":
-    """Yield lines with numbers and symbols, as padded batches (B, T) with lengths (B,)."""
-    from chainrule.data import padded
+def _batched_lines(run: "TextTask", data: "Texts") -> "Iterator[list[Line]]":
+    """Yield lines with numbers and symbols, in batches."""
     from chainrule_app.readers.row_order import SMALL_BATCH
     from chainrule_app.tasks.text.scoring import read_pieces, whole_lines
-
-    def batch(rows: "list[Line]") -> "tuple[list[Line], Tensor, Tensor]":
-        lengths = torch.tensor([len(ids) for _, _, ids in rows])
-        return rows, padded([ids for _, _, ids in rows], int(lengths.max())), lengths
 
     rows: list[Line] = []
     longest = held = 0
@@ -364,13 +369,13 @@ def _batched_lines(run: "TextTask", data: "Texts") -> "Iterator[tuple[list[Line]
             raise ValueError(f"line {line}: expected at most {_LONGEST:,} symbols, got {len(ids):,}: divide the line")
         size = (len(rows) + 1) * max(longest, len(ids))
         if rows and (size > _LONGEST or size > max(2 * (held + len(ids)), SMALL_BATCH)):
-            yield batch(rows)
+            yield rows
             rows, longest, held = [], 0, 0
         rows.append((line, text, ids))
         longest, held = max(longest, len(ids)), held + len(ids)
     if not rows:
         raise ValueError(f"{'data' if isinstance(data, list) else data}: expected at least one input, got none")
-    yield batch(rows)
+    yield rows
 
 
 def _texts(run: "TextTask", texts: Sequence[str]) -> Iterator[tuple[int, str]]:

@@ -45,6 +45,10 @@ class Scored:
     excess: Numbers | None = None  # (T,) what the nats exceed their expectation by, where that was asked for
 
 
+Pool = list[tuple[int, str, Ids]]
+"""Lines with their numbers and symbols."""
+
+
 def read_stream(path: str | ByteSource, *, strict: bool) -> Generator[str, None, None]:
     """Read a file (`-`: standard input) in pieces of text."""
     with open_bytes(path) as file:
@@ -97,38 +101,40 @@ def score_lines(
     expecting: Expectation | None = None,
 ) -> Iterator[Scored]:
     """Score each line independently; an `evaluator` scores and learns instead of the model."""
-    encoded = ((line, text, vocabulary.encode(text)) for line, text in lines)
-    return _score_alike(model, vocabulary, encoded, expecting) if evaluator is None else _adapt(evaluator, encoded)
+    if evaluator is not None:
+        yield from _adapt(evaluator, ((line, text, vocabulary.encode(text)) for line, text in lines))
+        return
+    for pool in line_pools(vocabulary, lines):
+        yield from score_pool(model, vocabulary, pool, expecting)
+
+
+def line_pools(vocabulary: Vocabulary, lines: Iterable[tuple[int, str]]) -> Iterator[Pool]:
+    """Encode lines, and group them in their order, so that those of similar length can be scored together."""
+    return _pools(((line, text, vocabulary.encode(text)) for line, text in lines), _POOL_SYMBOLS)
 
 
 @torch.no_grad()
-def _score_alike(
-    model: AutoregressiveModel,
-    vocabulary: Vocabulary,
-    lines: Iterator[tuple[int, str, Ids]],
-    expecting: Expectation | None,
-) -> Iterator[Scored]:
-    """Score lines of similar length together."""
-    for pool in _pools(lines, _POOL_SYMBOLS):
-        order = sorted(
-            (index for index in range(len(pool)) if len(pool[index][2])), key=lambda index: len(pool[index][2])
-        )
-        found: dict[int, tuple[Numbers, Numbers | None]] = dict.fromkeys(range(len(pool)), (np.zeros(0), None))
-        while order:
-            longest = len(pool[order[-1]][2])
-            most = max(1, min(256, _LOGITS // (len(vocabulary) * min(longest, 256))))
-            # A row less than half as long would be padding more than symbols.
-            rows = [index for index in order[-most:] if 2 * len(pool[index][2]) >= longest]
-            del order[-len(rows) :]
-            ids = torch.zeros(len(rows), longest, dtype=torch.int64)
-            for row, index in enumerate(rows):
-                ids[row, : len(pool[index][2])] = torch.from_numpy(pool[index][2])
-            state = model.initial_state(len(rows))
-            nats, excess = measure(model, ids.to(device_of(model)), state, None, expecting=expecting)[0].numbers()
-            for row, index in enumerate(rows):
-                real = slice(len(pool[index][2]))
-                found[index] = nats[row, real], None if excess is None else excess[row, real]
-        yield from (Scored(*pool[index], *found[index]) for index in range(len(pool)))
+def score_pool(
+    model: AutoregressiveModel, vocabulary: Vocabulary, pool: Pool, expecting: Expectation | None
+) -> list[Scored]:
+    """Score the lines of a pool, those of similar length together."""
+    order = sorted((index for index in range(len(pool)) if len(pool[index][2])), key=lambda index: len(pool[index][2]))
+    found: dict[int, tuple[Numbers, Numbers | None]] = dict.fromkeys(range(len(pool)), (np.zeros(0), None))
+    while order:
+        longest = len(pool[order[-1]][2])
+        most = max(1, min(256, _LOGITS // (len(vocabulary) * min(longest, 256))))
+        # A row less than half as long would be padding more than symbols.
+        rows = [index for index in order[-most:] if 2 * len(pool[index][2]) >= longest]
+        del order[-len(rows) :]
+        ids = torch.zeros(len(rows), longest, dtype=torch.int64)
+        for row, index in enumerate(rows):
+            ids[row, : len(pool[index][2])] = torch.from_numpy(pool[index][2])
+        state = model.initial_state(len(rows))
+        nats, excess = measure(model, ids.to(device_of(model)), state, None, expecting=expecting)[0].numbers()
+        for row, index in enumerate(rows):
+            real = slice(len(pool[index][2]))
+            found[index] = nats[row, real], None if excess is None else excess[row, real]
+    return [Scored(*pool[index], *found[index]) for index in range(len(pool))]
 
 
 def _adapt(evaluator: DynamicEvaluator, lines: Iterator[tuple[int, str, Ids]]) -> Iterator[Scored]:
@@ -143,11 +149,9 @@ def _adapt(evaluator: DynamicEvaluator, lines: Iterator[tuple[int, str, Ids]]) -
         yield from (Scored(*part, nats[row, : len(part[2])]) for row, part in enumerate(pool))
 
 
-def _pools(
-    lines: Iterator[tuple[int, str, Ids]], size: int, *, even: bool = False
-) -> Iterator[list[tuple[int, str, Ids]]]:
+def _pools(lines: Iterator[tuple[int, str, Ids]], size: int, *, even: bool = False) -> Iterator[Pool]:
     """Group lines in order, about `size` symbols each; `even` limits padding to half of a batch."""
-    pool: list[tuple[int, str, Ids]] = []
+    pool: Pool = []
     held = longest = 0
     for line in lines:
         length = len(line[2])
@@ -163,7 +167,7 @@ def _pools(
         yield pool
 
 
-def _split(pool: list[tuple[int, str, Ids]], nats: Numbers, excess: Numbers | None) -> Iterator[Scored]:
+def _split(pool: Pool, nats: Numbers, excess: Numbers | None) -> Iterator[Scored]:
     ends = np.cumsum([len(ids) for _, _, ids in pool])
     for (line, text, ids), end in zip(pool, ends, strict=True):
         own = slice(end - len(ids), end)

@@ -105,14 +105,12 @@ class TextTask(Task["AutoregressiveModel"]):
         return f"{data}-{request.data.level if request.sources['tokenizer'] is None else 'bpe'}-{request.model}"
 
     @classmethod
-    def check_asked(cls, request: RunConfig, explicit_flags: frozenset[str]) -> None:
+    def check_asked(cls, request: RunConfig, given: frozenset[str]) -> None:
         training = request.training
-        fitted = explicit_flags & {"--level", "--vocabulary-size", "--min-count"}
+        fitted = given & {"level", "vocabulary_size", "min_count"}
         if request.sources["tokenizer"] is not None and fitted and (request.data.level != "bpe" or len(fitted) > 1):
-            raise OptionError(
-                min(fitted)[2:].replace("-", "_"), f"{option('tokenizer')} defines the symbols", "leave it out"
-            )
-        if "--watch-every" in explicit_flags and not training.watch_gradients:
+            raise OptionError(min(fitted), f"{option('tokenizer')} defines the symbols", "leave it out")
+        if "watch_every" in given and not training.watch_gradients:
             raise OptionError("watch_every", f"requires {option('watch_gradients')}")
         if training.watch_gradients and request.data.reading != "lines" and training.chunk_length < 2:
             raise OptionError("chunk_length", f"expected at least 2 with {option('watch_gradients')}")
@@ -195,11 +193,11 @@ class TextTask(Task["AutoregressiveModel"]):
     def options_in_weights(self) -> dict[str, Any]:
         return {"kneser_ney_order": self.training.kneser_ney_order}
 
-    def plan(self, explicit_flags: frozenset[str]) -> Planned:
+    def plan(self, given: frozenset[str]) -> Planned:
         from chainrule_app.tasks.text.plan import plan_blocks, plan_recurrence
 
         recurrent = bool(self.MODELS[self.config.model].planned)
-        planned = plan_recurrence(self) if recurrent else plan_blocks(self, explicit_flags)
+        planned = plan_recurrence(self) if recurrent else plan_blocks(self, given)
         count_ngrams(type(self)(self.path, planned.config))
         return planned
 

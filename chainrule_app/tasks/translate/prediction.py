@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
 
 from chainrule.option_error import OptionError, option
 from chainrule.ranges import Range
+from chainrule_app.batchwise import Answered
+from chainrule_app.blocks import in_blocks
 from chainrule_app.heavy import modes, np, pair_data, torch
 from chainrule_app.readers.origin import HeldRows, Origin, origin_of
 from chainrule_app.readers.text import STDIN, name_of
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from chainrule_app.tasks.translate.task import TranslateTask, TranslationModel
 
 
-_TOGETHER = 4096  # sentences read before they are sorted by length and translated
+_TOGETHER = 1024  # sentences read before they are sorted by length and translated
 _COMPARED = 2000  # held-out pairs, the first: enough to distinguish epochs
 
 
@@ -55,26 +57,28 @@ class TranslationOptions(NBestOptions):
 def translate(run: "TranslateTask", data: list[str], options: TranslationOptions, *, device: str) -> Result:
     translator, file = translator_of(run, options.max_length, device), data[0]
     sentences = read_sources(run, file)
-    first: list[tuple[str, str]] = []  # first non-empty sentence and its translation
+    first: list[tuple[str, str]] = []  # a non-empty sentence of each batch and its translation
+
+    def answer(part: list[tuple[int, str]]) -> Answered:
+        results = translator.search(
+            [text for _, text in part],
+            beam_size=options.beam,
+            n_best=options.n_best,
+            length_penalty=options.length_penalty,
+            exact=True,
+        )
+        drawn = [(source, answers[0].text) for (_, source), answers in zip(part, results, strict=True) if source][:1]
+        return [
+            # the difference has no minus before a zero
+            (line, source, rank, answer.text, 0.0 - answer.log_prob, answer.score, answer.ended, answer.proven)
+            for (line, source), answers in zip(part, results, strict=True)
+            for rank, answer in enumerate(answers, 1)
+        ], (drawn,)
 
     def rows() -> Iterator[Sequence[Any]]:
-        for start in range(0, len(sentences), _TOGETHER):
-            part = sentences[start : start + _TOGETHER]
-            results = translator.search(
-                [text for _, text in part],
-                beam_size=options.beam,
-                n_best=options.n_best,
-                length_penalty=options.length_penalty,
-                exact=True,
-            )
-            for (line, source), answers in zip(part, results, strict=True):
-                if source and not first:
-                    first.append((source, answers[0].text))
-                for rank, answer in enumerate(answers, 1):
-                    nats = 0.0 - answer.log_prob  # no minus before a zero
-                    yield line, source, rank, answer.text, nats, answer.score, answer.ended, answer.proven
+        yield from run.answered(in_blocks(sentences, _TOGETHER), answer, first.extend)
 
-    def figure() -> "Figure":
+    def figure(_: Result) -> "Figure":
         from chainrule_app.pages.attention_figures import attention_map
 
         if not translator.model.has_attention:
@@ -92,7 +96,7 @@ def translate(run: "TranslateTask", data: list[str], options: TranslationOptions
         *(Column(name, shown=False) for name in ("score", "ended", "proven")),
     ]
     form: Form = "lines" if options.n_best == 1 else "table"
-    return Result(columns, rows(), main="translation", form=form, figure=figure)
+    return Result(columns, rows(), main="translation", form=form, figure=figure, hints={"batchwise": True})
 
 
 def translator_of(run: "TranslateTask", max_length: int | None, device: str) -> "Translator":

@@ -29,7 +29,7 @@ from chainrule_app.tasks.config import (
     SplitOptions,
     Warmup,
 )
-from chainrule_app.tasks.display import counted, flag, measured_part
+from chainrule_app.tasks.display import counted, measured_part
 from chainrule_app.tasks.likelihood_record import Basis
 from chainrule_app.tasks.model import Model, Planned
 from chainrule_app.tasks.run_directory import DATA
@@ -58,7 +58,7 @@ LEARNING_RATE: dict[str, dict[str, float]] = {  # by model and optimiser; of a T
 }
 
 
-def resolve_training(config: RunConfig, explicit_flags: frozenset[str], steps_per_epoch: int) -> RunConfig:
+def resolve_training(config: RunConfig, given: frozenset[str], steps_per_epoch: int) -> RunConfig:
     """Resolve the options of a new run: learning rate, dropout, and for a Transformer warm-up, batch and feed-forward
     size.
     """
@@ -71,15 +71,13 @@ def resolve_training(config: RunConfig, explicit_flags: frozenset[str], steps_pe
         size["dropout"] = default_dropout(passes, MOST_DROPOUT[config.model])
     if transformer:
         steps, batch_size = None if passes is None else passes * steps_per_epoch, training.batch_size
-        halved = config.duration.steps is None and "--batch-size" not in explicit_flags
+        halved = config.duration.steps is None and "batch_size" not in given
         if halved and steps is not None and steps < FEWEST_STEPS:
             batch_size, steps = max(1, batch_size // 2), 2 * steps
         size["feed_forward_size"] = 2 * options.model_size
         rate = default_learning_rate(rate, options.model_size)
         trained = {"learning_rate": rate, "warmup": default_warmup(steps), "batch_size": batch_size}
-    size, trained = (
-        {name: value for name, value in part.items() if flag(name) not in explicit_flags} for part in (size, trained)
-    )
+    size, trained = ({name: value for name, value in part.items() if name not in given} for part in (size, trained))
     config = record_resolved(config, [*size, *trained])
     return replace(config, options=replace(options, **size), training=replace(training, **trained))
 
@@ -286,9 +284,11 @@ class TranslateTask(Task["TranslationModel"]):
         return pair_data.open_vocabularies(self.path / DATA)
 
     @classmethod
-    def check_asked(cls, request: RunConfig, explicit_flags: frozenset[str]) -> None:
+    def check_asked(cls, request: RunConfig, given: frozenset[str]) -> None:
+        there = {name for name, source in request.sources.items() if source is not None}
+        there -= {"source"} - given  # one file of both, not --source
         for one, other in (("source", "target"), ("target", "source"), ("validation_target", "validation")):
-            if flag(one) in explicit_flags and flag(other) not in explicit_flags:
+            if one in there and other not in there:
                 raise OptionError(one, f"expected {option(other)} too, got none")
         if request.sources["source"] is None:
             raise OptionError(
@@ -312,10 +312,10 @@ class TranslateTask(Task["TranslationModel"]):
         ).manifest
         return manifest | {"validation": manifest["validation_source"]}
 
-    def plan(self, explicit_flags: frozenset[str]) -> Planned:
-        config, timed = super().plan(explicit_flags)
+    def plan(self, given: frozenset[str]) -> Planned:
+        config, timed = super().plan(given)
         batches, _ = self.batches((0, 1))
-        planned = resolve_training(config, explicit_flags, batches.steps_per_epoch)
+        planned = resolve_training(config, given, batches.steps_per_epoch)
         batch_size = planned.training.batch_size
         if config.settled is None or batch_size == config.training.batch_size:
             return Planned(planned, timed)
@@ -327,7 +327,7 @@ class TranslateTask(Task["TranslationModel"]):
         (config, timed), _ = time_passes(run, Planned(config), batches)
         assert config.settled is not None
         config = replace(config, settled=replace(config.settled, options=names))
-        return Planned(resolve_training(config, explicit_flags | {"--batch-size"}, batches.steps_per_epoch), timed)
+        return Planned(resolve_training(config, given | {"batch_size"}, batches.steps_per_epoch), timed)
 
     def build(self) -> "TranslationModel":
         symbols = self.facts.symbols

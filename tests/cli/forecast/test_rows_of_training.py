@@ -80,7 +80,7 @@ def planned(path, out, given=frozenset(), **training):
         duration=Duration(budget=20.0),
         training=ForecastRun.Training(batch_size=8, **training),
     )
-    create_run(ForecastRun, asked, out, overwrite=False, explicit_flags=given)
+    create_run(ForecastRun, asked, out, overwrite=False, given=given)
     return open_run(out).config
 
 
@@ -91,7 +91,7 @@ def test_passes_over_a_short_series_end_early_and_with_the_budget(tmp_path, monk
     config = planned(path, tmp_path / "run")
     assert (config.duration.most_seconds, config.duration.budget) == (20.0, None)
     assert config.training.patience == 6
-    assert "--patience 6" in config.chosen_flags()
+    assert config.chosen()["patience"] == 6
     assert planned(path, tmp_path / "own", patience=2).training.patience == 2
     path.write_text("v\n" + "".join(f"{math.sin(n):.3f}\n" for n in range(6000)))
     assert planned(path, tmp_path / "long").training.patience is None

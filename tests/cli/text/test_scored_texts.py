@@ -87,7 +87,7 @@ def test_strings_of_frames_are_scored(runs):
     [
         ([], "expected at least one row, got none"),
         ([""], "expected at least one symbol"),
-        (["line", None], "data index 1: expected a path or strings, got None"),
+        (["line", None], "data index 1: expected rows of one kind, got None"),
         (3, "data: expected a path, a frame, .* got int"),
         (None, "data: expected a path, a frame, .* got NoneType"),
     ],

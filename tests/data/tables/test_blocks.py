@@ -1,4 +1,4 @@
-"""A CSV read by polars and by Python's reader gives the same numbers, the same schema and the same messages."""
+"""A CSV file gives the same numbers, the same schema and the same messages wherever its bytes are divided."""
 
 import gzip
 import math
@@ -6,15 +6,17 @@ import random
 from collections import Counter
 
 import numpy as np
+import polars
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chainrule_app.readers.tables import blocks, table_file
-from chainrule_app.readers.tables.blocks import CellColumn
+from chainrule_app.readers import csv_records, delimited
+from chainrule_app.readers.tables import coded_columns, table_file
 from chainrule_app.readers.tables.cell import MISSING, as_integer, as_number
+from chainrule_app.readers.tables.coded_columns import CodedColumn, Coding
+from chainrule_app.readers.tables.columns import CellColumn
 from chainrule_app.readers.tables.prepare import prepare_table
-from chainrule_app.readers.tables.table_file import TableFile
 
 NUMBERS = ["0", "-0", "+5", "007", "1.", ".5", "1e3", "1E-400", "1e999", "inf", "-Infinity", "9007199254740993", "-12"]
 WORDS = ["red", "a b", "é", "1_000", "٣", "0x10", "nan", "\xa0x", "Inf.", "--", *sorted(MISSING)]
@@ -30,19 +32,28 @@ def prepared(path, folder, **options):
 
 
 def both_ways(path, folder, stretch=97, **options):
+    """Read once in one stretch; and twice in many stretches, cut anywhere, few cells of a column coded."""
+    whole = prepared(path, folder / "whole", **options)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(table_file, "_WIDEST", 0)
-        exact = prepared(path, folder / "exact", **options)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(blocks, "STRETCH", stretch)  # many stretches, cut anywhere
-        quick = prepared(path, folder / "quick", **options)
-    return exact, quick
+        patch.setattr(csv_records, "STRETCH", stretch)
+        patch.setattr(delimited, "_BEGINNING", stretch)
+        patch.setattr(coded_columns, "_FEWEST_ROWS", 3)
+        patch.setattr(coded_columns, "_SHARE", 1.0)
+        patch.setattr(table_file, "KEPT", 0)
+        divided = prepared(path, folder / "divided", **options)
+    return whole, divided
 
 
 @given(st.lists(st.sampled_from(NUMBERS + WORDS) | st.floats(-1e6, 1e6).map(repr), min_size=1, max_size=30))
 @settings(max_examples=60, deadline=None)
 def test_columns_answer_as_their_cells(cells):
-    column = CellColumn(cells)
+    different = list(dict.fromkeys([*cells, "never"]))
+    codes = np.array([different.index(cell) for cell in cells])
+    for column in (CellColumn(cells), CodedColumn(codes, CellColumn(different))):
+        _answers(column, cells)
+
+
+def _answers(column, cells):
     assert column.texts() == cells
     assert column.counts() == list(Counter(cells).items())
     assert column.counts({"red", "0"}) == [
@@ -88,8 +99,8 @@ def test_a_file_is_prepared_alike(tmp_path_factory, rows, oddities, ending, blan
     folder = tmp_path_factory.mktemp("alike")
     path = folder / "rows.csv"
     path.write_bytes(ending.join([*text, ""]).encode())
-    exact, quick = both_ways(path, folder, min_count=min_count, types={"whole": "integer"} if header else None)
-    assert quick == exact
+    whole, divided = both_ways(path, folder, min_count=min_count, types={"whole": "integer"} if header else None)
+    assert divided == whole
 
 
 @pytest.mark.parametrize("zipped", [False, True])
@@ -103,9 +114,9 @@ def test_many_rows_of_many_kinds_are_prepared_alike(tmp_path, zipped):
     content = "\n".join(["c;i;r;x", *lines]).replace('"a, b"', '"a; b"').encode()
     path = tmp_path / ("rows.csv.gz" if zipped else "rows.csv")
     path.write_bytes(gzip.compress(content) if zipped else content)
-    exact, quick = both_ways(path, tmp_path, stretch=997, types={"i": "integer"})
-    assert quick == exact
-    assert not isinstance(quick, str), quick
+    whole, divided = both_ways(path, tmp_path, stretch=997, types={"i": "integer"})
+    assert divided == whole
+    assert not isinstance(divided, str), divided
 
 
 @pytest.mark.parametrize(
@@ -120,15 +131,31 @@ def test_many_rows_of_many_kinds_are_prepared_alike(tmp_path, zipped):
 def test_a_bad_row_is_named_by_its_line(tmp_path, row, message):
     path = tmp_path / "rows.csv"
     path.write_bytes(b"a,b\n" + b"1,2\n3,4\n5,5\n" * 300 + row + b"\n")
-    exact, quick = both_ways(path, tmp_path, stretch=997)
-    assert message in quick
-    assert quick == exact
+    whole, divided = both_ways(path, tmp_path, stretch=997)
+    assert message in divided
+    assert divided == whole
 
 
-def test_plain_rows_are_not_left_to_the_exact_reader(tmp_path, monkeypatch):
+def test_few_different_cells_become_codes_that_later_cells_extend(monkeypatch):
+    monkeypatch.setattr(coded_columns, "_FEWEST_ROWS", 4)
+    coding = Coding()
+
+    def strip(cells):
+        return cells.str.strip_chars()
+
+    first = coding.column("a", polars.Series(["x", "x ", "", "x"] * 3), strip)
+    second = coding.column("a", polars.Series(["y", "x ", None]), strip)
+    third = coding.column("a", polars.Series(["x", "z"]), strip)
+    assert [type(column) for column in (first, second, third)] == [CellColumn, CodedColumn, CodedColumn]
+    assert (second.texts(), third.texts()) == (["y", "x", ""], ["x", "z"])
+    assert second.counts() == [("y", 1), ("x", 1), ("", 1)]
+    many = coding.column("b", polars.Series(list("abcd")))
+    assert [type(many), type(coding.column("b", polars.Series(["a"])))] == [CellColumn, CellColumn]
+
+
+def test_a_column_of_numbers_that_becomes_categories_is_read_again(tmp_path):
+    """Its spelling is lost with the first pass."""
     path = tmp_path / "rows.csv"
-    path.write_bytes(b'a,b\r\n"x, y",2\r\nz, 4\r\n')
-    monkeypatch.setattr(TableFile, "_listed", None)
-    (block,) = TableFile(path).blocks()
-    assert [[column.cell(row) for column in block.columns] for row in range(2)] == [["x, y", "2"], ["z", "4"]]
-    assert block.lines.tolist() == [2, 3]
+    path.write_text("a,b\n" + "".join(f"{row % 7}.50,{row % 3}\n" for row in range(200)))
+    schema = prepare_table(path, tmp_path / "table", types={"a": "categorical"}).schema
+    assert schema.columns[0].categories[:2] == ("0.50", "1.50")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chainrule_app.readers.held_out import OneInEvery
-from chainrule_app.readers.tables.blocks import CellColumn
+from chainrule_app.readers.tables.columns import CellColumn
 from chainrule_app.readers.tables.dates import DateFormat
 from chainrule_app.readers.tables.prepare import prepare_table
 

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chainrule_app.readers.series.prepare import prepare_series
-from chainrule_app.readers.tables import table_file
 from chainrule_app.readers.tables.cell import GROUPING, with_point
 from chainrule_app.readers.tables.prepare import prepare_table
 from chainrule_app.readers.tables.table_file import TableFile
@@ -26,14 +25,6 @@ def test_other_cells_stay(cell):
     assert with_point(cell) == cell
 
 
-@pytest.fixture(params=["polars", "csv"])
-def reader(request, monkeypatch):
-    """By which of the two readers."""
-    if request.param == "csv":
-        monkeypatch.setattr(table_file, "_WIDEST", 0)
-
-
-@pytest.mark.usefixtures("reader")
 @pytest.mark.parametrize("header", [True, False])
 def test_a_table_is_that_of_points(tmp_path, header):
     draw = random.Random(0)

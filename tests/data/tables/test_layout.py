@@ -7,7 +7,6 @@ import pytest
 
 from chainrule_app.readers.labelled.labelled_file import LabelledFile
 from chainrule_app.readers.series.series_file import read_series
-from chainrule_app.readers.tables import table_file
 from chainrule_app.readers.tables.prepare import prepare_table
 from chainrule_app.readers.tables.table_file import TableFile
 
@@ -71,7 +70,6 @@ def test_the_first_row_names_the_columns_where_they_say_so(tmp_path, before, row
     assert file.left_out() == ""
 
 
-@pytest.mark.parametrize("quick", [False, True])
 @pytest.mark.parametrize(
     ("before", "rows", "told"),
     [
@@ -89,10 +87,8 @@ def test_the_first_row_names_the_columns_where_they_say_so(tmp_path, before, row
         (["Sales", "colour,n,x", ",kg,m"], MIXED, "line 1, before the table and line 3, which gives units: left out"),
     ],
 )
-def test_lines_that_are_no_rows_are_left_out_and_told(tmp_path, monkeypatch, quick, before, rows, told):
+def test_lines_that_are_no_rows_are_left_out_and_told(tmp_path, before, rows, told):
     """They became data, or the names of columns."""
-    if not quick:
-        monkeypatch.setattr(table_file, "_WIDEST", 0)
     path = written(tmp_path, [*before, *rows])
     file = TableFile(path)
     assert file.header
@@ -123,11 +119,8 @@ def test_a_short_row_at_the_beginning_is_no_title(tmp_path):
         list(file.rows())
 
 
-@pytest.mark.parametrize("quick", [False, True])
-def test_rows_of_nothing_at_the_end_are_left_out(tmp_path, monkeypatch, quick):
+def test_rows_of_nothing_at_the_end_are_left_out(tmp_path):
     """Excel writes them; each was a row of missing cells."""
-    if not quick:
-        monkeypatch.setattr(table_file, "_WIDEST", 0)
     file = TableFile(written(tmp_path, ["a,b", "1,2", ",", "3,4", ",", ","]))
     assert [cells for _, cells in file.rows()] == [["1", "2"], ["", ""], ["3", "4"]]
     (block,) = file.blocks()
@@ -183,3 +176,9 @@ def test_series_begin_where_a_table_would(tmp_path):
     path = written(tmp_path, ["Heat of 2020", "", "day,2019,2020", ",°C,°C", *DAYS, ",,"])
     file = read_series(path, "2020")
     assert (file.date, str(file.frequency), len(file.values)) == ("day", "every day", 30)
+
+
+def test_a_year_above_numbers_in_another_notation_is_data(tmp_path):
+    """The smallest of no numbers was looked for."""
+    rows = ["2020,x", *(f"\N{MINUS SIGN}{n},{n % 3}" for n in range(9))]
+    assert TableFile(written(tmp_path, rows)).header is False

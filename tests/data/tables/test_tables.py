@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chainrule_app.readers.tables.blocks import Block, CellColumn
 from chainrule_app.readers.tables.column_facts import ColumnFacts
 from chainrule_app.readers.tables.column_schema import OTHER, ColumnSchema
+from chainrule_app.readers.tables.columns import CellColumn
 from chainrule_app.readers.tables.prepare import TableSchema, open_table, prepare_table, table_batches, table_evaluation
+from chainrule_app.readers.tables.record_blocks import blocks_of_rows
 from chainrule_app.readers.tables.table_file import TableFile
 
 NAN = math.nan
@@ -69,9 +70,9 @@ def test_any_row_comes_back(rows):
     facts = [ColumnFacts(name, "rows") for name in ("word", "whole", "fraction")]
     cells = [[f"w{word}", str(whole), repr(fraction)] for word, whole, fraction in rows]
     cells += [["wa", "1", "0.5"], ["wb", "2", "1.5"], ["wc", "3", "-2.5"]]
-    block = Block.of_rows(list(enumerate(cells)))
+    (block,) = blocks_of_rows(enumerate(cells))
     for column, own in zip(facts, block.columns, strict=True):
-        column.add(own, block.lines)
+        column.add(own, np.ones(len(cells), dtype=bool), block.lines)
     schema = TableSchema.fit(facts, True, {"word": "categorical", "whole": "integer"}, 1)
     again = list(schema.decode(np.array([schema.encode(row) for row in cells])))
     assert [row[:2] for row in again] == [row[:2] for row in cells]
@@ -106,7 +107,7 @@ def test_a_type_may_be_said_and_a_column_left_out(tmp_path):
 def test_frequent_numbers_are_atoms():
     facts = ColumnFacts("gain", "rows")
     cells = ["0" if line % 10 else str(1000 + 37 * line) for line in range(1000)]
-    facts.add(CellColumn(cells), np.arange(1000))
+    facts.add(CellColumn(cells), np.ones(1000, dtype=bool), np.arange(1000))
     column = facts.numbers("integer", missing=False)
     assert column.atoms == (0.0,)
     assert column.low == 0
@@ -236,7 +237,9 @@ def test_a_damaged_schema_is_refused(table, tmp_path):
 
 
 def test_memory_does_not_grow_with_the_rows(tmp_path, monkeypatch):
-    monkeypatch.setattr("chainrule_app.readers.tables.blocks.STRETCH", 1 << 16)  # shorter than either file
+    monkeypatch.setattr("chainrule_app.readers.csv_records.STRETCH", 1 << 16)  # shorter than either file
+    monkeypatch.setattr("chainrule_app.readers.delimited._BEGINNING", 1 << 16)
+    monkeypatch.setattr("chainrule_app.readers.tables.table_file.KEPT", 1 << 16)
     prepare_table(csv_file(tmp_path, ["a,b", "1,2", "3,4"] * 9), tmp_path / "first")  # imports take memory too
     peaks = []
     for rows in (20_000, 80_000):
@@ -261,7 +264,7 @@ def test_an_epoch_reads_every_row_once():
 
 def test_a_missing_number_is_no_number():
     facts = ColumnFacts("age", "rows")
-    facts.add(CellColumn(["1", "2", "3", "NA", "nan"]), np.arange(5))
+    facts.add(CellColumn(["1", "2", "3", "NA", "nan"]), np.ones(5, dtype=bool), np.arange(5))
     schema = ColumnSchema.fit(facts, "integer", 1)
     assert math.isnan(schema.encode("?"))
     assert schema.decode(NAN) is None

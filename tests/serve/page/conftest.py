@@ -1,6 +1,5 @@
 """Small runs of every task that the playground shows, a server of them, and a browser."""
 
-import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -14,11 +13,6 @@ import chainrule
 from chainrule_app.readers.sounds.sound_file import write_wav
 
 HOSTILE = "<script>document.title = 'broken'</script>"
-BROWSER = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
-FLAGS = [
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
-    "--disable-background-networking", "--disable-component-update",
-]  # fmt: skip
 
 
 @pytest.fixture(scope="session")
@@ -126,18 +120,6 @@ def guarded_address(runs: dict[str, Any]) -> Iterator[str]:
 
     with listening(create_app({"labels": runs["labels"]}, token="sesame")) as address:
         yield address
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    """A browser; it leaves a running event loop behind until it closes, so that other tests cannot begin theirs."""
-    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
-    if BROWSER is None:
-        pytest.skip("no chromium or google-chrome is installed")
-    with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=BROWSER, args=FLAGS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(params=[pytest.param(1280, id="desktop"), pytest.param(360, id="phone", marks=pytest.mark.slow)])

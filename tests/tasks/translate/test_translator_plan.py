@@ -46,7 +46,7 @@ def test_a_slow_machine_takes_smaller_batches_and_a_longer_warm_up():
 
 
 def test_what_the_user_wrote_stays():
-    given = frozenset({"--learning-rate", "--warmup", "--batch-size", "--dropout", "--feed-forward-size"})
+    given = frozenset({"learning_rate", "warmup", "batch_size", "dropout", "feed_forward_size"})
     usual = planned()
     config = planned(1.5, given)
     assert config.training == TranslateRun.Training()
@@ -62,7 +62,7 @@ def test_the_learning_rate_is_that_of_the_optimiser(model):
         return resolve_training(config, frozenset(given), 450).training.learning_rate
 
     assert rate("adamw") < rate("muon")
-    assert rate("adamw", "--learning-rate") == rate("muon", "--learning-rate") == TranslateRun.Training().learning_rate
+    assert rate("adamw", "learning_rate") == rate("muon", "learning_rate") == TranslateRun.Training().learning_rate
 
 
 @pytest.mark.parametrize("passes", [None, 3.0])
@@ -94,7 +94,7 @@ def test_the_dropout_of_recurrences_stays_where_it_is_given_or_the_passes_are_un
     usual = TranslateRun.MODELS["seq2seq"].options().dropout
     assert usual == 0.4
     assert dropped(Duration(budget=600.0)).options.dropout == usual
-    given = dropped(Duration(budget=600.0), 1.0, frozenset({"--dropout"}))
+    given = dropped(Duration(budget=600.0), 1.0, frozenset({"dropout"}))
     assert given.options.dropout == usual
     assert given.settled.options == ["hidden_size", "learning_rate"]
 

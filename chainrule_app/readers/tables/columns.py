@@ -1,45 +1,54 @@
-"""Blocks of rows as columns of polars, and CSV read into them."""
+"""Cells of a table as columns of polars: texts, numbers, moments, or codes of few different cells."""
 
-import re
-from codecs import BOM_UTF8
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import BinaryIO, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import polars
 
-from chainrule_app.readers.tables.cell import (
-    DECIMAL_COMMA,
-    GROUPING,
-    INFINITE,
-    INTEGER,
-    LARGEST,
-    LONGEST_INTEGER,
-    MISSING,
-    NUMBER,
-    may_have_decimal_commas,
-)
-from chainrule_app.readers.text import LONGEST_LINE
+from chainrule_app.readers.tables.cell import INFINITE, INTEGER, LARGEST, LONGEST_INTEGER, MISSING
 
 Floats = npt.NDArray[np.float64]
 Lines = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
-
+Places = npt.NDArray[np.integer]
 
 _FEW = 64  # cells that are looked up one by one sooner than by polars
 
 
+_LEADING_ZERO = "^[+-]?0[0-9]"  # of a name such as 007, which polars takes for a number
+
+
 @dataclass(frozen=True)
 class NumberCells:
-    """The numbers of a column."""
+    """The numbers of a column, and which cells are no numbers."""
 
     values: Floats  # (N,), NaN where a cell is no finite number
-    word: int | None  # place of the first cell that is neither missing nor a number, if there is one
-    infinite: int | None  # place of the first infinity
-    fraction: int | None  # place of the first finite number that is not spelt as an integer
+    words: Flags  # (N,) cells that are neither missing nor numbers
+    infinities: Flags
+    fractions: Flags  # finite numbers that are not spelt as integers
+
+    @property
+    def word(self) -> int | None:
+        """Place of the first word, if there is one."""
+        return _first(self.words)
+
+    @property
+    def infinite(self) -> int | None:
+        """Place of the first infinity, if there is one."""
+        return _first(self.infinities)
+
+    @property
+    def fraction(self) -> int | None:
+        """Place of the first fraction, if there is one."""
+        return _first(self.fractions)
+
+    def at(self, places: "Places | Flags") -> "NumberCells":
+        """Return the cells at some places, which may repeat, or where flags are set."""
+        return NumberCells(self.values[places], self.words[places], self.infinities[places], self.fractions[places])
 
 
 class CellColumn:
@@ -52,6 +61,7 @@ class CellColumn:
     def __init__(self, cells: Sequence[str | None] | polars.Series, *, exact: bool = False):
         self._series = cells if isinstance(cells, polars.Series) else polars.Series(cells, dtype=polars.String)
         self.missing_texts: frozenset[str] = frozenset() if exact else MISSING
+        self.known = dict[Hashable, Any]()  # of the different cells of coded columns, by rules
 
     def __len__(self) -> int:
         return len(self._series)
@@ -105,22 +115,15 @@ class CellColumn:
         """Return the cells as numbers; whether one of them is no integer is looked at only where `fraction` says so."""
         series = self._series
         values = np.array(series.cast(polars.Float64, strict=False).to_numpy(), dtype=np.float64)  # NaN for null
-        number = _flags(series.str.contains(f"^{NUMBER}$"))
-        rest = np.flatnonzero(~number)
-        values[rest] = np.nan
-        others = self.part(~number)
-        infinite = _flags(others._series.str.contains(f"^{INFINITE}$"))
-        word = ~infinite & ~others.missing()
-        overflowed = np.flatnonzero(np.isinf(values))  # 1e999
-        values[overflowed] = np.nan
-        first_infinite = [*rest[infinite][:1].tolist(), *overflowed[:1].tolist()]
-        spelt = self._integers() if fraction else np.ones(len(values), dtype=np.bool_)
-        return NumberCells(
-            values,
-            _first(rest[word]),
-            min(first_infinite, default=None),
-            _first(np.flatnonzero(~np.isnan(values) & ~spelt)),
-        )
+        finite = np.isfinite(values) & ~_flags(series.str.contains(_LEADING_ZERO))
+        words, infinities = _nowhere(len(values)), _nowhere(len(values))
+        if len(rest := np.flatnonzero(~finite)):
+            others = self.part(~finite)
+            infinities[rest] = _flags(others._series.str.contains(f"^{INFINITE}$")) | np.isinf(values[rest])  # 1e999
+            words[rest] = ~infinities[rest] & ~others.missing()
+            values[rest] = np.nan
+        fractions = finite & ~self._integers() if fraction else _nowhere(len(values))
+        return NumberCells(values, words, infinities, fractions)
 
     def _integers(self) -> Flags:
         """Return which cells spell an integer in the usual way."""
@@ -138,6 +141,21 @@ class CellColumn:
         if suffix:
             alike &= present.str.ends_with(suffix)
         return MomentColumn(moments) if _flags(alike | present.is_null()).all() else None
+
+    def by_cell(self, rule: Hashable, change: Callable[["CellColumn"], "CellColumn"]) -> "CellColumn":
+        """Change the cells by a named rule that looks at each one alone."""
+        return change(self)
+
+    def as_numbers(self, numbers: NumberCells) -> "CellColumn":
+        """Return the column without its texts, where all its cells are finite numbers or missing."""
+        if numbers.words.any() or numbers.infinities.any():
+            return self
+        return ValueColumn(polars.Series(numbers.values))
+
+    @property
+    def size(self) -> int:
+        """Bytes that the cells need in memory."""
+        return int(self._series.estimated_size())
 
     def missing(self) -> Flags:
         """(N,) which cells say that there is nothing."""
@@ -174,13 +192,13 @@ class NumberColumn(CellColumn):
     def numbers(self, *, fraction: bool = True) -> NumberCells:
         series = self._series
         values = np.array(series.cast(polars.Float64).to_numpy(), dtype=np.float64)  # NaN for null
-        infinite = _first(np.flatnonzero(np.isinf(values)))
-        values[np.isinf(values)] = np.nan
-        whole = np.abs(values) <= LARGEST if series.dtype.is_integer() else np.zeros(len(values), dtype=np.bool_)
-        word = None if self._misfits is None else _first(np.flatnonzero(_flags(self._misfits)))
-        return NumberCells(
-            values, word, infinite, _first(np.flatnonzero(~np.isnan(values) & ~whole)) if fraction else None
-        )
+        infinities = np.isinf(values)
+        values[infinities] = np.nan
+        words = _nowhere(len(values)) if self._misfits is None else _flags(self._misfits)
+        fractions = ~np.isnan(values)
+        if series.dtype.is_integer():
+            fractions &= np.abs(values) > LARGEST
+        return NumberCells(values, words, infinities, fractions)
 
     def missing(self) -> Flags:
         missing = _nulls(self._series)
@@ -193,6 +211,13 @@ class NumberColumn(CellColumn):
 
     def _written(self, series: polars.Series) -> list[str | None]:
         return series.cast(polars.String).to_list()
+
+    def as_numbers(self, numbers: NumberCells) -> CellColumn:
+        return self
+
+
+class ValueColumn(NumberColumn):
+    """Values of cells whose spelling is no longer known."""
 
 
 class MomentColumn(CellColumn):
@@ -215,6 +240,9 @@ class MomentColumn(CellColumn):
         ticks = self.ticks()
         fits = ticks % unit == 0
         return NumberColumn((ticks // unit).set(~fits, None), ~fits)
+
+    def as_numbers(self, numbers: NumberCells) -> CellColumn:
+        return self
 
     def as_texts(self) -> CellColumn:
         """Return the moments as texts."""
@@ -252,8 +280,12 @@ def _is_in(series: polars.Series, cells: Collection[str]) -> polars.Series:
     return series.is_in(polars.Series(list(cells), dtype=polars.String).implode())
 
 
-def _first(places: npt.NDArray[np.int64]) -> int | None:
-    return int(places[0]) if len(places) else None
+def _first(flags: Flags) -> int | None:
+    return int(flags.argmax()) if flags.any() else None
+
+
+def _nowhere(count: int) -> Flags:
+    return np.zeros(count, dtype=np.bool_)
 
 
 @dataclass(frozen=True)
@@ -266,11 +298,20 @@ class Block:
     def __len__(self) -> int:
         return len(self.lines)
 
+    @property
+    def size(self) -> int:
+        """Bytes that the rows need in memory."""
+        return self.lines.nbytes + sum(column.size for column in self.columns)
+
     def part(self, rows: slice) -> "Block":
         """Some rows in succession; the block itself where these are all."""
         if rows.indices(len(self)) == (0, len(self), 1):
             return self
         return Block(self.lines[rows], [column.part(rows) for column in self.columns])
+
+    def only(self, chosen: Flags) -> "Block":
+        """Some rows; the block itself where these are all."""
+        return self if chosen.all() else Block(self.lines[chosen], [column.part(chosen) for column in self.columns])
 
     def filled(self) -> int:
         """Return the number of rows up to the last one that is not empty."""
@@ -278,104 +319,3 @@ class Block:
             return len(self)
         empty = np.logical_and.reduce([column.empty() for column in self.columns])
         return int(np.flatnonzero(~empty).max(initial=-1)) + 1
-
-    @classmethod
-    def of_rows(cls, rows: Sequence[tuple[int, Sequence[str]]]) -> "Block":
-        """Rows with their lines; there is at least one row."""
-        lines, cells = zip(*rows, strict=True)
-        return cls(np.array(lines, dtype=np.int64), [CellColumn(column) for column in zip(*cells, strict=True)])
-
-
-STRETCH = 1 << 23  # bytes read at a time
-
-
-def regular_blocks(file: BinaryIO, delimiter: str, width: int, line: int) -> Generator[Block, None, int | None]:
-    """Yield the rows of a CSV file after so many lines, as long as all readers cut them into the same cells.
-
-    Returns None, or the number of lines before a stretch that Python's reader must read, to the end of the file. In
-    all others each line is a row of `width` cells, two or more.
-    """
-    regular = _regular_rows(delimiter, width)
-    while stretch := file.read(STRETCH):
-        last = file.readline(LONGEST_LINE)
-        columns = None if len(last) == LONGEST_LINE else _columns(stretch + last, delimiter, width, regular)
-        if columns is None:
-            return line
-        if may_have_decimal_commas(delimiter):
-            columns = list(map(_with_points, columns))
-        block = Block(np.arange(line + 1, line + 1 + len(columns[0])), list(map(CellColumn, columns)))
-        line += len(block)
-        yield block
-    return None
-
-
-def _regular_rows(delimiter: str, width: int) -> str:
-    """Return the regular expression of lines that every reader of CSV cuts into the same cells.
-
-    A quote may only stand in a quoted cell. Characters that readers treat in different ways are excluded: control
-    characters and the byte order mark.
-    """
-    odd = r"\x00-\x08\x0b\x0c\x0e-\x1f\x{feff}\r\n"
-    cell = rf'(?:[^"{re.escape(delimiter)}{odd}]*|"(?:[^"{odd}]|"")*")'
-    return rf"^(?:(?:{cell}{re.escape(delimiter)}){{{width - 1}}}{cell}\r?\n)*$"
-
-
-def _columns(stretch: bytes, delimiter: str, width: int, regular: str) -> list[polars.Series] | None:
-    """Return the stripped cells of whole lines; None where the lines are not regular."""
-    if not stretch.endswith(b"\n"):
-        stretch += b"\n"
-    ascii_only, quoted = stretch.isascii(), b'"' in stretch
-    try:
-        text = "" if ascii_only and not quoted else stretch.decode()
-    except UnicodeDecodeError:
-        return None
-    if quoted and not polars.Series([text]).str.contains(regular)[0]:
-        return None
-    lines = stretch.count(b"\n")
-    if not quoted and (_has_odd_characters(stretch) or stretch.count(delimiter.encode()) != (width - 1) * lines):
-        return None
-    try:
-        frame = polars.read_csv(
-            stretch,
-            has_header=False,
-            schema={str(index): polars.String for index in range(width)},
-            separator=delimiter,
-            quote_char='"' if quoted else None,
-            empty_string_is_null=False,
-        )
-    except polars.exceptions.ComputeError:  # a row of more cells, and so another of fewer
-        return None
-    assert len(frame) == lines
-    if ascii_only and not quoted and not _has_blank_ends(stretch, delimiter.encode()):
-        return frame.get_columns()
-    return frame.select(polars.all().str.strip_chars()).get_columns()
-
-
-_ODD = bytes({*range(32)} - {*b"\t\n\r"})
-
-
-def _has_odd_characters(stretch: bytes) -> bool:
-    """Return whether there are characters that readers treat in different ways; see `_regular_rows`."""
-    returns = stretch.count(b"\r")
-    return (
-        len(stretch.translate(None, _ODD)) < len(stretch)
-        or (returns > 0 and returns != stretch.count(b"\r\n"))
-        or (not stretch.isascii() and BOM_UTF8 in stretch)
-    )
-
-
-def _has_blank_ends(stretch: bytes, delimiter: bytes) -> bool:
-    """Return whether some cell of ASCII begins or ends with white space."""
-    return any(
-        stretch.startswith(blank) or any(blank + end in stretch or end + blank in stretch for end in (delimiter, b"\n"))
-        for blank in (b" ", b"\t")
-        if blank != delimiter and blank in stretch
-    ) or any(blank + b"\r\n" in stretch for blank in (b" ", b"\t") if blank != delimiter and b"\r" in stretch)
-
-
-def _with_points(series: polars.Series) -> polars.Series:
-    """Apply `with_point` to each cell."""
-    has_comma = series.str.contains(f"^{DECIMAL_COMMA.pattern}$")
-    if not has_comma.any():
-        return series
-    return series.str.replace_all(f"[{GROUPING}]", "").str.replace(",", ".", literal=True).zip_with(has_comma, series)
