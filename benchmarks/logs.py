@@ -6,6 +6,7 @@ twelve kinds of anomaly. Names, addresses and shares depend on the seed.
 
 # ruff: noqa: E501  lines of logs are long
 
+import argparse
 import itertools
 import json
 from collections.abc import Callable
@@ -296,3 +297,16 @@ def application(seed: int, count: int) -> Log:
 
 
 GENERATORS: dict[str, Callable[[int, int], Log]] = {"web": web, "system": system, "application": application}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("kind", choices=GENERATORS)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--lines", type=int, default=30_000)
+    options = parser.parse_args()
+    print(*GENERATORS[options.kind](options.seed, options.lines)[0], sep="\n")
+
+
+if __name__ == "__main__":
+    main()

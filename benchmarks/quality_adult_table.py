@@ -26,8 +26,7 @@ from torch import Tensor
 from chainrule.models import TableMADE
 from chainrule.training import learning_rate, make_optimiser
 from chainrule_app import prepare_table
-from chainrule_app.readers.tables.batches import table_batches
-from chainrule_app.readers.tables.prepare import Table
+from chainrule_app.readers.tables import Table, table_batches
 
 CHAIN = "chain of per-column logistic models"
 MODELS: dict[str, dict[str, Any]] = {

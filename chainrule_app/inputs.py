@@ -25,7 +25,6 @@ from chainrule_app.items import (
     pair_of,
     samples_of,
     sentence_of,
-    words_of,
 )
 from chainrule_app.media_inputs import MediaInputs
 from chainrule_app.readers.files_in_turn import HeldText
@@ -46,6 +45,7 @@ from chainrule_app.readers.record_keys import (
 )
 from chainrule_app.readers.records import first_record
 from chainrule_app.readers.sources import KINDS, holds_records, paths_of
+from chainrule_app.readers.tagged.spans import TaggedWords, words_between_blanks, words_of_text
 from chainrule_app.readers.text import STDIN
 from chainrule_app.tasks.run_directory import FRAME
 
@@ -207,9 +207,7 @@ class Inputs(MediaInputs):
             rows = [cell or "" for cell in cells if cell is not None or self.task not in ("", "text")]
             return self._strings(iter(rows), origin)
         if self.task in (*_OF_TEXTS, *_OF_FILES):
-            raise ValueError(
-                f"{origin}: a frame holds no data of the task {self.task}: pass a list of one of its columns"
-            )
+            raise ValueError(f"{origin}: a frame holds no data of the task {self.task}: pass one of its columns")
         self.task = self.task or ("forecast" if is_series else "table")
         self.items = len(table)
         if self.task == "classify":
@@ -264,6 +262,9 @@ class Inputs(MediaInputs):
             return self._sounds(samples_of(rows, first["sampling_rate"], origin), origin)
         if is_message(first) and self.task in ("", "text"):
             return self._strings(iter([conversation(list(rows))]), origin)
+        if isinstance(first, list | tuple) and [*map(type, first)] == [str, dict]:
+            records = ({"text": text, **spans} for text, spans in rows)  # as spaCy's training data were
+            return self._mappings({"text": first[0], **first[1]}, records, origin)
         if is_chat(first):
             return self._strings(map(conversation, rows), origin)
         if isinstance(first, Mapping):
@@ -292,8 +293,8 @@ class Inputs(MediaInputs):
         if self.task == "text":
             return self._texts(rows, origin)
         if self.task == "tag":
-            words = ([word for word in row.replace("\t", " ").split(" ") if word] for row in rows)
-            return self._sentences(((words_of(origin, index, own), ()) for index, own in enumerate(words)), origin)
+            split = words_of_text if self._keys.spans else words_between_blanks
+            return self._sentences((split(row) for row in rows), origin)
         if self.task == "classify" and self._answers:
             raise ValueError(f"{origin}: expected pairs of a text and its label, got strings alone")
         if self.task not in ("classify", *_OF_TEXTS):
@@ -320,7 +321,7 @@ class Inputs(MediaInputs):
         self.options.setdefault("reading", "stream" if broken else "lines")
         return text
 
-    def _sentences(self, sentences: Iterable[tuple[Sequence[str], Sequence[str]]], origin: Origin) -> DataSource:
+    def _sentences(self, sentences: Iterable[TaggedWords], origin: Origin) -> DataSource:
         from chainrule_app.readers.tagged.conll_file import HeldSentences
 
         held = HeldSentences(origin, enumerate(sentences))

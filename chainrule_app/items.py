@@ -9,6 +9,7 @@ from chainrule.option_error import OptionError
 from chainrule_app.heavy import np
 from chainrule_app.readers.origin import Origin
 from chainrule_app.readers.sources import paths_of
+from chainrule_app.readers.tagged.spans import TaggedWords
 from chainrule_app.readers.text import STDIN
 
 _LOUDEST = 2.0  # amplitude of a sound; what is above 1 is cut
@@ -92,15 +93,14 @@ def all_of(kind: type, rows: Iterator[Any], origin: Origin) -> Iterator[Any]:
         yield row
 
 
-def sentence_of(origin: Origin, index: int, pairs: Sequence[Any]) -> tuple[Sequence[str], Sequence[str]]:
+def sentence_of(origin: Origin, index: int, pairs: Sequence[Any]) -> TaggedWords:
     """Return the words of a sentence and their tags, which words alone have none of."""
     if all(isinstance(word, str) for word in pairs):
-        return words_of(origin, index, pairs), ()
+        return TaggedWords(words_of(origin, index, pairs))
     for pair in pairs:
         if not (isinstance(pair, Sequence) and len(pair) == 2 and all(map(_is_word, pair))):
             raise ValueError(f"{origin.at(index)}: expected sentences of pairs of a word and a tag, got {pair!r:.80}")
-    words, tags = zip(*pairs, strict=True)
-    return words, tags
+    return TaggedWords([word for word, _ in pairs], [tag for _, tag in pairs])
 
 
 def _is_word(part: Any) -> bool:

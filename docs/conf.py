@@ -24,10 +24,12 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx_copybutton",
     "mathml",
+    "notebooks",
     "plots",
     "program_help",
     "public_names",
     "rooms",
+    "terms",
 ]
 source_suffix = {".rst": "restructuredtext", ".md": "myst-nb"}  # the first is that of generated pages
 templates_path = ["_templates"]
@@ -71,6 +73,7 @@ html_theme = "furo"
 html_title = f"chainrule {version}"
 html_static_path = ["_static"]
 html_css_files = ["pages.css"]
+html_js_files = ["pages.js"]
 html_copy_source = False
 html_show_sphinx = False
 html_theme_options = {"sidebar_hide_name": False}

@@ -60,7 +60,7 @@ class NgramLM(ChunkModel):
             state = self.ngrams.step(x_prev, state)
         before, after = self.ngrams.read(x, state)
         last = before[:, -1] if x.shape[1] else after  # the state is ready to read the last symbol
-        following = torch.cat([before[:, 1:], after.unsqueeze(1)], 1)
+        following = torch.cat([before, after.unsqueeze(1)], 1)[:, 1:]  # none of no symbols
         return LookedUpCategorical(before, self.ngrams, (x, following)), last
 
     def prepare(self) -> NgramExecutor:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _LEVELS = 2
 _WIDTHS = (3.0, 1.0, 0.3, 0.1, 0.03, 0.01)  # h that `calibrate` tries, wide to narrow
 _STRENGTHS = (0.0, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)  # a
+_LEAST_GAIN = 0.01  # of the network's nats
 _TOGETHER = 256  # rows whose distances to all training rows are computed at once
 
 
@@ -45,9 +46,9 @@ class TableNeighbours(AutoregressiveModel):
     many passes to learn a row by heart, and then it has learnt the noise of all others too; counts know a row that
     comes again at once. The first level has the wider kernel.
 
-    .. math:: d(z, z')^2 = \sum_{\text{numeric}} (s_d - s'_d)^2 + (m_d - m'_d)^2
-        + \sum_{\text{categorical}} [z_d \ne z'_d], \qquad
-        s_d = \Phi^{-1}\left(\frac{2\,\#\{i : z_{id} < z_d\} + \#\{i : z_{id} = z_d\} + 1}{2(N_d + 1)}\right)
+    .. math:: d(z, u)^2 = \sum_{\text{numeric}} (s_d(z) - s_d(u))^2 + (m_d(z) - m_d(u))^2
+        + \sum_{\text{categorical}} [z_d \ne u_d], \qquad
+        s_d(z) = \Phi^{-1}\left(\frac{2\,\#\{i : z_{id} < z_d\} + \#\{i : z_{id} = z_d\} + 1}{2(N_d + 1)}\right)
 
     A number is compared by its normal score s among the :math:`N_d` training rows that have it; where it is missing, s
     is 0 and m is 1. All other columns keep the network's conditionals, so the joint density stays exact.
@@ -82,10 +83,10 @@ class TableNeighbours(AutoregressiveModel):
     sorted: Tensor  # (C, N) numbers of each numeric column, ascending, infinite where they are missing
     counts: Tensor  # (C,) those that are not missing
     symbols: Tensor  # (N,) targets
-    codes: Tensor  # (N, C) of the categorical columns
+    codes: Tensor  # (N, ΣK) a 1 for the code of each categorical column
     scores: Tensor  # (N, 2·C)
 
-    def __init__(self, network: "TableMADE | TableEnsemble", rows: Tensor, *, calibrated_on: int = 2048):
+    def __init__(self, network: "TableMADE | TableEnsemble", rows: Tensor, *, calibrated_on: int = 1024):
         super().__init__()
         self.network, self.calibrated_on = network, calibrated_on
         self.columns, self.order, self.sequence_length = network.columns, network.order, len(network.columns)
@@ -109,7 +110,7 @@ class TableNeighbours(AutoregressiveModel):
         fixed_buffer(self, "sorted", ascending)
         fixed_buffer(self, "counts", counts)
         fixed_buffer(self, "symbols", self._symbols(rows, [self.target]).squeeze(1))
-        fixed_buffer(self, "codes", self._symbols(rows, self._categorical))
+        fixed_buffer(self, "codes", self._codes(rows))
         fixed_buffer(self, "scores", _scores(numbers, ascending, counts))
         self.register_buffer("widths", torch.ones(_LEVELS, device="cpu"))
         self.register_buffer("strengths", torch.zeros(_LEVELS, device="cpu"))
@@ -165,21 +166,28 @@ class TableNeighbours(AutoregressiveModel):
         codes = [self.layout.singles[index].symbol(wide(x[:, index])) for index in columns]
         return torch.stack(codes, 1) if codes else torch.empty(len(x), 0, dtype=torch.long, device=x.device)
 
+    def _codes(self, x: Tensor) -> Tensor:
+        """Return a 1 for the code of each categorical column, float32 (B, ΣK)."""
+        symbols = zip(self._categorical, self._symbols(x, self._categorical).t(), strict=True)
+        codes = [torch.nn.functional.one_hot(own, self.columns[index].symbols) for index, own in symbols]
+        return torch.cat(codes, 1).float() if codes else torch.empty(len(x), 0, dtype=torch.float32, device=x.device)
+
     def _distances(self, x: Tensor) -> Tensor:
         """Return d² of rows (B, D) to all training rows, (B, N)."""
         numbers = wide(x[:, self._numeric]).t().contiguous()
         scores, rows = _scores(numbers, wide(self.sorted), self.counts), wide(self.scores)
         squares = scores.square().sum(1, keepdim=True) + rows.square().sum(1)
         distances = torch.addmm(squares, scores, rows.t(), alpha=-2).clamp_min(0)
-        for own, other in zip(self._symbols(x, self._categorical).t(), self.codes.t(), strict=True):
-            distances = distances + (own.unsqueeze(1) != other)
+        if self._categorical:  # whole numbers, which float32 has exactly
+            distances = distances + (len(self._categorical) - self._codes(x) @ self.codes.float().t())
         return distances
 
     @torch.no_grad()
     def calibrate(self, batches: Iterable[Rows]) -> None:
         """Choose the levels by the log-likelihood of the target in the first held-out rows.
 
-        The network alone stays unless the gain in nats exceeds its standard error over the rows.
+        The network alone stays unless the gain exceeds its standard error over the rows, and 1% of the nats: each
+        answer costs distances to all training rows.
         """
         with evaluating(self):
             x = self._first(batches)
@@ -198,8 +206,8 @@ class TableNeighbours(AutoregressiveModel):
                 if logs[one, two].sum() > best:
                     best, gain = logs[one, two].sum(), logs[one, two] - alone
                     levels = [(width, _STRENGTHS[one]), (narrow, _STRENGTHS[two])]
-        error = gain.std(correction=0) * len(gain) ** 0.5
-        self.set_levels(levels if float(gain.sum()) > float(error) else [])
+        least = torch.maximum(gain.std(correction=0) * len(gain) ** 0.5, -_LEAST_GAIN * alone.sum())
+        self.set_levels(levels if bool(gain.sum() > least) else [])
 
     def _first(self, batches: Iterable[Rows]) -> Tensor:
         """Return the first rows of batches, (B, D)."""

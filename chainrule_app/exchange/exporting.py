@@ -19,7 +19,7 @@ from chainrule.printing import one_line
 from chainrule_app.exchange.causal_lm import causal_lm, misfit
 from chainrule_app.exchange.graphs import package, write_graphs
 from chainrule_app.exchange.web_page import network_of, page_of
-from chainrule_app.tasks.run_directory import CHECKPOINT, CONFIG, DATA, REPORT, TRAINING_PAGE, VOCABULARY
+from chainrule_app.tasks.run_directory import CHECKPOINT, CONFIG, DATA, NEIGHBOURS, REPORT, TRAINING_PAGE, VOCABULARY
 from chainrule_app.tasks.task import Task
 from chainrule_app.tasks.text.task import TextTask
 
@@ -171,9 +171,13 @@ def _write_hub(run: Task[Any], folder: Path) -> list[str]:
     init = None if run.config.init is None else replace(run.config.init, run=Path(run.config.init.run).name)
     write_json(folder / CONFIG, replace(run.config, sources=sources, init=init).to_json(run.name))
     load = 'import chainrule\n\nrun = chainrule.load("path/of/this/folder")\nprint(run)'
-    note = f"The folder is a run of chainrule: transformers has no such model ({reason})."
-    write_text(folder / "README.md", model_card(run, library="chainrule", load=load, notes=(note,)))
-    return ["format: chainrule's own, read by chainrule.load and every verb", f"reason: {reason}"]
+    notes = [f"The folder is a run of chainrule: transformers has no such model ({reason})."]
+    lines = ["format: chainrule's own, read by chainrule.load and every verb", f"reason: {reason}"]
+    if (folder / NEIGHBOURS).is_file():
+        lines.append(f"{NEIGHBOURS} holds rows of the training table: do not publish it if these are private")
+        notes.append(f"`{NEIGHBOURS}` holds rows of the training table.")
+    write_text(folder / "README.md", model_card(run, library="chainrule", load=load, notes=tuple(notes)))
+    return lines
 
 
 def _ignored(manifest: str, folder: str, names: list[str]) -> set[str]:

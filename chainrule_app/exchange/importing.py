@@ -136,7 +136,7 @@ def _written(folder: Path, foreign: Foreign, symbols: Symbols, source: Path) -> 
     none = TextCounts(elements=0, lines=0, unknown=0, characters=0, bytes=0)
     config = RunConfig(
         sources={"source": None, "validation": None, "tokenizer": None},
-        data=TextData(level=symbols.vocabulary.level, validation_fraction=0.01),  # type: ignore[arg-type]  # a str to mypy
+        data=TextData(level=symbols.vocabulary.level, reading="stream", validation_fraction=0.01),  # type: ignore[arg-type]  # a str to mypy
         model=foreign.model,
         options=MODELS[foreign.model].options(**foreign.options),
         duration=Duration(),

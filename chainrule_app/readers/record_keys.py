@@ -14,6 +14,7 @@ from chainrule.option_error import UserError, option
 from chainrule_app.readers.files_in_turn import FilesInTurn
 from chainrule_app.readers.origin import HeldRows, Origin
 from chainrule_app.readers.records import Record, numbered_records
+from chainrule_app.readers.tagged.spans import TaggedWords, span_keys, tagged_words
 
 SOURCES = ("source", "src", "input", "question", "prompt", "query", "instruction", "article", "document", "original")
 TARGETS = ("target", "tgt", "trg", "output", "answer", "response", "completion", "summary", "reply", "translation")
@@ -33,16 +34,19 @@ class Keys:
     source: str | None = None
     target: str | None = None
     tags: str | None = None
+    spans: bool = False  # whether the tags are spans of characters of a text
     answers: bool = True  # whether targets and tags are wanted
 
-    def options(self, kind: str) -> dict[str, str | None]:
+    def options(self, kind: str) -> dict[str, str | bool | None]:
         """Return the reading options that name these keys."""
         if kind == "pairs":
             return {"source_key": self.source, "target_key": self.target}
-        return {"tag_key": self.tags} if kind == "tags" else {}
+        if kind != "tags":
+            return {}
+        return {"tag_key": self.tags, "spans": True} if self.spans else {"tag_key": self.tags}
 
     def __str__(self) -> str:
-        named = {"source": self.source, "target": self.target, "tags": self.tags}
+        named = {"source": self.source, "target": self.target, "spans" if self.spans else "tags": self.tags}
         return ", ".join(f"{part} under the key {key!r}" for part, key in named.items() if key is not None)
 
 
@@ -50,7 +54,7 @@ def keys_of(options: Any) -> Keys:
     """Return the keys that the reading options of a task name."""
     names = ("text_column", "source_key", "target_key", "tag_key")
     text, source, target, tags = (getattr(options, name, None) for name in names)
-    return Keys(text, source, target, tags)
+    return Keys(text, source, target, tags, bool(getattr(options, "spans", False)))
 
 
 def texts_in(files: FilesInTurn, keys: Keys) -> Iterator[str]:
@@ -67,11 +71,10 @@ def pairs_in(numbered: Iterable[tuple[int, Record]], keys: Keys, origin: Origin)
 
 def sentences_in(
     numbered: Iterable[tuple[int, Record]], keys: Keys, origin: Origin
-) -> Iterator[tuple[int, tuple[list[str], list[str]]]]:
+) -> Iterator[tuple[int, TaggedWords]]:
     """Yield the words of numbered records, and their tags if they have any."""
     for number, record in numbered:
-        words, *tags = _sentence_of(record, keys, origin.at(number))
-        yield number, (words, [tag for column in tags for tag in column])
+        yield number, _sentence_of(record, keys, origin.at(number))
 
 
 class RecordPairs(HeldRows):
@@ -105,9 +108,9 @@ def task_of(record: Record) -> str:
         return "text"
     if isinstance(record.get("translation"), dict):
         return "translate"
-    words = next((name for name in _WORDS if isinstance(record.get(name), list)), None)
+    words = _words_in(record)
     lists = [name for name, value in record.items() if isinstance(value, list) and name != words]
-    return "tag" if words is not None and lists else ""
+    return "tag" if (words is not None and lists) or any(map(record.get, span_keys(record))) else ""
 
 
 def is_message(value: Any) -> bool:
@@ -233,27 +236,37 @@ def _parts(name: str) -> set[str]:
 
 
 def _sentence_keys(record: Record, keys: Keys, where: str) -> Keys:
-    """Return the key of the tags, if a record of words has tags."""
-    words = _words_key(record, where)
-    lists = [name for name, value in record.items() if isinstance(value, list) and name != words]
-    named = [name for name in lists if _parts(name) & set(_TAGS)] or lists
-    if keys.tags is not None or not lists or (len(named) > 1 and not keys.answers):
-        return keys
+    """Return the key of the tags or spans, if a record of words or of a text has some."""
+    words = _words_in(record)
+    if words is None:
+        named = span_keys(record)
+        if not named and not isinstance(record.get("text"), str):
+            raise ValueError(
+                f"{where}: expected the lists tokens and tags, equally long, or a text and its spans, got the keys "
+                f"{_names(record)}"
+            )
+    else:
+        lists = [name for name, value in record.items() if isinstance(value, list) and name != words]
+        named = [name for name in lists if _parts(name) & set(_TAGS)] or lists
+    if keys.tags is not None or not named or (len(named) > 1 and not keys.answers):
+        return replace(keys, spans=words is None)
     if len(named) > 1:
         raise UserError(f"{where}: several keys hold tags ({', '.join(named)})", f"name one with {option('tag_key')}")
-    return replace(keys, tags=named[0])
+    return replace(keys, tags=named[0], spans=words is None)
 
 
-def _words_key(record: Record, where: str) -> str:
-    words = next((name for name in _WORDS if isinstance(record.get(name), list)), None)
-    if words is None:
-        raise ValueError(f"{where}: expected the lists tokens and tags, equally long, got the keys {_names(record)}")
-    return words
+def _words_in(record: Record) -> str | None:
+    """Return the key of the words of a record, if it has a list of them."""
+    lists = [name for name in _WORDS if isinstance(record.get(name), list)]
+    return next((name for name in lists if not any(isinstance(word, dict) for word in record[name])), None)
 
 
-def _sentence_of(record: Record, keys: Keys, where: str) -> list[list[str]]:
+def _sentence_of(record: Record, keys: Keys, where: str) -> TaggedWords:
     """Return the words of a record, and their tags if it has tags."""
-    columns = [record[_words_key(record, where)]]
+    key = _words_in(record)
+    if key is None:
+        return tagged_words(record, keys.tags if keys.answers else None, where)
+    columns = [record[key]]
     if keys.tags is not None and (keys.answers or keys.tags in record):
         columns.append(record.get(keys.tags))
     if not all(isinstance(column, list) and len(column) == len(columns[0]) for column in columns):
@@ -264,7 +277,7 @@ def _sentence_of(record: Record, keys: Keys, where: str) -> list[list[str]]:
     for cell in chain(*texts):
         if not cell or any(sign in cell for sign in " \t\r\n"):
             raise ValueError(f"{where}: expected words and tags without blanks, got {cell!r:.60}")
-    return texts
+    return TaggedWords(texts[0], texts[1] if len(texts) > 1 else ())
 
 
 def _names(record: Collection[Any]) -> str:

@@ -24,7 +24,8 @@ KINDS: dict[str, Kind] = {
 PACKED = (".gz", ".zst")
 ARRAYS = (".npy", ".npz")
 RECORDS = (".jsonl", ".ndjson", ".parquet")  # endings of files that hold records, whatever is in them
-TABLES = (".csv", ".tsv", ".parquet")
+EXCEL = ".xlsx"
+TABLES = (".csv", ".tsv", ".parquet", EXCEL)
 IMAGES = (".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 SOUNDS = (".wav", ".flac", ".ogg", ".mp3", ".aif", ".aiff")
 MIDI = (".mid", ".midi", ".kar", ".rmi")
@@ -137,13 +138,19 @@ def is_table(path: str | Path) -> bool:
 
 
 def kind_of(path: str | Path) -> str | None:
-    """Return table, image, sound, music or tag, whichever a path names; None if its names do not tell.
+    """Return table, image, sound, music, tag or translate, whichever a path names; None if its names do not tell.
 
     Images are a folder or archive with an image, an image, an array or an idx file; sounds and music a file, or a
     folder or archive mostly of them.
     """
     file, _ = file_and_array(path)
     name = file.name.lower()
+    if holds_records(path):
+        from chainrule_app.readers.record_keys import task_of
+        from chainrule_app.readers.records import first_record
+
+        if (told := task_of(first_record(path))) in ("tag", "translate"):
+            return told
     if is_table(path):
         return "table"
     if file.is_dir() or (name.endswith(ARCHIVES) and file.is_file()):

@@ -72,7 +72,9 @@ def test_a_run_says_how_its_likelihood_was_measured(command, two, text_file):
     assert "measured     exact; nats per symbol, char level" in command("info", two[0]).out
     info = json.loads(command("info", two[0], "--json").out)
     assert info["likelihood"]["unit"] == "symbol"
-    assert command("score", two[0], text_file).out.splitlines()[-1].startswith("measured: exact; nats per symbol")
+    lines = command("score", two[0], text_file).out.splitlines()
+    assert lines[-2].startswith("measured: exact; nats per symbol")
+    assert lines[-1].startswith("the run was trained on this very text")
     assert json.loads(command("score", two[0], text_file, "--json").out)["measured"]["kind"] == "exact"
 
 

@@ -153,7 +153,7 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path):
 
 
 def test_a_picture_is_written_to_a_file(capsys, tmp_path):
-    write_plot(result(figure=Figure, about={"seed": 3}), tmp_path / "x.png")
+    write_plot(result(figure=lambda _: Figure(), about={"seed": 3}), tmp_path / "x.png")
     assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
     assert capsys.readouterr().err == f"{tmp_path / 'x.png'} (seed 3)\n"
 

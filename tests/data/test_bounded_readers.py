@@ -21,7 +21,7 @@ from chainrule_app.readers import text as text
 from chainrule_app.readers.captions import read_captions
 from chainrule_app.readers.corpus import prepare_corpus
 from chainrule_app.readers.delimited import DelimitedFile
-from chainrule_app.readers.series import series_file
+from chainrule_app.readers.series import cells
 from chainrule_app.readers.series.series_file import read_series
 from chainrule_app.readers.tables.prepare import prepare_table
 from chainrule_app.readers.tables.table_file import TableFile
@@ -104,7 +104,7 @@ def test_rows_of_long_cells_of_parquet_are_read_a_few_at_a_time(tmp_path, monkey
 
 def test_files_held_in_memory_are_bounded(tmp_path, monkeypatch):
     monkeypatch.setattr(conll_file, "_MOST_LINES", 10)
-    monkeypatch.setattr(series_file, "MOST_CELLS", 20)
+    monkeypatch.setattr(cells, "MOST_CELLS", 20)
     path = tmp_path / "rows.tsv"
     path.write_text("a\tX\n" * 11)
     with pytest.raises(ValueError, match="at most 10 lines"):

@@ -33,7 +33,7 @@ def text_run(tmp_path):
         counts = TextCounts(elements=90, lines=0, unknown=0, characters=90, bytes=90)
         config = RunConfig(
             sources={"source": str(tmp_path / "private" / "poems.txt"), "validation": None, "tokenizer": None},
-            data=TextData(level=vocabulary.level, validation_fraction=0.1),
+            data=TextData(level=vocabulary.level, reading="stream", validation_fraction=0.1),
             model=name,
             options=MODELS[name].options(**options),
             duration=Duration(steps=1),

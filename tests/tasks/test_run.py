@@ -41,7 +41,7 @@ SETTLED = OPTIONS(
 )
 ASKED = RunConfig(
     sources={"source": "a.txt", "validation": None, "tokenizer": None},
-    data=TextData(validation_fraction=0.1),
+    data=TextData(reading="stream", validation_fraction=0.1),
     model="gru",
     options=SETTLED,
     duration=Duration(steps=3),

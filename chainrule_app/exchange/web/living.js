@@ -156,7 +156,7 @@ const rank = () => {
   if (list.children.length !== best.length) list.replaceChildren(...best.map(() => {
     const item = document.createElement("li"), button = document.createElement("button");
     button.type = "button";
-    button.append(document.createElement("b"), document.createElement("span"));
+    button.append(document.createElement("b"), " ", document.createElement("span"));
     button.addEventListener("click", () => insert(button.value));
     item.append(button);
     return item;
@@ -166,7 +166,8 @@ const rank = () => {
     button.value = character;
     button.disabled = symbol === 0;
     button.style.setProperty("--share", p);
-    button.setAttribute("aria-label", `${named(character)}, ${percent(p)}`);
+    if (named(character) === character) button.removeAttribute("aria-label");
+    else button.setAttribute("aria-label", `${named(character)}, ${percent(p)}`);
     button.firstChild.textContent = shown(character);
     button.lastChild.textContent = percent(p);
     button.parentNode.classList.toggle("came", character === next);

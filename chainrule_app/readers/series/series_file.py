@@ -1,8 +1,5 @@
 """A file of series: a row for each moment, a column for each series."""
 
-import math
-from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from zoneinfo import ZoneInfo
@@ -13,14 +10,13 @@ import numpy.typing as npt
 from chainrule.option_error import OptionError, UserError, option
 from chainrule_app.printing import listed
 from chainrule_app.readers.origin import Origin
+from chainrule_app.readers.series.cells import MOST_CELLS, Cells, Places
 from chainrule_app.readers.series.frequency import Frequency, clock, complete_dates, fill_in, on_one_clock, spread_out
 from chainrule_app.readers.tables.cell import as_number, is_missing, is_odd_number
-from chainrule_app.readers.tables.dates import as_date, is_date_like, is_too_fine, writes_months
+from chainrule_app.readers.tables.dates import as_date, is_date_like, is_too_fine, read_dates, writes_months
 from chainrule_app.readers.tables.frame_table import FrameTable
 from chainrule_app.readers.tables.table_file import TableFile, TableSource, open_rows
 
-MOST_CELLS = 1 << 24
-Row = tuple[int, list[str | None]]
 Floats = npt.NDArray[np.float64]
 
 
@@ -38,26 +34,26 @@ class Part:
 @dataclass(frozen=True)
 class Reader:
     file: "TableFile | FrameTable"
+    cells: Cells
     where: Origin
     targets: list[str]
     covariates: list[str]
     fill: bool
 
-    def read(self, rows: list[Row], dates: list[datetime], frequency: Frequency | None, what: str = "") -> Part:
-        """Numbers of rows at regular steps; `what` names the item in errors."""
-        where, fill, lines, step = self.where, self.fill, [line for line, _ in rows], None
+    def read(self, rows: Places, dates: list[datetime], frequency: Frequency | None, what: str = "") -> Part:
+        """Numbers of some rows at regular steps; `what` names the item in errors."""
+        where, fill, lines, step = self.where, self.fill, self.cells.lines[rows].tolist(), None
         if dates:
             date_step = Frequency.find(dates, lines, where, gaps=fill, known=frequency)
             step = frequency if fill and frequency is not None else date_step
         places = [self.file.names.index(name) for name in self.targets]
-        last = len(rows)
-        while last and all(is_missing(rows[last - 1][1][index]) for index in places):
-            last -= 1
-        if not last:
+        present = np.flatnonzero(~np.logical_and.reduce([self.cells.missing(index)[rows] for index in places]))
+        if not len(present):
             raise ValueError(f"{where}: expected values in {what or listed(self.targets)}, got only empty cells")
-        values = _numbers(rows[:last], places, self.targets, where, fill)
+        last = int(present[-1]) + 1
+        values = _numbers(self.cells, rows[:last], places, self.targets, where, fill)
         known_places = [self.file.names.index(name) for name in self.covariates]
-        covariates = _numbers(rows, known_places, self.covariates, where, fill, truth_values=True)
+        covariates = _numbers(self.cells, rows, known_places, self.covariates, where, fill, truth_values=True)
         observed = np.ones(values.shape, dtype=bool)
         if fill:
             if step is not None:
@@ -77,7 +73,6 @@ class Layout(Part):
 
 def lay_out(
     reader: Reader,
-    rows: list[Row],
     dates: list[datetime],
     groups: dict[str, list[int]],
     frequency: Frequency | None,
@@ -86,13 +81,13 @@ def lay_out(
     parts: dict[str, Part] = {}
     for name in sorted(groups, key=lambda name: -len(groups[name])):  # the longest tells the step
         numbers = sorted(groups[name], key=dates.__getitem__) if dates else groups[name]
-        own = [rows[number] for number in numbers]
+        own, line = np.array(numbers), int(reader.cells.lines[numbers[0]])
         if dates and len(own) < 2:
-            raise ValueError(f"{reader.where.at(own[0][0])}: expected at least two rows of {name!r:.60}, got one")
+            raise ValueError(f"{reader.where.at(line)}: expected at least two rows of {name!r:.60}, got one")
         part = reader.read(own, [dates[number] for number in numbers] if dates else [], frequency, name)
         if part.step is not None and frequency is not None and part.step != frequency:
             raise ValueError(
-                f"{reader.where.at(own[0][0])}: expected rows {frequency}, as for other items, got rows {part.step} "
+                f"{reader.where.at(line)}: expected rows {frequency}, as for other items, got rows {part.step} "
                 f"of {name!r:.60}"
             )
         frequency = part.step
@@ -135,43 +130,57 @@ def lay_out(
 
 
 def static_cells(
-    rows: list[Row], numbers: list[int], places: list[int], file: "TableFile | FrameTable", where: Origin
+    cells: Cells, numbers: list[int], places: list[int], file: "TableFile | FrameTable", where: Origin
 ) -> tuple[str, ...]:
     """Return the cells of an item that are the same in all its rows."""
-    first = rows[numbers[0]][1]
-    for number in numbers:
-        line, cells = rows[number]
-        for index in places:
-            if cells[index] != first[index]:
+    for index in places:
+        texts = cells.texts(index)
+        for number in numbers:
+            if texts[number] != texts[numbers[0]]:
                 raise UserError(
-                    f"{where.at(line)}, column {file.names[index]!r}: expected {first[index]!r:.60} in all rows, got "
-                    f"{cells[index]!r:.60}",
+                    f"{where.at(int(cells.lines[number]))}, column {file.names[index]!r}: expected "
+                    f"{texts[numbers[0]]!r:.60} in all rows, got {texts[number]!r:.60}",
                     f"name it with {option('covariates')}, if it changes",
                 )
-    return tuple(first[index] or "" for index in places)
+    return tuple(cells.texts(index)[numbers[0]] or "" for index in places)
 
 
 def _numbers(
-    rows: list[Row], places: list[int], names: list[str], where: Origin, fill: bool, *, truth_values: bool = False
+    cells: Cells,
+    rows: Places,
+    places: list[int],
+    names: list[str],
+    where: Origin,
+    fill: bool,
+    *,
+    truth_values: bool = False,
 ) -> Floats:
     """Return the numbers of some columns; NaN for an empty cell where those will be filled in."""
-    words = TRUTH_VALUES if truth_values else {}
     numbers = np.full((len(rows), len(places)), np.nan)
-    for row, (line, cells) in enumerate(rows):
-        for column, index in enumerate(places):
-            cell = cells[index]
-            if cell is None or is_missing(cell):
-                if fill:
-                    continue
-                expected, remedy = "a value, got an empty cell", f"train with {option('fill')} to have it filled in"
-                number = None
-            else:
-                expected, number = f"a finite number, got {cell!r:.80}", as_number(cell)
-                number = words.get(cell.lower()) if number is None else number
-                remedy = "write it with a decimal point and without a unit" if is_odd_number(cell) else "write a number"
-            if number is None or not math.isfinite(number):
-                raise UserError(f"{where.at(line)}, column {names[column]!r}: expected {expected}", remedy)
-            numbers[row, column] = number
+    bad = []  # the first row and the column of what is no number
+    for column, index in enumerate(places):
+        numbers[:, column] = cells.numbers(index)[rows]
+        unknown = np.isnan(numbers[:, column])
+        if unknown.any():
+            missing = cells.missing(index)[rows]
+            if truth_values:
+                texts = cells.texts(index)
+                for row in np.flatnonzero(unknown & ~missing).tolist():
+                    numbers[row, column] = TRUTH_VALUES.get((texts[rows[row]] or "").lower(), np.nan)
+            unknown = np.isnan(numbers[:, column]) & ~(missing & fill)
+            bad += [(row, column) for row in np.flatnonzero(unknown)[:1].tolist()]
+    if bad:
+        row, column = min(bad)
+        cell = cells.texts(places[column])[rows[row]]
+        if is_missing(cell):
+            expected, remedy = "a value, got an empty cell", f"train with {option('fill')} to have it filled in"
+        else:
+            expected = f"a finite number, got {cell!r:.80}"
+            remedy = (
+                "write it with a decimal point and without a unit" if is_odd_number(cell or "") else "write a number"
+            )
+        line = int(cells.lines[rows[row]])
+        raise UserError(f"{where.at(line)}, column {names[column]!r}: expected {expected}", remedy)
     for name, series in zip(names, numbers.T, strict=True):
         if np.isnan(series).all():
             raise ValueError(f"{where}, column {name!r}: expected values, got only empty cells")
@@ -248,13 +257,13 @@ def read_series(
 ) -> SeriesFile:
     """Read a file of series."""
     file = open_rows(source, header=header, local=True)
-    rows, where = list(_rows(file)), file.origin if called is None else Origin(called)
-    if not rows:
+    rows, where = Cells(file), file.origin if called is None else Origin(called)
+    if not len(rows):
         raise ValueError(f"{file.origin}: expected rows under the header, got none")
     known_names = _columns(file, covariates, "covariates")
     static_names = _columns(file, static, "static")
     named = [] if target in (None, ALL) else _columns(file, target or "", "target")
-    cells = {name: _first_cell(rows, index) for index, name in enumerate(file.names)}
+    cells = {name: rows.first(index) for index, name in enumerate(file.names)}
     item_name = _item_column(file, [*named, *known_names], item)
     if static_names and item_name is None:
         raise OptionError("static", "expected a column of items, as in long form", f"name it with {option('item')}")
@@ -277,29 +286,29 @@ def read_series(
     monthly, zone = False, None
     if date_name is not None:
         index = file.names.index(date_name)
-        dates = _dates(rows, index, date_name, where, date_format)
+        dates, date_format = _dates(rows, index, date_name, where, date_format)
         zone = dates[0].tzinfo if isinstance(dates[0].tzinfo, ZoneInfo) else None
         dates, utc_offset = on_one_clock(dates, utc_offset)
-        monthly = writes_months(cells[index] or "" for _, cells in rows)
+        monthly = writes_months(cell or "" for cell in rows.texts(index))
         if len(dates) < 2:
             raise ValueError(f"{where}: expected at least two rows, got {len(dates)}")
-    reader = Reader(file, where, targets, known_names, fill)
+    reader = Reader(file, rows, where, targets, known_names, fill)
     if item_name is None:
-        part = reader.read(rows, dates, frequency)
+        part = reader.read(np.arange(len(rows)), dates, frequency)
         spans = np.tile(np.array([[0, len(part.values)]]), (len(targets), 1))
         return SeriesFile(
             where, tuple(targets), tuple(known_names), date_name, part.step, part.dates, utc_offset, monthly,
             part.values, part.known, part.observed, spans, date_format=date_format, header=file.header, zone=zone,
         )  # fmt: skip
     groups: dict[str, list[int]] = {}
-    for number, (line, row) in enumerate(rows):
-        own = row[file.names.index(item_name)]
+    for number, own in enumerate(rows.texts(file.names.index(item_name))):
         if not own:
+            line = int(rows.lines[number])
             raise ValueError(f"{where.at(line)}, column {item_name!r}: expected the name of an item, got nothing")
         groups.setdefault(own, []).append(number)
     places = [file.names.index(name) for name in static_names]
     statics = tuple(static_cells(rows, numbers, places, file, where) for numbers in groups.values())
-    layout = lay_out(reader, rows, dates, groups, frequency)
+    layout = lay_out(reader, dates, groups, frequency)
     return SeriesFile(
         where, tuple(groups), tuple(known_names), date_name, layout.step, layout.dates, utc_offset, monthly,
         layout.values, layout.known, layout.observed, layout.spans, item_name, targets[0], statics, date_format,
@@ -314,11 +323,6 @@ def _item_column(file: "TableFile | FrameTable", taken: list[str], name: str) ->
     if name != "auto":
         return _columns(file, name, "item")[0]
     return next((name for name in file.names if name.lower() in ITEM_NAMES and name not in taken), None)
-
-
-def _first_cell(rows: list[Row], index: int) -> str:
-    """Return the first cell of a column that is not missing; empty where all are."""
-    return next((cell for _, cells in rows if (cell := cells[index]) is not None and not is_missing(cell)), "")
 
 
 def _date_column(
@@ -338,16 +342,6 @@ def _date_column(
     unread = [name for name, cell in open_cells.items() if is_date_like(cell)]
     unread += [name for name in open_cells if name.lower() in DATE_NAMES and len(cells) > 1]
     return next(iter(unread), None)
-
-
-def _rows(file: "TableFile | FrameTable") -> Iterator[Row]:
-    """Yield the rows; raise ValueError for more cells than are held in memory."""
-    most = MOST_CELLS // len(file.names)
-    with closing(file.rows()) as rows:
-        for number, row in enumerate(rows):
-            if number == most:
-                raise ValueError(f"{file.origin}: expected at most {MOST_CELLS:,} cells, got more: keep the last rows")
-            yield row
 
 
 def _columns(file: "TableFile | FrameTable", names: str, of: str) -> list[str]:
@@ -371,10 +365,13 @@ def _date(cell: str, date_format: str) -> datetime | None:
         return None
 
 
-def _dates(rows: list[Row], index: int, name: str, where: Origin, date_format: str) -> list[datetime]:
+def _dates(cells: Cells, index: int, name: str, where: Origin, date_format: str) -> tuple[list[datetime], str]:
+    """Return the dates of a column, and how they are written: empty for ISO 8601 and day.month.year."""
+    if not date_format and (found := read_dates(cells.column(index))) is not None:
+        return found
     dates: list[datetime] = []
-    for line, cells in rows:
-        cell = cells[index] or ""
+    for line, text in zip(cells.lines.tolist(), cells.texts(index), strict=True):
+        cell = text or ""
         moment = _date(cell, date_format)
         if moment is None:
             expected = f"as {date_format} writes it" if date_format else "as 2024-01-31 or 2024-01-31 13:00"
@@ -394,4 +391,4 @@ def _dates(rows: list[Row], index: int, name: str, where: Origin, date_format: s
                 f"none, got {cell!r:.80}: rewrite it"
             )
         dates.append(moment)
-    return dates
+    return dates, date_format

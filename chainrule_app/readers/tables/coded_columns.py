@@ -7,7 +7,7 @@ from typing import Any, Self
 import numpy as np
 import polars
 
-from chainrule_app.readers.tables.columns import CellColumn, Flags, Floats, NumberCells, Places
+from chainrule_app.readers.tables.columns import CellColumn, Flags, Floats, MomentColumn, NumberCells, Places
 
 _FEWEST_ROWS = 1000  # that tell whether a column has few different cells
 _MOST_DIFFERENT, _SHARE = 2000, 0.25  # of these rows
@@ -58,6 +58,10 @@ class CodedColumn(CellColumn):
 
     def numbers(self, *, fraction: bool = True) -> NumberCells:
         return self._of_different(fraction, lambda own: own.numbers(fraction=fraction)).at(self._codes)
+
+    def moments(self, pattern: str, suffix: str) -> MomentColumn | None:
+        moments = self._different.moments(pattern, suffix)
+        return None if moments is None else moments.at(self._codes)
 
     def missing(self) -> Flags:
         return np.asarray(self._different.missing()[self._codes])

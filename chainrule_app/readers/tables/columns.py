@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Self
 
 import numpy as np
@@ -230,6 +231,14 @@ class MomentColumn(CellColumn):
 
     def texts(self) -> list[str | None]:
         return self._written(self._series)
+
+    def at(self, places: Places) -> "MomentColumn":
+        """Return the moments at some places, which may repeat."""
+        return MomentColumn(self._series.gather(polars.Series(places)), self.zone)
+
+    def datetimes(self) -> list[datetime | None]:
+        """Return the moments as Python has them, without a zone."""
+        return self._series.cast(polars.Datetime("us")).to_list()
 
     def ticks(self) -> polars.Series:
         """Return the microseconds since 1970."""

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from functools import lru_cache
 from itertools import product
 from zoneinfo import ZoneInfo
@@ -21,6 +21,7 @@ _PATTERNS = {
 _UTC = "+00:00"
 _ZONE = re.compile(r"Z| UTC| ?[+-]\d\d:?\d\d")
 _TIME_BEGINS, _ZONE_BEGINS = len("2024-01-31T"), len("2024-01-31T12:30")
+_COMPARED = 100  # first cells of a series whose notation all others must have
 _LOOKED_AT = 1000  # first cells of a column that tell whether it holds dates
 _ORDERS = {".": ("d.m.y",), "/": ("d/m/y", "m/d/y", "y/m/d"), "-": ("d-m-y", "m-d-y")}  # with dots the day is first
 _PARTS = re.compile(r"(\d{1,4})([./-])(\d{1,2})\2(\d{1,4})")
@@ -290,6 +291,39 @@ def _offset(zone: str) -> timedelta | None:
         return datetime.strptime(zone.strip(), "%z").utcoffset()
     except ValueError:
         return None
+
+
+def read_dates(parts: Sequence[CellColumn]) -> tuple[list[datetime], str] | None:
+    """Return the dates of a column, all of which are written alike, and the notation as `datetime.strptime` takes it.
+
+    The notation is empty for ISO 8601 and day.month.year. None where cells are no dates, are missing or are written in
+    several ways, or where day and month cannot be told apart.
+    """
+    if all(isinstance(part, MomentColumn) and not part.zone for part in parts):
+        return _all_present(parts, None, "")
+    first = dict.fromkeys(text for text in parts[0].part(slice(_COMPARED)).texts() if text is not None)
+    found = []
+    for dates in DateFormat.find_all(first):
+        if (pattern := dates._pattern()) is not None:
+            zone = timezone(_offset(dates.zone) or timedelta(0)) if dates.zone else None
+            notation = pattern.replace("%-", "%").replace("%.3f", ".%f").replace("%.6f", ".%f") + "%z" * bool(zone)
+            columns = [part.moments(pattern, dates.zone) for part in parts]
+            found.append(_all_present(columns, zone, "" if dates.order in ("", "d.m.y") else notation))
+    fitting = [own for own in found if own is not None]
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def _all_present(
+    columns: Iterable[CellColumn | None], zone: timezone | None, notation: str
+) -> tuple[list[datetime], str] | None:
+    """Return the moments of columns in a zone and their notation; None where one is missing."""
+    dates = list[datetime]()
+    for column in columns:
+        moments = column.datetimes() if isinstance(column, MomentColumn) else [None]
+        if None in moments:
+            return None
+        dates += (moment.replace(tzinfo=zone) for moment in moments if moment is not None)
+    return dates, notation
 
 
 def find_date_formats(columns: Mapping[str, CellColumn], types: Mapping[str, str]) -> dict[str, DateFormat | None]:

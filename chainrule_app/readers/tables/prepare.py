@@ -276,8 +276,7 @@ def prepare_table(
     (['categorical', 'real'], (36, 2), (4, 2))
     """
     fraction = None if validation is not None else validation_fraction
-    file = open_rows(source, header=header if like is None else like[0].header)
-    kept = KeptBlocks(file)
+    kept = KeptBlocks(file := open_rows(source, header=header if like is None else like[0].header))
     schema, columns = like or _fitted_schema(kept, types or {}, min_count, fraction, seed)
     places = schema.places_in(file)
     if check is not None:

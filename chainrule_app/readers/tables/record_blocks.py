@@ -33,31 +33,35 @@ class JsonBlocks:
         lines = done = 0
         while stretch := file.read(STRETCH):
             stretch += file.readline(LONGEST_LINE)
-            texts = stretch.removesuffix(b"\n").split(b"\n")
-            numbers = np.array([number for number, text in enumerate(texts, lines + 1) if text.strip()], dtype=np.int64)
-            frame = self._frame(stretch, len(numbers)) if len(numbers) else None
-            if frame is not None:
+            count = stretch.count(b"\n") + (not stretch.endswith(b"\n"))
+            frame = self._frame(stretch)
+            if frame is not None and len(frame) == count:
+                numbers = np.arange(lines + 1, lines + 1 + count)
+            else:
+                texts = stretch.split(b"\n")
+                numbers = np.array([number for number, text in enumerate(texts, lines + 1) if text.strip()], np.int64)
+            if frame is not None and len(frame) == len(numbers):
                 yield Block(numbers, [self._column(series) for series in frame.select(self._names).get_columns()])
             else:
                 records = records_of_lines(enumerate(texts, lines + 1), self._origin)
                 yield from blocks_of_rows(cells_of_records(records, self._origin, self._names, done)[1])
-            lines, done = lines + len(texts), done + len(numbers)
+            lines, done = lines + count, done + len(numbers)
 
-    def _frame(self, stretch: bytes, count: int) -> polars.DataFrame | None:
+    def _frame(self, stretch: bytes) -> polars.DataFrame | None:
         """Return the records of whole lines; None where Python must read them."""
         if SURROGATE.search(stretch) and len(SURROGATE.findall(_PAIR.sub(b"", stretch))):
             return None
         try:
             if self._types is not None:
                 frame = polars.read_ndjson(stretch, schema=self._types)
-                if len(frame) == count and _has_no_other_keys(frame, stretch):
+                if _has_no_other_keys(frame, stretch):
                     return frame
         except polars.exceptions.PolarsError:
             pass  # other types than those before
         try:
             frame = polars.read_ndjson(stretch, infer_schema_length=None)
             types = {name: polars.String() if _is_text(kind) else kind for name, kind in frame.schema.items()}
-            if not set(types) <= set(self._names) or len(frame) != count:
+            if not set(types) <= set(self._names):
                 return None
             if any(kind.is_nested() for kind in frame.dtypes):
                 frame = polars.read_ndjson(stretch, schema=types)

@@ -4,7 +4,7 @@ import csv
 import io
 import shutil
 from collections import Counter
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from itertools import chain
 from pathlib import Path
@@ -21,11 +21,12 @@ from chainrule_app.readers.delimited import MOST_COLUMNS, Beginning, DelimitedFi
 from chainrule_app.readers.files_in_turn import FilesInTurn
 from chainrule_app.readers.origin import ByteSource, origin_of
 from chainrule_app.readers.records import LINES, cells_of_records, parquet_frames, record_rows, records_of_lines
-from chainrule_app.readers.sources import holds_records, plain_name
+from chainrule_app.readers.sources import EXCEL, holds_records, plain_name
 from chainrule_app.readers.tables.coded_columns import Coding
 from chainrule_app.readers.tables.columns import Block, ValueColumn
 from chainrule_app.readers.tables.csv_blocks import CsvBlocks
-from chainrule_app.readers.tables.frame_table import FrameTable
+from chainrule_app.readers.tables.excel import excel_frame
+from chainrule_app.readers.tables.frame_table import FrameTable, TypedColumn
 from chainrule_app.readers.tables.layout import find_layout, is_header, is_units
 from chainrule_app.readers.tables.record_blocks import (
     JsonBlocks,
@@ -55,14 +56,14 @@ class TableFile:
         self._source = source if isinstance(source, ByteSource) else check_file(source)
         self._paths = list(source.paths) if isinstance(source, FilesInTurn) else [str(source)]
         self.header, self.units, self._before, self._header_end = True, False, 0, 0
-        self._coding = Coding()
+        self._coding, self._sheets = Coding(), dict[str, polars.DataFrame]()
         self._fingerprint: dict[str, Any] | None = None
         self._csv: CsvBlocks | None = None
         self._json: JsonBlocks | None = None
         self._beginning: Beginning | None = None
-        self._parquet = self._paths[0].lower().endswith(".parquet")
-        if self._parquet:
-            columns = parquet_columns_of(self._paths[0])
+        self._typed = self._paths[0].lower().endswith((".parquet", EXCEL))
+        if self._typed:
+            columns = self._columns_of(self._paths[0])
             self.texts = {column.name for column in columns if column.holds_texts}
             self.names = [column.name for column in columns]
         elif holds_records(self._paths[0]):
@@ -143,8 +144,8 @@ class TableFile:
                     empty.append(block.part(slice(filled, len(block))))
 
     def _all_blocks(self) -> Generator[Block, None, None]:
-        if self._parquet:
-            yield from self._parquet_blocks()
+        if self._typed:
+            yield from self._typed_blocks()
             return
         if self._beginning is None:
             yield from blocks_of_rows(record_rows(self._source)[1])
@@ -158,14 +159,26 @@ class TableFile:
                 digest = file.digest.hexdigest()
                 self._fingerprint = {"name": Path(self._paths[0]).name, "bytes": file.size, "sha256": digest}
 
-    def _parquet_blocks(self) -> Generator[Block, None, None]:
+    def _frames_of(self, path: str) -> Iterator[polars.DataFrame]:
+        if not path.lower().endswith(EXCEL):
+            return parquet_frames(path)
+        if path not in self._sheets:
+            self._sheets[path] = excel_frame(path)
+        return iter([self._sheets[path]])
+
+    def _columns_of(self, path: str) -> list[TypedColumn]:
+        if path.lower().endswith(EXCEL):
+            return parquet_columns(next(self._frames_of(path)).clear())
+        return parquet_columns_of(path)
+
+    def _typed_blocks(self) -> Generator[Block, None, None]:
         done = 0
         for index, path in enumerate(self._paths):
             if isinstance(self._source, FilesInTurn):
                 self._source.note(index, done)
-            if (names := [column.name for column in parquet_columns_of(path)]) != self.names:
+            if (names := [column.name for column in self._columns_of(path)]) != self.names:
                 raise ValueError(f"{path}: expected the columns {listed(self.names)}, got {listed(names)}")
-            for frame in parquet_frames(path):
+            for frame in self._frames_of(path):
                 columns = parquet_columns(frame)
                 cells = [column.cells(slice(None), path, coding=self._coding, local=self._local) for column in columns]
                 yield Block(np.arange(done + 1, done + 1 + len(frame)), cells)
@@ -226,9 +239,10 @@ def save_table(source: str | Path | ByteSource, folder: Path, name: str) -> None
         copy_file(Path(source), folder / (name + "".join(Path(source).suffixes[-2:])))
         return
     paths = source.paths if isinstance(source, FilesInTurn) else [str(source)]
-    if paths[0].lower().endswith(".parquet"):
+    if paths[0].lower().endswith((".parquet", EXCEL)):
+        read = excel_frame if paths[0].lower().endswith(EXCEL) else polars.read_parquet
         content = io.BytesIO()
-        polars.concat(map(polars.read_parquet, paths), how="vertical_relaxed").write_parquet(content)
+        polars.concat(map(read, paths), how="vertical_relaxed").write_parquet(content)
         write_bytes(folder / f"{name}.parquet", content.getvalue())
         return
     path = folder / f"{name}.csv"

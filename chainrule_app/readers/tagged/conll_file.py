@@ -1,6 +1,7 @@
 """A file of sentences in columns, a word a line: CoNLL-U, and the older forms of words with tags."""
 
 import re
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Any
 from chainrule.option_error import UserError, option
 from chainrule_app.readers.delimited import DelimitedFile
 from chainrule_app.readers.origin import ByteSource, DataSource, Origin, digest_of
+from chainrule_app.readers.tagged.spans import TaggedWords
 
 CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 _DOCUMENT = "-DOCSTART-"
@@ -26,6 +28,8 @@ class Sentence:
     tags: tuple[str, ...]  # a tag for each word; empty if the file has no tags
     lines: tuple[int, ...]  # the number of each word's line, from 1
     line: int  # the number of the first word's line, or of the blank line of an empty sentence
+    text: str = ""  # that the words were found in, if there was one
+    offsets: tuple[tuple[int, int], ...] = ()  # where in it each word begins and ends
 
 
 TEXT_HINT = f"pass {option('text')} if each line is a sentence"
@@ -188,11 +192,19 @@ class HeldSentences(DataSource):
 
     conllu, column = False, "2"
 
-    def __init__(self, origin: Origin, numbered: Iterable[tuple[int, tuple[Sequence[str], Sequence[str]]]]):
+    def __init__(self, origin: Origin, numbered: Iterable[tuple[int, TaggedWords]]):
         self.origin, self.name = origin, str(origin)
-        self.sentences = [
-            Sentence(tuple(words), tuple(tags), (index,) * len(words), index) for index, (words, tags) in numbered
-        ]
+        self.sentences, widened = [], 0
+        for index, own in numbered:
+            lines = (index,) * len(own.words)
+            self.sentences.append(
+                Sentence(tuple(own.words), tuple(own.tags), lines, index, own.text, tuple(own.offsets))
+            )
+            widened += own.widened
+        if widened:
+            print(
+                f"{origin}: {widened:,} spans that begin or end within a word are read as whole words", file=sys.stderr
+            )
         with_words = [sentence for sentence in self.sentences if sentence.words]
         self.has_tags = bool(with_words) and bool(with_words[0].tags)
         for sentence in with_words:

@@ -24,7 +24,7 @@ from chainrule_app.readers.tagged.conll_file import (
     read_conll,
     read_lines_of,
 )
-from chainrule_app.readers.tagged.tag_schemes import Spelling, find_spelling, impossible, repaired
+from chainrule_app.readers.tagged.tag_schemes import Spelling, find_spelling, impossible, is_iob1, repaired
 from chainrule_app.readers.tagged.vocabulary import UNKNOWN, Numbers, TaggedVocabulary
 from chainrule_app.readers.text import fingerprint
 from chainrule_app.readers.word_vectors import save_vectors
@@ -178,13 +178,15 @@ def prepare_tagged(
         spelling = find_spelling(tags) if vocabulary is None else vocabulary.spelling
     except ValueError as error:
         raise ValueError(f"{file.name}: {error}") from None
-    train, mended = possible(train, spelling, file.origin, repair=repair)
+    checked = possible(train, spelling, file.origin, repair=repair)
+    train, mended = checked.sentences, checked.repaired
     if validation is None:
         train, valid = _split(train, file.name, validation_fraction, seed)
     else:
         nonempty = [sentence for sentence in held_file.sentences if sentence.words]
-        valid, mended_too = possible(nonempty, spelling, held_file.origin, repair=repair)
-        mended += mended_too
+        held_out = possible(nonempty, spelling, held_file.origin, repair=repair)
+        valid = held_out.sentences
+        mended += held_out.repaired
     if not train or not valid:
         raise ValueError(f"{(held_file if train else file).name}: expected sentences with words, got none")
     if vocabulary is None:
@@ -205,6 +207,7 @@ def prepare_tagged(
         "width": file.width,
         "scheme": None if spelling is None else spelling.scheme,
         "repaired": mended,
+        "converted": checked.converted,
         "sentences": {"train": len(train), "valid": len(valid)},
         "words": {"train": _words(train), "valid": _words(valid)},
         "different_words": len(vocabulary.words),
@@ -234,28 +237,47 @@ def open_tagged(directory: str | Path) -> TaggedCorpus:
     return TaggedCorpus(vocabulary, train, valid, words, store.manifest)
 
 
+@dataclass(frozen=True)
+class Possible:
+    """Sentences whose tags keep their scheme."""
+
+    sentences: list[Sentence]
+    repaired: int = 0  # sentences whose tags did not
+    converted: bool = False  # whether the tags were in IOB1 and became BIO
+
+
 def possible(
-    sentences: Sequence[Sentence], spelling: Spelling | None, where: Origin, *, repair: bool
-) -> tuple[list[Sentence], int]:
-    """Sentences whose tags keep the scheme, and how many had to be repaired."""
+    sentences: Sequence[Sentence], spelling: Spelling | None, where: Origin, *, repair: bool, unmarked: bool = True
+) -> Possible:
+    """Return sentences whose tags keep the scheme: those of IOB1 are converted, others repaired if asked for.
+
+    Args:
+        sentences: with their tags.
+        spelling: of the tags.
+        where: the sentences come from, for errors.
+        repair: whether impossible sequences are read as the nearest possible ones.
+        unmarked: whether tags without any B-X are IOB1, too.
+    """
     if spelling is None:
-        return list(sentences), 0
+        return Possible(list(sentences))
     scheme = spelling.scheme
+    standard = [[spelling.standard(tag) for tag in sentence.tags] for sentence in sentences]
+    marked = unmarked or any(tag[0] == "B" for tags in standard for tag in tags)
+    converted = scheme == "bio" and marked and is_iob1(standard)
     accepted, mended = [], 0
-    for sentence in sentences:
-        tags = [spelling.standard(tag) for tag in sentence.tags]
+    for sentence, tags in zip(sentences, standard, strict=True):
         fault = impossible(tags, scheme)
         if fault is not None:
-            if not repair:
+            if not repair and not converted:
                 index, what = fault
                 raise UserError(
                     f"{where.at(sentence.lines[index])}: {what} is impossible in {scheme.upper()} tags",
                     f"correct it, or pass {option('repair')} to have it read as the nearest possible",
                 )
-            mended += 1
+            mended += not converted
             sentence = replace(sentence, tags=tuple(map(spelling.own, repaired(tags, scheme))))
         accepted.append(sentence)
-    return accepted, mended
+    return Possible(accepted, mended, converted)
 
 
 def check_tags_known(

@@ -1,6 +1,6 @@
 """Schemes of tags that mark spans, BIO and BIOES, in every spelling that files have."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -134,6 +134,26 @@ def impossible(tags: Sequence[str], scheme: Scheme) -> tuple[int, str] | None:
     if scheme == "bioes" and before[0] in "BI":
         return len(tags) - 1, f"{before} last in its sentence"
     return None
+
+
+def is_iob1(rows: Iterable[Sequence[str]]) -> bool:
+    """Tell if BIO tags are of the older scheme IOB1, that of CoNLL-2003's files: B-X only parts neighbours of a type.
+
+    At least one span begins with I-X, which BIO does not allow, and each B-X comes right after a span of its type.
+
+    >>> is_iob1([["I-PER", "I-PER", "B-PER", "O", "I-LOC"]]), is_iob1([["B-PER", "O", "I-LOC"]]), is_iob1([["O"]])
+    (True, False, False)
+    """
+    found = False
+    for tags in rows:
+        before = "O"
+        for tag in tags:
+            goes_on = tag != "O" and before[0] in "BI" and before[2:] == tag[2:]
+            if tag[0] == "B" and not goes_on:
+                return False
+            found = found or (tag[0] == "I" and not goes_on)
+            before = tag
+    return found
 
 
 def repaired(tags: Sequence[str], scheme: Scheme) -> list[str]:

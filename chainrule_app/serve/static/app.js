@@ -28,7 +28,7 @@ function show(name) {
   }
   document.title = `${run.name} · chainrule playground`;
   const about = h("p", { class: "about" }, h("strong", {}, run.name), ` ${run.task} · ${run.model}`, run.best && ` · ${run.best}`);
-  const view = VIEWS[run.view]?.(run) ?? h("p", { class: "card" }, run.problem ?? "The playground has no view for this run. The API and the command line can use it.");
+  const view = VIEWS[run.view]?.(run, runs) ?? h("p", { class: "card" }, run.problem ?? "The playground has no view for this run. The API and the command line can use it.");
   main.replaceChildren(about, view);
   main.setAttribute("aria-busy", "false");
 }

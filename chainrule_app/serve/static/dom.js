@@ -171,7 +171,7 @@ export function elsewhere(ways) {
   const shown = h("div", {});
   const paint = () => shown.replaceChildren(...Object.entries(ways()).map(([name, code]) => h("div", { class: "way" },
     h("div", { class: "toolbar" }, h("strong", {}, name), button("Copy", async () => { await navigator.clipboard.writeText(code); say("Copied."); }, { "aria-label": `Copy as ${name}` })),
-    h("pre", { tabindex: "0", "aria-label": name }, code))));
+    h("pre", { tabindex: "0", role: "group", "aria-label": name }, code))));
   return h("details", { class: "card", ontoggle: (event) => event.target.open && paint() }, h("summary", {}, "The same elsewhere: command, Python, curl"), shown);
 }
 

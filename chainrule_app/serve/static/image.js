@@ -36,7 +36,7 @@ export function imageView(run) {
   const temperature = slider("Temperature", { min: 0, max: 2, step: 0.05, value: 1 });
   const seed = seedField();
   const stop = button("Stop", () => job.stop(), { disabled: true, title: "Escape" });
-  const grid = h("div", { class: "images", "aria-label": "Images drawn" });
+  const grid = h("div", { class: "images", role: "group", "aria-label": "Images drawn" });
   const editor = editorView(run, shape, draw, (number) => { if (label) label.value = number; });
 
   async function draw(given = null) {

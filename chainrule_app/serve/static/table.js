@@ -95,7 +95,7 @@ export function tableView(run) {
 function rowsTable(rows, drawn, all = drawn, use = null) {
   const names = [...drawn, ...all.filter((name) => !drawn.includes(name))];
   return h("div", { class: "scroll" }, h("table", {},
-    h("thead", {}, h("tr", {}, use && h("th", { scope: "col" }, ""), names.map((name) => h("th", { scope: "col" }, name)))),
+    h("thead", {}, h("tr", {}, use && h("td", {}), names.map((name) => h("th", { scope: "col" }, name)))),
     h("tbody", {}, rows.map((row, place) => h("tr", {},
       use && h("td", {}, button("Use", () => use(row), { "aria-label": `Use row ${place + 1}` })),
       names.map((name) => h("td", { class: use && drawn.includes(name) ? "drawn" : "" }, row[name])))))));

@@ -1,12 +1,15 @@
 // Texts: streamed symbols coloured by surprise, alternatives to branch to, and activations over the text.
 import { button, card, curl, elsewhere, field, h, job, linked, linkTo, percent, post, quoted, recall, remember, say, seedField, select, slider, stream, tries } from "./dom.js";
+import { compareView } from "./compare.js";
 import { gameView } from "./game.js";
 
 const STEPS = 8; // of the colours of surprise
 const MOST = 6; // nats at which the colour is strongest
 const LONGEST_INSPECTED = 400;
 
-export function textView(run) {
+const colourOf = (nats) => `u${Math.min(STEPS, Math.round((STEPS * (nats ?? MOST)) / MOST))}`;
+
+export function textView(run, runs) {
   const { level, reading, inside } = run.facts;
   const noun = { char: "character", byte: "byte", word: "word", bpe: "token" }[level];
   let tokens = recall(run.name, "tokens", []);
@@ -130,11 +133,11 @@ export function textView(run) {
   }
 
   function element(token, place) {
-    const classes = ["token", `u${Math.min(STEPS, Math.round((STEPS * (token.nats ?? MOST)) / MOST))}`];
+    const classes = ["token", colourOf(token.nats)];
     if (!token.drawn) classes.push("given");
     if (token.branch) classes.push("branch");
     if (token.text === "\n") classes.push("newline");
-    return h("span", { class: classes.join(" "), tabindex: "-1", "data-place": place, "aria-label": `${token.label}, ${(token.nats ?? 0).toFixed(2)} nats` }, token.text);
+    return h("span", { class: classes.join(" "), role: "button", tabindex: "-1", "data-place": place, "aria-label": `${token.label}, ${(token.nats ?? 0).toFixed(2)} nats` }, token.text);
   }
 
   function draw() {
@@ -226,7 +229,7 @@ export function textView(run) {
   popover.addEventListener("keyup", (event) => { if (event.key === "Escape") close(true); });
   page.addEventListener("keyup", (event) => { if (event.key === "Escape") close(); });
 
-  const legend = h("div", { class: "legend", "aria-label": `Colours: surprise from 0 to ${MOST} nats and more` }, h("span", {}, "surprise 0"),
+  const legend = h("div", { class: "legend", role: "group", "aria-label": `Colours: surprise from 0 to ${MOST} nats and more` }, h("span", {}, "surprise 0"),
     h("span", { class: "scale", "aria-hidden": "true" }, Array.from({ length: STEPS + 1 }, (_, step) => h("i", { class: `u${step}` }))), h("span", {}, `${MOST}+ nats`));
   const options = h("details", { class: "card options", open: innerWidth > 760 }, h("summary", {}, "Options"),
     field(`Length, ${noun}s`, length), temperature.element, topP.element, field("Top-k", topK), seed.element);
@@ -248,7 +251,8 @@ export function textView(run) {
     h("div", {},
       card("", tries(run.examples, own), field("Prompt", prompt), h("div", { class: "buttons" }, write, stop, read, link)),
       card("", h("div", { class: "toolbar" }, legend, h("div", { class: "buttons small" }, more, edit, undo, copy)), page, figures),
-      look.element, level === "char" && run.examples.length ? gameView(run) : null, elsewhere(ways), popover),
+      look.element, compareView(run, runs, () => prompt.value || text(), colourOf),
+      level === "char" && run.examples.length ? gameView(run) : null, elsewhere(ways), popover),
     options);
 }
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from chainrule_app.batchwise import Answered
@@ -11,6 +12,7 @@ from chainrule_app.pages.result_figures import cells_figure
 from chainrule_app.results import Column, Result
 from chainrule_app.tasks.table.prediction import TOLERANCE, category_shares, number_cell, row_count
 from chainrule_app.tasks.tally import Tally
+from chainrule_app.tasks.training_data import NOTE, is_training_file
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -42,9 +44,16 @@ def score_cells(run: "TableTask", file: str, *, given_all: bool, device: str, em
     rows = _cells(run, file, given_all, device, total)
     count = row_count(file)
     hints = {"rows": None if count is None else count * len(run.schema.kept), "batchwise": True}
+    notes = partial(training_notes, run, file)
     return total.result(
-        columns, rows, basis=basis, unit="cell", empty=empty, rank="rank", hints=hints, figure=cells_figure
+        columns, rows, basis=basis, unit="cell", empty=empty, rank="rank", hints=hints, notes=notes, figure=cells_figure
     )
+
+
+def training_notes(run: "TableTask", file: str) -> Iterator[str]:
+    """Say if the file is the one that the run was trained on."""
+    if is_training_file(file, run.facts.source):
+        yield NOTE.format(kind="table")
 
 
 def _cells(run: "TableTask", file: str, given_all: bool, device: str, total: Tally) -> Iterator[Sequence[Any]]:

@@ -149,7 +149,7 @@ class TableTask(Task["TableMADE | TableEnsemble | TableNeighbours"]):
     def check_asked(cls, request: RunConfig, given: frozenset[str]) -> None:
         super().check_asked(request, given)
         table_reader.parse_types(request.data.types)
-        if "neighbours" in given and request.data.target is None:
+        if request.data.target is None and request.training.neighbours not in (0, TableTraining.neighbours):
             raise OptionError("neighbours", f"requires {option('target')}")
 
     @cached_property
@@ -264,8 +264,9 @@ class TableTask(Task["TableMADE | TableEnsemble | TableNeighbours"]):
 
     @property
     def _target(self) -> int | None:
-        names = [column.name for column in self.schema.kept]
-        return None if self.data.target is None else names.index(self.data.target)
+        if self.data.target is None:
+            return None
+        return [column.name for column in self.schema.kept].index(self.data.target)
 
     @property
     def _order(self) -> list[int] | None:

@@ -18,8 +18,9 @@ from chainrule_app.readers import tables as table_reader
 from chainrule_app.results import Column, Result
 from chainrule_app.tasks.config import CheckedOptions, Particles
 from chainrule_app.tasks.copies import Copies
-from chainrule_app.tasks.table.cells import score_cells
+from chainrule_app.tasks.table.cells import score_cells, training_notes
 from chainrule_app.tasks.table.gaps import complete_block, is_seen
+from chainrule_app.tasks.table.prediction import row_count
 from chainrule_app.tasks.tally import Tally
 
 if TYPE_CHECKING:
@@ -262,8 +263,9 @@ def score_table(run: "TableTask", file: str, options: TableScoring, *, device: s
         Column("columns", shown=False, parse=partial(_by_name, own)),
         Column("row", shown=False, parse=partial(_parsed_row, own)),
     ]
-    rows, hints = _scored(run, file, device, total), {"batchwise": True}
-    return total.result(columns, rows, basis=run.basis, unit="row", empty=empty, hints=hints)
+    rows = _scored(run, file, device, total)
+    notes, hints = partial(training_notes, run, file), {"rows": row_count(file), "batchwise": True}
+    return total.result(columns, rows, basis=run.basis, unit="row", empty=empty, notes=notes, hints=hints)
 
 
 def divided_scores(run: "TableTask", scores: Result, sizes: Sequence[int]) -> Iterator[Result]:

@@ -15,7 +15,9 @@ class TagData(SplitOptions):
     word_column: Annotated[int, Range(1, 1 << 20)] = 1
     """Column of the words, a number from 1; CoNLL-U uses form."""
     tag_key: str | None = None
-    """Key of the tags in JSON Lines or Parquet, such as ner_tags; detected by default."""
+    """Key of the tags or spans in JSON or Parquet, such as ner_tags, or who annotated; detected by default."""
+    spans: bool = False
+    """Tags are spans of characters of texts, in which signs are words too; detected by default."""
     max_length: Annotated[int, Range(1, 1 << 20)] = 512
     """Maximum words of a sentence."""
     repair: bool = False

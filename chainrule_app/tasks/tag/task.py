@@ -59,6 +59,7 @@ class TagFacts(Facts):
     width: int  # number of columns in the file
     scheme: Literal["bio", "bioes"] | None  # tag scheme, if the tags mark spans
     repaired: int  # sentences with repaired tags
+    converted: bool  # whether the tags were in IOB1
     sentences: Parts
     words: Parts
     different_words: int
@@ -108,7 +109,7 @@ class TagTask(Task["SequenceTagger"]):
 
     def prepare(self, old: "TagTask | None" = None) -> dict[str, Any]:
         sources, options = self.config.sources, asdict(self.data)
-        del options["tag_key"]  # of the records that were written as columns
+        del options["tag_key"], options["spans"]  # of the records that were written as columns
         manifest = tag_reader.prepare_tagged(
             self.source,
             self.path / DATA,
@@ -201,10 +202,11 @@ class TagTask(Task["SequenceTagger"]):
 
     def introduce(self) -> Iterable[str]:
         facts, tags = self.facts, self.vocabulary.tags
-        form = "CoNLL-U" if facts.conllu else "columns"
+        form = f"{'CoNLL-U' if facts.conllu else 'columns'} with tags in column {facts.column}"
+        form = "texts with spans" if self.data.spans else form
         held_out = "held out" if facts.validation is None else f"held out ({facts.validation.name})"
         yield (
-            f"{facts.source.name}, {form} with tags in column {facts.column}: "
+            f"{facts.source.name}, {form}: "
             f"{counted(facts.sentences.train, 'sentence')} ({counted(facts.words.train, 'word')}) to train on, "
             f"{counted(facts.sentences.valid, 'sentence')} ({counted(facts.words.valid, 'word')}) {held_out}"
         )
@@ -215,7 +217,8 @@ class TagTask(Task["SequenceTagger"]):
         yield from describe_vectors(self, len(self.vocabulary.words))
         if facts.scheme is not None:
             mended = f"; impossible tags repaired in {facts.repaired:,}" if facts.repaired else ""
-            yield f"the tags mark spans in {facts.scheme.upper()}: entity F1 selects the weights{mended}"
+            converted = ", converted from IOB1" if facts.converted else ""
+            yield f"the tags mark spans in {facts.scheme.upper()}{converted}: entity F1 selects the weights{mended}"
 
     def validation_metric(self) -> "ValidationMetric":
         return tag_metric(self.corpus())

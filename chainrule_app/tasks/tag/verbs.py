@@ -4,25 +4,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, cast
 
-from chainrule.option_error import OptionError, UserError, option
+from chainrule.option_error import OptionError, option
 from chainrule.ranges import Range
 from chainrule_app.batchwise import Answered, nothing
 from chainrule_app.heavy import modes, np, torch
 from chainrule_app.printing import spelled
 from chainrule_app.readers import tagged as tag_reader
 from chainrule_app.readers.row_order import in_order
-from chainrule_app.readers.tagged.conll_file import (
-    TEXT_HINT,
-    ConllFile,
-    HeldSentences,
-    cells_of,
-    columns_of,
-    is_conllu,
-    read_lines_of,
-)
-from chainrule_app.results import Column, Report, Result
+from chainrule_app.readers.tagged.spans import spans_of
+from chainrule_app.results import Column, Form, Report, Result
 from chainrule_app.tasks.config import CheckedOptions
 from chainrule_app.tasks.display import Switch, aligned, counted
+from chainrule_app.tasks.tag.reading import sentences_of
 from chainrule_app.tasks.tag.task import predicted_tags
 
 if TYPE_CHECKING:
@@ -30,9 +23,8 @@ if TYPE_CHECKING:
 
     from chainrule.data import Batch
     from chainrule.models import SequenceTagger
-    from chainrule_app.readers.origin import Origin
     from chainrule_app.readers.row_order import Rows
-    from chainrule_app.readers.tagged.conll_file import ConllFile, Sentence
+    from chainrule_app.readers.tagged.conll_file import Sentence
     from chainrule_app.readers.tagged.prepare import TaggedSentences
     from chainrule_app.readers.tagged.vocabulary import TaggedVocabulary
     from chainrule_app.tasks.tag.task import TagTask
@@ -64,7 +56,10 @@ class Tagging(CheckedOptions):
 
 def tag_file(run: "TagTask", data: list[str], options: Tagging, *, device: str) -> Result:
     file, n = sentences_of(run, data[0], tagged=False, text=options.text), options.n_best
+    from chainrule.metrics import find_entities
+
     marks_spans = run.vocabulary.scheme is not None
+    of_texts = run.data.spans and marks_spans and all(sentence.text for sentence in file.sentences if sentence.words)
 
     def rows() -> Iterator[Sequence[Any]]:
         model, numbered = run.model(device), tag_reader.number_sentences(file.sentences, run.vocabulary)
@@ -77,24 +72,32 @@ def tag_file(run: "TagTask", data: list[str], options: Tagging, *, device: str) 
 
     def row(number: int, answer: TaggedSentence) -> Sequence[Any]:
         sentence = file.sentences[number]
-        spans = [_spans(run.vocabulary, answer.tags)] if marks_spans else []
+        entities = list(find_entities(run.vocabulary.standard(answer.tags))) if marks_spans else []
+        spans = [_spans(entities, sentence)] if marks_spans else []
         best = [answer.n_best] if n is not None else []
+        marked = [sentence.text, spans_of(entities, sentence.offsets)] if of_texts else []
+        written = [] if of_texts else [file.with_tags(number, answer.tags)]
         cells = answer.tags, answer.n_best[0]["nats"], *best, *spans, answer.probabilities
-        return sentence.line, list(sentence.words), *cells, file.with_tags(number, answer.tags)
+        return sentence.line, *marked, list(sentence.words), *cells, *written
 
-    columns = [Column("line"), Column("words"), Column("tags"), Column("nats", 4)]
+    columns = [Column("line")]
+    columns += [Column("text"), Column("label")] if of_texts else []
+    columns += [Column("words", shown=not of_texts), Column("tags", shown=not of_texts), Column("nats", 4)]
     columns += [Column("n_best")] if n is not None else []
     columns += [Column("spans", shown=False)] if marks_spans else []
-    columns += [Column(name, shown=False) for name in ("probabilities", "text")]
-    return Result(columns, rows(), main="text", form="lines" if n is None else "table", hints={"batchwise": True})
+    columns += [Column(name, shown=False) for name in ("probabilities", *(() if of_texts else ("text",)))]
+    main = "label" if of_texts else "text"
+    form: Form = "table" if of_texts or n is not None else "lines"
+    return Result(columns, rows(), main=main, form=form, hints={"batchwise": True})
 
 
-def _spans(vocabulary: "TaggedVocabulary", tags: Sequence[str]) -> list[dict[str, Any]]:
-    """List the spans that tags mark: type, first word from 0, and the word after the last."""
-    from chainrule.metrics import find_entities
-
-    entities = find_entities(vocabulary.standard(tags))
-    return [{"type": name, "start": start, "stop": stop} for name, start, stop in entities]
+def _spans(entities: Sequence[tuple[str, int, int]], sentence: "Sentence") -> list[dict[str, Any]]:
+    """List entities: type, first word from 0 and the word after the last, and of a text the same of its characters."""
+    spans: list[dict[str, Any]] = [{"type": name, "start": start, "stop": stop} for name, start, stop in entities]
+    if sentence.text:
+        for span, (first, last, _) in zip(spans, spans_of(entities, sentence.offsets), strict=True):
+            span |= {"start_char": first, "end_char": last}
+    return spans
 
 
 _TOGETHER = 64  # sentences
@@ -132,45 +135,6 @@ def _tagged(run: "TagTask", model: "SequenceTagger", batch: "Batch", n: int) -> 
         yield TaggedSentence(best, shares[row, :length].tolist())
 
 
-def sentences_of(
-    run: "TagTask", file: Any, *, tagged: bool, column: str | None = None, text: bool = False
-) -> "ConllFile | HeldSentences":
-    """Read tagged sentences, words alone, or with `text` one sentence per line; "-" is standard input."""
-    if isinstance(file, HeldSentences):
-        return file.checked(tagged=tagged, max_length=run.data.max_length)
-    origin, lines = read_lines_of(file)
-    if text:
-        return _from_text(origin, lines, run.data.max_length)
-    facts = run.facts
-    if column is None and is_conllu(lines) == facts.conllu:
-        column = facts.column
-    separator, width = columns_of(lines)
-    widths = {0, 1, 2} if facts.conllu else {0, 1, facts.width - 1, facts.width}
-    tabs_of_another_form = separator is not None and (facts.conllu or is_conllu(lines))
-    if not (tagged or tabs_of_another_form) and width not in widths:
-        expected = "words alone or with a tag" if facts.conllu else f"{facts.width} columns, as in training"
-        hint = TEXT_HINT if separator is None else "tags would be written over one of them; cut the others off"
-        raise UserError(f"{origin}: expected {expected}, got {width} columns", hint)
-    return ConllFile(
-        origin, lines, column, word_column=run.data.word_column, tagged=tagged, max_length=run.data.max_length
-    )
-
-
-def _from_text(origin: "Origin", lines: list[str], max_length: int) -> "ConllFile":
-    rows: list[str] = []
-    for number, line in enumerate(lines, 1):
-        words = [word for word in cells_of(line, None) if word.strip()]
-        if len(words) > max_length:
-            raise UserError(
-                f"{origin.at(number)}: expected at most {max_length} words, got {len(words)}",
-                f"put a sentence on each line, or train with a greater {option('max_length')}",
-            )
-        rows += [*words, ""]
-    file = ConllFile(origin, rows, tagged=False, documents=False)
-    file.sentences = [replace(sentence, line=number) for number, sentence in enumerate(file.sentences, 1)]
-    return file
-
-
 @dataclass(frozen=True)
 class TagEvaluation(CheckedOptions):
     """Compare a run's predictions with references, by the metrics of its task; these are the options of a tagger.
@@ -203,9 +167,9 @@ def evaluate_tags(run: "TagTask", data: str | None, options: TagEvaluation, *, d
         raise OptionError("data", "expected a file of tagged sentences, got none")
     vocabulary = run.vocabulary
     file = sentences_of(run, data, tagged=True, column=options.column)
-    sentences, mended = possible(
-        file.sentences, vocabulary.spelling, file.origin, repair=options.repair or run.data.repair
-    )
+    repair, unmarked = options.repair or run.data.repair, run.facts.converted
+    checked = possible(file.sentences, vocabulary.spelling, file.origin, repair=repair, unmarked=unmarked)
+    sentences, mended = checked.sentences, checked.repaired
     if not options.allow_unseen:
         check_tags_known(
             sentences, vocabulary, file.origin, f"pass {option('allow_unseen')} to count such words as wrong"
@@ -239,6 +203,7 @@ def evaluate_tags(run: "TagTask", data: str | None, options: TagEvaluation, *, d
         by_type = {name: {"f1": f1, "entities": count} for name, (f1, count) in scores.pop("by_type").items()}
         figures |= scores | {"by_type": by_type}
     notes = [f"{counted(mended, 'sentence')} had impossible tags and were repaired"] if mended else []
+    notes += [f"{file.name}: the tags are in IOB1, and were read as BIO"] if checked.converted else []
     return Result([], [], summary=lambda: figures, about={"measured": run.basis}, notes=lambda: notes)
 
 

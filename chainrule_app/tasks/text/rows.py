@@ -1,8 +1,9 @@
 """Surprise of a text to a trained model: a row a line, an element or the whole file."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import groupby
@@ -14,12 +15,13 @@ from chainrule.ranges import Range
 from chainrule_app.batchwise import Answered
 from chainrule_app.pages.result_figures import surprise_figure
 from chainrule_app.readers.log_lines import template_of
-from chainrule_app.readers.text import name_of, open_bytes
+from chainrule_app.readers.text import name_of, open_bytes, read_chunks
 from chainrule_app.results import Column, Form, Result
 from chainrule_app.tasks.config import CheckedOptions
-from chainrule_app.tasks.display import Switch
+from chainrule_app.tasks.display import Switch, progress_bars
 from chainrule_app.tasks.likelihood_record import Basis
 from chainrule_app.tasks.tally import Tally
+from chainrule_app.tasks.training_data import NOTE
 
 if TYPE_CHECKING:
     from chainrule import AutoregressiveModel
@@ -149,21 +151,24 @@ class _Scorer:
             own = list(_rows(scored, vocabulary, per, keep_empty=False))
             return [cells(row) for row in own] if columns else [], ([row.sums for row in own],)
 
-        def add(sums: list[tuple[Any, ...]]) -> None:
-            for figures in sums:
-                total.read(*figures)
-
         def rows() -> Iterator[Sequence[Any]]:
-            if batchwise:
-                assert not isinstance(self.data, list)
-                with closing(scoring.read_pieces(self.data, strict=self.run.data.level != "byte")) as pieces:
-                    pools = scoring.line_pools(vocabulary, scoring.whole_lines(pieces))
-                    yield from self.run.answered(pools, answer, add)
-                return
-            for row in _rows(self._scored(self._expecting(per)), vocabulary, per, keep_empty=in_memory):
-                add([row.sums])
-                if columns:
-                    yield cells(row)
+            with self._bar(shown=not columns) as advance:
+
+                def add(sums: list[tuple[Any, ...]]) -> None:
+                    for figures in sums:
+                        total.read(*figures)
+                    advance(len(sums))
+
+                if batchwise:
+                    assert not isinstance(self.data, list)
+                    with closing(scoring.read_pieces(self.data, strict=self.run.data.level != "byte")) as pieces:
+                        pools = scoring.line_pools(vocabulary, scoring.whole_lines(pieces))
+                        yield from self.run.answered(pools, answer, add)
+                    return
+                for row in _rows(self._scored(self._expecting(per)), vocabulary, per, keep_empty=in_memory):
+                    add([row.sums])
+                    if columns:
+                        yield cells(row)
 
         return total.scored(
             columns,
@@ -174,7 +179,7 @@ class _Scorer:
             notes=self._notes,
             rank=BY[self.by] if columns else "",
             form=form,
-            hints={"batchwise": batchwise} | ({"bytes": Path(self.data).stat().st_size} if _is_file(self.data) else {}),
+            hints={"batchwise": batchwise} | ({"rows": _count_lines(self.data)} if per == "line" else {}),
             views={name: partial(self.result, name) for name in ("line", "element", "file")},
             figure=surprise_figure if per == "element" else lambda _: surprise_figure(self.result("element")),
         )
@@ -184,7 +189,7 @@ class _Scorer:
             yield from _line_end_notes(self.run, self.data)
         if self.trained_on:
             counts = "; for the spots, counts of n-grams leave the scored line out" if self.by == "spot" else ""
-            yield f"the run was trained on this very text: new text of its kind is more surprising{counts}"
+            yield f"{NOTE.format(kind='text')}{counts}"
 
     def _spot(self, row: "Row", per: Per) -> dict[str, Any]:
         """Return the most surprising stretch of a row in bits, and the reason."""
@@ -220,6 +225,15 @@ class _Scorer:
         else:
             with closing(scoring.read_stream(self.data, strict=strict)) as chunks:
                 yield from scoring.score_stream(self.model, vocabulary, chunks, evaluator, expecting=expecting)
+
+    @contextmanager
+    def _bar(self, *, shown: bool) -> Iterator[Callable[[int], None]]:
+        """Show the progress over rows of which only the sum is of interest."""
+        if not shown:
+            yield lambda _: None
+            return
+        with progress_bars() as begin:
+            yield begin(_count_lines(self.data), "lines")
 
     def _expecting(self, per: Per) -> "Expectation | None":
         return self._expectation if self.by == "spot" and per != "file" else None
@@ -290,6 +304,14 @@ class Row(Tally):
 
 
 BY: dict[By, str] = {"spot": "spot", "excess": "excess", "bits": "bits_per_element", "nats": "nats"}
+
+
+def _count_lines(data: "Texts") -> int | None:
+    """Count the lines of a plain file where a progress bar shows them."""
+    if not _is_file(data) or not sys.stderr.isatty():
+        return None
+    with open_bytes(data) as file:
+        return sum(part.count(b"\n") for part in read_chunks(file))
 
 
 def _is_file(data: "Texts") -> "TypeGuard[str]":

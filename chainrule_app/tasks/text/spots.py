@@ -9,7 +9,6 @@ import re
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,10 +19,10 @@ from chainrule.models import CalibratedMixture, NgramLM
 from chainrule.printing import one_line
 from chainrule.training import bits
 from chainrule_app.readers.log_lines import fields_of
-from chainrule_app.readers.text import fingerprint
 from chainrule_app.tasks.display import shortened
 from chainrule_app.tasks.text.spans import symbol_spans
 from chainrule_app.tasks.text.surprise import Expectation, Numbers
+from chainrule_app.tasks.training_data import is_training_file
 
 if TYPE_CHECKING:
     from chainrule import AutoregressiveModel
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from chainrule_app.tasks.text.task import TextTask
 
 _A_SYMBOL = 1.0  # nats that a stretch costs for each of its symbols
-_NOTABLE = 10.0  # bits above which a spot has a reason
+_NOTABLE = 7.0  # bits above which a spot has a reason
 _LONGEST = 16  # symbols that would be expected
 _SHOWN = 24  # characters of a stretch
 _TOKEN = re.compile(r"\s*(?:\w+|[^\w\s]+)")
@@ -91,7 +90,7 @@ class Reason:
     """
 
     spot: Spot
-    ids: "Ids" = field(repr=False)  # of the line, up to the end of the stretch
+    ids: "Ids" = field(repr=False)  # of the line, up to some symbols after the stretch
     vocabulary: "Vocabulary" = field(repr=False)
     model: "AutoregressiveModel" = field(repr=False)
     begin: "Ids" = field(repr=False)  # symbols before a line
@@ -105,9 +104,13 @@ class Reason:
     @cached_property
     def _text(self) -> str:
         before = self.vocabulary.decode(self.ids[: self.spot.start])
-        stretch = self.vocabulary.decode(self.ids[self.spot.start :])
+        stretch = self.vocabulary.decode(self.ids[self.spot.start : self.spot.stop])
         expected = self._expected()
-        # The beginning of a word belongs to it for people.
+        # For people a word is whole.
+        if re.search(r"\w\Z", stretch) and (
+            end := re.match(r"\w*", self.vocabulary.decode(self.ids[self.spot.stop :]))
+        ):
+            stretch += end.group()
         word = re.search(r"\w*\Z", before) if re.match(r"\w", stretch) or re.match(r"\w", expected) else None
         head = "" if word is None else word.group()
         found = _quoted(head + stretch if stretch.strip() else stretch)
@@ -136,7 +139,7 @@ def reason_of(
     if spot.excess < _NOTABLE:
         return ""
     begin = vocabulary.encode("" if in_lines else "\n")
-    return Reason(spot, ids[: spot.stop].copy(), vocabulary, model, begin)
+    return Reason(spot, ids[: spot.stop + _SHOWN].copy(), vocabulary, model, begin)
 
 
 def is_training_text(run: "TextTask", data: "Texts") -> bool:
@@ -146,9 +149,7 @@ def is_training_text(run: "TextTask", data: "Texts") -> bool:
         return (
             sha256("".join(f"{text}\n" for text in data).encode("utf-8", "surrogatepass")).hexdigest() == source.sha256
         )
-    if not isinstance(data, str) or not Path(data).is_file() or Path(data).stat().st_size != source.bytes:
-        return False
-    return bool(fingerprint(data)["sha256"] == source.sha256)
+    return is_training_file(data, source)
 
 
 def expectation(model: "AutoregressiveModel", *, trained_on: bool) -> Expectation:

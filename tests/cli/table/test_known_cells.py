@@ -80,9 +80,10 @@ def test_scores_are_those_of_the_model_most_surprising_first(command, run, rows)
     assert all(sum(record["columns"].values()) == pytest.approx(record["nats"]) for record in records)
     ordered = [json.loads(line)["nats"] for line in command("score", run, rows, "--sort", "--json").out.splitlines()]
     assert ordered == sorted((record["nats"] for record in records), reverse=True)
-    _, *shown, total, measured = command("score", run, rows, "--top", 3).out.splitlines()
+    _, *shown, total, measured, trained_on = command("score", run, rows, "--top", 3).out.splitlines()
     assert [float(row.split()[1]) for row in shown] == pytest.approx(ordered[:3], abs=0.0005)  # three decimals
     assert measured.startswith("measured: exact")
+    assert trained_on.startswith("the run was trained on this very table")
     assert total.startswith("rows 200, nats per row ")
     printed = list(csv.DictReader(io.StringIO(command("score", run, rows, "--csv").out)))
     assert [float(row["nats"]) for row in printed] == pytest.approx([record["nats"] for record in records])

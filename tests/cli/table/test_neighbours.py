@@ -73,6 +73,17 @@ def test_they_are_left_out_where_nothing_is_asked_of_a_category(ok, refused, twi
     assert "--neighbours: requires --target" in refused(*asked, "--neighbours", 5)
 
 
+def test_an_export_keeps_them_and_says_so(ok, near, twins, tmp_path):
+    outcome = ok("export", near, "--to", "hub", "--out", tmp_path / "hub")
+    assert f"{NEIGHBOURS} holds rows of the training table" in outcome.out + outcome.err
+    found = [
+        ok("predict", run, twins / "new.csv", "--column", "label", "--json").out for run in (near, tmp_path / "hub")
+    ]
+    assert [line for line in found[0].splitlines() if "actual" in line] == [
+        line for line in found[1].splitlines() if "actual" in line
+    ]
+
+
 def test_a_run_that_lost_them_says_so(near, tmp_path):
     from shutil import copytree
 

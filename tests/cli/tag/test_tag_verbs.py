@@ -92,7 +92,7 @@ def test_python_tags_sentences_and_words(run, names_run):
             loaded.tag([["miring"], odd])
     (row,) = chainrule.load(names_run).tag(["met Bo Li here"])
     assert row["tags"] == ["O", "B-P", "I-P", "O"]
-    assert row["spans"] == [{"type": "P", "start": 1, "stop": 3}]
+    assert row["spans"] == [{"type": "P", "start": 1, "stop": 3, "start_char": 4, "end_char": 9}]
     assert row["text"] == "met\tO\nBo\tB-P\nLi\tI-P\nhere\tO\n"
 
 
@@ -241,3 +241,16 @@ def test_a_config_that_was_tampered_with_is_refused_in_a_line(refused, run, tmp_
     line = refused("info", tmp_path / "run")
     assert "config.json" in line
     assert name in line.partition("config.json")[2]
+
+
+def test_spans_of_texts_come_back_as_spans(ok, tmp_path):
+    texts = [("Bo Li, here.", [[0, 5, "P"]]), ("met Cy", [[4, 6, "P"]])] * 10
+    file = tmp_path / "a.jsonl"
+    file.write_text("".join(json.dumps({"text": text, "label": spans}) + "\n" for text, spans in texts))
+    ok("train", file, "--out", tmp_path / "run", "--steps", 80, *SMALL)
+    outcome = ok("tag", tmp_path / "run", file, "--out", tmp_path / "b.jsonl")
+    rows = [json.loads(line) for line in (tmp_path / "b.jsonl").read_text().splitlines()]
+    assert [(row["text"], row["label"]) for row in rows] == texts, outcome.err
+    run = chainrule.load(tmp_path / "run")
+    assert run.tag(["met  Cy"]).values == [[[5, 7, "P"]]]
+    assert run.evaluate(file).summary["f1"] == 1

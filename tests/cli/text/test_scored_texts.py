@@ -100,7 +100,7 @@ def test_invalid_data_raise(runs, data, said):
 def test_a_frame_with_columns_is_refused(runs):
     pandas = pytest.importorskip("pandas")
     with pytest.raises(ValueError, match="pass one of its columns"):
-        load(runs / "stream").score(pandas.DataFrame({"text": ["line 1"]}))
+        load(runs / "stream").score(pandas.DataFrame({"one": ["line 1"], "two": ["line 2"]}))
 
 
 SOURCE = inspect.getsource(inspect)[:6000]  # indented code: most line ends are glued to the white space behind them

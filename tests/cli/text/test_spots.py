@@ -99,7 +99,7 @@ def test_a_reason_names_the_stretch_and_what_was_expected():
     vocabulary = CharVocabulary.fit([text + "9"], eos=True)
     counts = NgramLM.fit(torch.from_numpy(vocabulary.encode(text)), len(vocabulary), 6)
     ids = vocabulary.encode("status=299\n")
-    reason = Reason(spots.Spot(8, 10, 12.0, 14.0), ids[:10], vocabulary, counts, vocabulary.encode(""))
+    reason = Reason(spots.Spot(8, 9, 12.0, 14.0), ids, vocabulary, counts, vocabulary.encode(""))
     assert str(reason) == '+14.0 bits: "299" where "200" was expected'
     assert pickle.loads(pickle.dumps(reason)) == str(reason)  # noqa: S301  the test made it
     end = Reason(

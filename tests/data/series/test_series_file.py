@@ -1,7 +1,7 @@
 """Files of series: what is read, and that each thing wrong is one line that names file and line."""
 
 import gzip
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import numpy as np
 import pytest
@@ -361,3 +361,35 @@ def test_one_series_needs_no_number():
 def test_too_few_rows_are_named():
     with pytest.raises(ValueError, match="at least 61 rows to train on, 53 known and 8 to forecast, got 60"):
         windows(past=53)
+
+
+@pytest.mark.parametrize("pattern", ["%d/%m/%Y", "%m/%d/%Y %H:%M", "%d-%m-%Y %H:%M:%S"])
+def test_the_order_of_day_and_month_is_that_of_all_dates(tmp_path, pattern):
+    """It had to be named, although tables found it."""
+    first = datetime(2024, 1, 1)
+    dates = [first + timedelta(days=number) for number in range(40)]
+    path = tmp_path / "rows.csv"
+    path.write_text("day,n\n" + "".join(f"{date.strftime(pattern)},{date.day}\n" for date in dates))
+    file = read_series(path, "n")
+    assert (file.dates, str(file.frequency), file.date_format) == (dates, "every day", pattern)
+    assert file.date_text(dates[30]) == dates[30].strftime(pattern)
+    path.write_text("day,n\n" + "".join(f"{date.strftime(pattern)},{date.day}\n" for date in dates[:12]))
+    with pytest.raises(ValueError, match="expected a date as 2024-01-31 or 2024-01-31 13:00, got '01"):
+        read_series(path, "n")
+
+
+def test_dates_of_items_that_repeat_are_read_once(tmp_path, monkeypatch):
+    """Few different cells of a long column are codes."""
+    monkeypatch.setattr("chainrule_app.readers.csv_records.STRETCH", 9000)
+    monkeypatch.setattr("chainrule_app.readers.delimited._BEGINNING", 9000)
+    monkeypatch.setattr("chainrule_app.readers.tables.coded_columns._FEWEST_ROWS", 100)
+    monkeypatch.setattr("chainrule_app.readers.series.series_file._date", None)
+    dates = [datetime(2024, 1, 1) + timedelta(days=number) for number in range(50)]
+    rows = [f"{date.date()},{item},{date.day + len(item)}" for date in dates for item in ("a", "bb", "ccc") * 8]
+    rows = [f"{row.partition(',')[0]},{place % 24}{row[10:]}" for place, row in enumerate(rows)]
+    path = tmp_path / "rows.csv"
+    path.write_text("day,item,name,n\n" + "\n".join(rows) + "\n")
+    file = read_series(path, "n", date="day", item="item", static="name")
+    assert (file.dates, len(file.targets)) == (dates, 24)
+    assert file.values[:, 1].tolist() == [date.day + 2 for date in dates]
+    assert file.statics[:3] == (("a",), ("bb",), ("ccc",))

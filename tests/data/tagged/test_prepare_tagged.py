@@ -225,3 +225,15 @@ def test_a_vocabulary_comes_back_from_its_file_and_a_damaged_one_does_not(tmp_pa
 def test_wrong_arguments_are_named(options, message):
     with pytest.raises(ValueError, match=message):
         tagged_batches(NUMBERS, VOCABULARY.counts, **options)
+
+
+def test_iob1_becomes_bio(tmp_path):
+    """It was refused: the files of CoNLL-2003 have it."""
+    source = tmp_path / "a.conll"
+    source.write_text("Ada I-PER\nBo B-PER\nsaw O\n\nRome I-LOC\nsaw O\n\n" * 10)
+    corpus = prepare_tagged(source, tmp_path / "data")
+    assert corpus.vocabulary.tags == ("O", "B-LOC", "B-PER")
+    assert (corpus.manifest["converted"], corpus.manifest["repaired"]) == (True, 0)
+    source.write_text("Ada B-PER\nsaw O\n\nRome I-LOC\nsaw O\n\n" * 10)
+    with pytest.raises(ValueError, match="I-LOC first in its sentence is impossible in BIO tags"):
+        prepare_tagged(source, tmp_path / "other")

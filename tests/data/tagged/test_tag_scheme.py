@@ -123,3 +123,12 @@ def test_repair_reads_the_entities_that_the_scorer_reads(row):
 
 def test_the_older_scheme_iob1_becomes_bio():
     assert repaired(["I-X", "I-X", "B-X", "O", "I-Y"], "bio") == ["B-X", "I-X", "B-X", "O", "B-Y"]
+
+
+def test_iob1_is_recognised():
+    from chainrule_app.readers.tagged.tag_schemes import is_iob1
+
+    assert is_iob1([["O", "I-X", "I-X"], ["I-X", "B-X", "I-Y"]])
+    assert not is_iob1([["I-X"], ["O", "B-X"]])  # a B after O: of BIO, with a fault
+    assert not is_iob1([["I-Y", "B-X"]])  # between types IOB1 needs none
+    assert not is_iob1([["B-X", "I-X", "O"]])

@@ -1,5 +1,6 @@
 """Texts in the browser: streamed, stopped, branched, edited, reloaded, read and looked into."""
 
+from math import log
 from typing import Any
 
 import pytest
@@ -126,6 +127,18 @@ def test_reading_a_text_gives_the_nats_of_score(page: Any, runs: dict[str, Any])
     expect(page.locator(STATUS)).to_contain_text("Read 9 characters")
     nats = runs["lstm"].score(["a dog sat"])["nats"][0]
     assert f"{nats:.1f} nats" in page.locator(".figures").text_content()
+
+
+def test_two_runs_read_the_same_text(page: Any, runs: dict[str, Any]) -> None:
+    begin(page, "lstm", "a cat sat")
+    page.get_by_label("The other run").select_option("pieces")
+    page.get_by_role("button", name="Read with both").click()
+    expect(page.locator(STATUS)).to_contain_text("Both have read")
+    figures = page.locator(".pair .muted").all_text_contents()
+    for name, shown in zip(("lstm", "pieces"), figures, strict=True):
+        nats = runs[name].score(["a cat sat"])["nats"][0]
+        assert shown == f"{nats:.1f} nats · {nats / log(2) / 9:.2f} bits a character"
+    assert page.locator(".pair .page").all_text_contents() == ["a cat sat"] * 2
 
 
 def test_markup_in_a_corpus_stays_text(page: Any, hostile: str) -> None:

@@ -1,0 +1,70 @@
+"""Extensions of the manual: terms of the glossary in a text, and plots in the colours of the page."""
+
+import ast
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+EXTENSIONS = Path(__file__).parents[1] / "docs" / "_ext"
+
+
+@pytest.fixture
+def extension(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> ModuleType:
+    pytest.importorskip("sphinx")
+    from importlib import import_module
+
+    monkeypatch.syspath_prepend(str(EXTENSIONS))
+    yield import_module(request.param)
+    sys.modules.pop(request.param)
+
+
+@pytest.mark.parametrize("extension", ["terms"], indirect=True)
+def test_terms_are_whole_words_and_abbreviations_have_capitals(extension: ModuleType) -> None:
+    words = extension.pattern(["attention", "self-attention", "MADE", "n-gram", "beam search"])
+    text = "Attention is made of MADE, self-attentions, n-grams and Beam search; inattention and re-attention are not."
+    assert words.findall(text) == ["Attention", "MADE", "self-attentions", "n-grams", "Beam search"]
+
+
+@pytest.mark.parametrize("extension", ["plots"], indirect=True)
+def test_a_plot_follows_the_colours_of_the_page(extension: ModuleType) -> None:
+    from io import StringIO
+
+    figures = pytest.importorskip("matplotlib.figure")
+    figure = figures.Figure(figsize=(2, 1), facecolor="white")
+    axes = figure.add_subplot(title="two", xlabel="time")
+    axes.plot([0, 1], color="#2563a8")
+    file = StringIO()
+    figure.savefig(file, format="svg")
+    page = extension.following(file.getvalue(), 'a "line" & its end')
+    assert page.startswith('<div class="plot"><svg role="img" aria-label="a &quot;line&quot; &amp; its end"')
+    assert "stroke: var(--blue)" in page
+    assert "stroke: currentColor" in page
+    assert not [left for left in ("#000000", "#ffffff", "#2563a8", "<metadata", '<g id="') if left in page]
+
+
+COURSE = EXTENSIONS.parent / "course"
+
+
+@pytest.mark.parametrize("extension", ["notebooks"], indirect=True)
+def test_a_notebook_has_the_cells_of_its_chapter_and_what_they_import(extension: ModuleType) -> None:
+    for chapter in sorted(COURSE.glob("[0-9][0-9]_*.md")):
+        source = chapter.read_text()
+        cells = [cell.source for cell in extension.notebook(source, COURSE).cells if cell.cell_type == "code"]
+        written = [cell for cell in cells if cell.startswith("%%writefile ")]
+        assert len(cells) - len(written) == source.count("```{code-cell}")
+        for cell in cells[len(written) :]:
+            ast.parse(cell)
+        own = {module for module in ("_style", "_diagrams") if re.search(rf"(import|from) {module}\b", source)}
+        assert own <= {cell.split()[1].removesuffix(".py") for cell in written}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("extension", ["notebooks"], indirect=True)
+def test_a_notebook_runs_in_an_empty_folder(extension: ModuleType, tmp_path: Path) -> None:
+    nbclient = pytest.importorskip("nbclient")
+    notebook = extension.notebook((COURSE / "07_search.md").read_text(), COURSE)
+    nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    assert (tmp_path / "_style.py").read_text() == (COURSE / "_style.py").read_text()
