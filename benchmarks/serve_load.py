@@ -94,7 +94,7 @@ def main() -> None:
     options = parser.parse_args()
     with TemporaryDirectory() as folder:
         data = polars.read_csv("".join(rows(5000)).encode())
-        chainrule.fit(data, out=f"{folder}/table", hidden_size=256, plain=True, steps=20)
+        chainrule.fit(data, out=f"{folder}/table", hidden_size=256, num_members=1, steps=20)
         text = Path(folder) / "text.txt"
         text.write_text("".join(rows(5000)))
         chainrule.fit(text, task="text", reading="stream", out=f"{folder}/text", hidden_size=256, plain=True, steps=10)
