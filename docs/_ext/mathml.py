@@ -43,7 +43,7 @@ def to_mathml(source: str, *, as_block: bool) -> str:
 
 
 _FUNCTIONS = frozenset(
-    ["log", "ln", "exp", "max", "min", "sup", "inf", "lim", "arg", "sin", "cos", "tan", "tanh", "det", "dim", "Pr"]
+    ("log", "ln", "exp", "max", "min", "sup", "inf", "lim", "arg", "sin", "cos", "tan", "tanh", "det", "dim", "Pr")
 )
 
 
