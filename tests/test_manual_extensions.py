@@ -5,6 +5,7 @@ import re
 import sys
 from pathlib import Path
 from types import ModuleType
+from xml.etree import ElementTree
 
 import pytest
 
@@ -43,6 +44,19 @@ def test_a_plot_follows_the_colours_of_the_page(extension: ModuleType) -> None:
     assert "stroke: var(--blue)" in page
     assert "stroke: currentColor" in page
     assert not [left for left in ("#000000", "#ffffff", "#2563a8", "<metadata", '<g id="') if left in page]
+
+
+@pytest.mark.parametrize("extension", ["mathml"], indirect=True)
+def test_names_of_functions_have_thin_spaces_and_norms_low_bars(extension: ModuleType) -> None:
+    def kinds(source: str) -> list[str]:
+        return [node.tag for node in ElementTree.fromstring(extension.to_mathml(source, as_block=False))]
+
+    math = "{http://www.w3.org/1998/Math/MathML}"
+    assert kinds(r"a\log b") == [f"{math}{tag}" for tag in ("mi", "mspace", "mi", "mo", "mspace", "mi")]
+    assert kinds(r"\log(b)") == [f"{math}{tag}" for tag in ("mi", "mo", "mo", "mi", "mo")]
+    assert kinds(r"\log_2 b") == [f"{math}{tag}" for tag in ("msub", "mspace", "mi")]
+    assert extension.to_mathml(r"\|a\|", as_block=False).count('stretchy="false"') == 2
+    assert "stretchy" not in extension.to_mathml(r"\left\|a\right\|", as_block=False)
 
 
 COURSE = EXTENSIONS.parent / "course"

@@ -31,8 +31,39 @@ def to_mathml(source: str, *, as_block: bool) -> str:
     for parent in list(formula.iter()):
         for place, node in enumerate(parent):
             parent[place] = _indexed(node)
+    for parent in list(formula.iter()):
+        _space(parent)
+        for place, node in enumerate(parent):
+            # Bars of a norm are as high as a letter, but for those of `left` and `right`, the ends of a row.
+            inside = parent.tag != "mrow" or place not in (0, len(parent) - 1)
+            if node.tag == "mo" and node.text == "‖" and inside:
+                node.set("stretchy", "false")
     formula.set("xmlns", "http://www.w3.org/1998/Math/MathML")
     return ElementTree.tostring(formula, encoding="unicode")
+
+
+_FUNCTIONS = frozenset(
+    ("log", "ln", "exp", "max", "min", "sup", "inf", "lim", "arg", "sin", "cos", "tan", "tanh", "det", "dim", "Pr")
+)
+
+
+def _space(parent: ElementTree.Element) -> None:
+    """Put the thin spaces of TeX around the names of functions: before a letter or a number, and behind one."""
+
+    def is_name(node: ElementTree.Element) -> bool:
+        base = node[0] if node.tag in ("msub", "msup", "msubsup", "munder", "munderover") and len(node) else node
+        return base.tag in ("mi", "mo") and (base.text or "").strip() in _FUNCTIONS
+
+    if parent.tag not in ("math", "mrow", "mstyle", "mtd"):
+        return  # elsewhere a child is an argument, such as a numerator
+    parts: list[ElementTree.Element] = []
+    for node in parent:
+        last = next((part for part in reversed(parts) if part.text != "\N{FUNCTION APPLICATION}"), None)
+        sides = {node.tag, "mo" if last is None else last.tag}
+        if last is not None and not sides & {"mo", "mspace"} and (is_name(last) or is_name(node)):
+            parts.append(ElementTree.Element("mspace", {"width": "0.1667em"}))
+        parts.append(node)
+    parent[:] = parts
 
 
 def _indexed(node: ElementTree.Element) -> ElementTree.Element:

@@ -88,7 +88,7 @@ function alignment(read, written, weights) {
     colour(cell, weight * 1.3);
     return cell;
   });
-  return h("div", { class: "scroll" }, h("table", { class: "alignment" },
+  return h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Table" }, h("table", { class: "alignment" },
     h("caption", { class: "muted" }, "Alignment: how much each word written attended to each word read"),
     h("thead", {}, h("tr", {}, h("td"), read.map((name) => h("th", { scope: "col" }, h("span", {}, name))))),
     h("tbody", {}, written.map((name, place) => h("tr", {}, h("th", { scope: "row" }, name), cells(weights[place], name))))));
@@ -212,6 +212,6 @@ function fan({ name, past, came, quantiles: [low, middle, high], times }) {
     times.length ? [svg("text", { x: x(from), y: tall - 6, "text-anchor": "end" }, times[0]), svg("text", { x: wide - 8, y: tall - 6, "text-anchor": "end" }, times.at(-1))] : null);
   const key = h("p", { class: "legend muted" }, h("i", { class: "key past" }), "history ", h("i", { class: "key median" }), "median ", h("i", { class: "key fan" }), "10% to 90% ", came.length ? [h("i", { class: "key came" }), "what came"] : null);
   const rows = middle.map((value, place) => h("tr", {}, [times[place] ?? place + 1, low[place], value, high[place], came[place] ?? ""].map((cell) => h("td", {}, typeof cell === "number" ? format(cell) : cell))));
-  const table = h("details", {}, h("summary", {}, "Figures"), h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, ["row", "10%", "median", "90%", "came"].map((head) => h("th", { scope: "col" }, head)))), h("tbody", {}, rows))));
+  const table = h("details", {}, h("summary", {}, "Figures"), h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Table" }, h("table", {}, h("thead", {}, h("tr", {}, ["row", "10%", "median", "90%", "came"].map((head) => h("th", { scope: "col" }, head)))), h("tbody", {}, rows))));
   return card(name, chart, key, table);
 }

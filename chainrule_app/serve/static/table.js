@@ -94,7 +94,7 @@ export function tableView(run) {
 // Rows, the drawn columns first; with a function that uses one, a button for each.
 function rowsTable(rows, drawn, all = drawn, use = null) {
   const names = [...drawn, ...all.filter((name) => !drawn.includes(name))];
-  return h("div", { class: "scroll" }, h("table", {},
+  return h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Table" }, h("table", {},
     h("thead", {}, h("tr", {}, use && h("td", {}), names.map((name) => h("th", { scope: "col" }, name)))),
     h("tbody", {}, rows.map((row, place) => h("tr", {},
       use && h("td", {}, button("Use", () => use(row), { "aria-label": `Use row ${place + 1}` })),
