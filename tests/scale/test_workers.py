@@ -78,7 +78,12 @@ VERBS = {
 }
 
 
-@pytest.mark.parametrize("name", VERBS)
+DAILY = ("rows", "frames", "sample", "lines")  # a text, and a table's rows as text, in Arrow's format and drawn
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in DAILY else pytest.param(name, marks=pytest.mark.slow) for name in VERBS]
+)
 def test_several_processes_write_what_one_writes(name, run_of, files, tmp_path, monkeypatch, capsys):
     task, verb, data, out, options = VERBS[name]
     written, said, run = [], [], str(run_of(task))
