@@ -1,5 +1,7 @@
 """Generators of logs with planted anomalies, for instead_logs.py: a web server's, a system's and an application's.
 
+    python benchmarks/logs.py web|system|application [--seed 1] [--lines 30000] > app.log
+
 Each makes lines as such a log has them, with a long tail of rare but ordinary ones, and plants one line of each of
 twelve kinds of anomaly. Names, addresses and shares depend on the seed.
 """
@@ -300,7 +302,7 @@ GENERATORS: dict[str, Callable[[int, int], Log]] = {"web": web, "system": system
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("kind", choices=GENERATORS)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--lines", type=int, default=30_000)
