@@ -223,8 +223,8 @@ class _Server(uvicorn.Server):
         if self.should_exit or state.draining:
             os._exit(0)  # nothing is written to a file, and tasks that are cancelled would each log that
         state.draining = sig == signal.SIGTERM
+        self.should_exit = not state.draining  # before the thread, which may set it at once
         Thread(target=self._end, args=(state, self.drain if state.draining else 0.0)).start()
-        self.should_exit = not state.draining
 
     def _end(self, state: ServerState, seconds: float) -> None:
         """End after some seconds, or as soon as nothing is under way."""
