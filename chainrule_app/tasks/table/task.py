@@ -80,7 +80,7 @@ class TableTraining(OptimisationOptions):
 
     batch_size: BatchSize = 128
     learning_rate: LearningRate = 3e-3
-    neighbours: Annotated[int, Range(0, 1 << 17)] = 20_000
+    neighbours: Annotated[int, Range(0, 1 << 17)] = 5_000
     """Training rows among which a categorical --target looks for similar ones, to count their values; 0 for none."""
 
 

@@ -23,7 +23,7 @@ _VALIDATIONS = 12
 _PATIENCE = 3
 _WARM_UP = 3  # steps
 _LONGER = 2.0  # passes of the training ÷ those of the best trial: its learning rate falls to the end
-_FEWEST, _FEWEST_STEPS = 6.0, 150  # passes and steps that a training may take where trials found no end
+_FEWEST, _FEWEST_STEPS = 12.0, 150  # passes and steps that a training may take where trials found no end
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Trial:
         >>> Trial(8.0, 3.0, True).most_passes(100.0, 50), Trial(8.0, 8.0, False).most_passes(100.0, 50)
         (6.0, 16.0)
         >>> Trial(0.5, 0.5, False).most_passes(100.0, 50), Trial(0.5, 0.5, False).most_passes(100.0, 5)
-        (6.0, 30.0)
+        (12.0, 30.0)
         """
         least = 1.0 if self.overfitted else max(_FEWEST, _FEWEST_STEPS / steps_per_epoch)
         return round(min(limit, max(least, _LONGER * self.best)), 1)
