@@ -216,8 +216,8 @@ def test_the_schema_of_a_request_is_told(runs):
         ("sample", [], 400, "dictionary"),
         ("score", {}, 400, "data"),
         ("score", {"data": []}, 400, "at least one"),
-        ("score", {"data": [1]}, 400, "strings"),
-        ("score", {"data": [["nested"]]}, 400, "strings"),
+        ("score", {"data": [1]}, 400, "holds no data"),
+        ("score", {"data": [["nested"]]}, 400, "takes no"),
         ("score", {"data": {"path": "x"}}, 400, "data"),
     ],
 )
