@@ -169,7 +169,9 @@ class TableNeighbours(AutoregressiveModel):
     def _codes(self, x: Tensor) -> Tensor:
         """Return a 1 for the code of each categorical column, float32 (B, ΣK)."""
         symbols = zip(self._categorical, self._symbols(x, self._categorical).t(), strict=True)
-        codes = [torch.nn.functional.one_hot(own, self.columns[index].symbols) for index, own in symbols]
+        codes = [
+            own.unsqueeze(1) == torch.arange(self.columns[index].symbols, device=x.device) for index, own in symbols
+        ]
         return torch.cat(codes, 1).float() if codes else torch.empty(len(x), 0, dtype=torch.float32, device=x.device)
 
     def _distances(self, x: Tensor) -> Tensor:

@@ -61,8 +61,9 @@ def test_classifications_need_torchmetrics(monkeypatch):
         classification_scores(torch.zeros(2, 2), torch.zeros(2, dtype=torch.long), ["a", "b"])
 
 
-# tests/library_alone.py, tests/exchange, tests/cli/test_gather.py, tests/scale, tests/test_sklearn.py
-ELSEWHERE = {"all", "app", "export", "fast", "scale", "sklearn", "zstd"}
+# tests/library_alone.py, tests/exchange, tests/cli/test_gather.py, tests/scale, tests/test_sklearn.py,
+# tests/data/tables/test_excel.py
+ELSEWHERE = {"all", "app", "excel", "export", "fast", "scale", "sklearn", "zstd"}
 
 
 def test_every_extra_of_users_is_tried_here():

@@ -103,10 +103,14 @@ class Coding:
         key: Hashable,
         cells: polars.Series,
         clean: Callable[[polars.Series], polars.Series] = lambda own: own,
+        clean_different: Callable[[polars.Series], polars.Series] | None = None,
         *,
         exact: bool = False,
     ) -> CellColumn:
-        """Return texts, or codes read by one of the `types`, as a column of texts that were cleaned one by one."""
+        """Return texts, or codes read by one of the `types`, as a column of texts that were cleaned one by one.
+
+        `clean` may be for these cells alone; then `clean_different` is for those of all calls.
+        """
         if key not in self._categories and len(cells) >= _FEWEST_ROWS:
             few = cells.n_unique() <= min(_MOST_DIFFERENT, int(len(cells) * _SHARE))
             self._categories[key] = polars.Categories.random("chainrule", polars.UInt32) if few else None
@@ -119,7 +123,7 @@ class Coding:
         names, codes = categories.to_series().alias(""), coded.to_physical()
         if key not in self._different or len(self._different[key]) != len(names) + 1:
             gap = polars.Series([None if exact else ""], dtype=polars.String)  # for which polars has no code
-            self._different[key] = CellColumn(clean(polars.concat([names, gap])), exact=exact)
+            self._different[key] = CellColumn((clean_different or clean)(polars.concat([names, gap])), exact=exact)
         if len(names) > _MOST_CODES:
             self._categories[key] = None
         codes = codes.fill_null(len(names)) if codes.null_count() else codes

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import numpy as np
 import polars
@@ -37,7 +38,9 @@ class CsvBlocks:
 
     def _columns(self, records: Records) -> list[CellColumn] | None:
         """Return the columns; None where rows have different numbers of cells."""
-        types = {index: polars.String() for index in range(self._width)} | self._coding.types()
+        types: dict[Any, polars.DataType] = {index: polars.String() for index in range(self._width)}
+        if not records.mark:  # which another block may hold as a sign of its own
+            types |= self._coding.types()
         try:
             frame = polars.read_csv(
                 records.content.tobytes(),
@@ -50,12 +53,14 @@ class CsvBlocks:
         except polars.exceptions.ComputeError:
             return None
         assert len(frame) == len(records)
-        clean = partial(self._cleaned, mark=records.mark, strip=_has_blank_ends(records))
-        return [self._coding.column(index, series, clean) for index, series in enumerate(frame.get_columns())]
+        if records.mark:
+            frame = frame.with_columns(polars.all().str.replace_all(records.mark, '"', literal=True))
+        clean = partial(self._cleaned, strip=_has_blank_ends(records))
+        different = partial(self._cleaned, strip=True)  # those of all blocks
+        columns = enumerate(frame.get_columns())
+        return [self._coding.column(index, series, clean, different) for index, series in columns]
 
-    def _cleaned(self, series: polars.Series, mark: str, *, strip: bool) -> polars.Series:
-        if mark:
-            series = series.str.replace_all(mark, '"', literal=True)
+    def _cleaned(self, series: polars.Series, *, strip: bool) -> polars.Series:
         if strip:
             series = series.str.strip_chars()
         return _with_points(series) if may_have_decimal_commas(self._delimiter) else series

@@ -51,8 +51,9 @@ class Spot:
 def spot_of(excess: Numbers, ignored: Numbers | None = None) -> Spot:
     """Return the stretch of greatest sum, by the excess (T,) of its symbols; those that are `ignored` (T,) have none.
 
+    >>> import math
     >>> spot = spot_of(np.array([0.0, 4.0, 3.0, -2.0, 2.0]))  # nats
-    >>> spot.start, spot.stop, round(spot.excess * np.log(2), 3), round(spot.bits * np.log(2), 3)
+    >>> spot.start, spot.stop, round(spot.excess * math.log(2), 3), round(spot.bits * math.log(2), 3)
     (1, 3, 7.0, 5.0)
     """
     own = excess if ignored is None else np.where(ignored, np.minimum(excess, 0), excess)

@@ -120,9 +120,10 @@ def test_only_what_something_follows_from_is_measured(said, sizes):
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.floats(5, 1e5), st.floats(1e-8, 1e-4), st.floats(1e-11, 1e-8), st.integers(10**4, 10**8))
-def test_the_size_that_is_taken_was_timed_and_hardly_any_other_is_predicted_better(seconds, base, slope, symbols):
-    timed, speed = [], Speed(base, slope)
+@given(st.floats(5, 1e5), st.floats(10, 1e5), st.floats(1e-11, 1e-8), st.integers(10**4, 10**8))
+def test_the_size_that_is_taken_was_timed_and_no_other_is_predicted_much_better(seconds, overhead, slope, symbols):
+    """One timing cannot tell the overhead of a step, in multiply-adds, from its products: it costs up to 0.03 nats."""
+    timed, speed = [], Speed(overhead * slope, slope)
 
     def measure(options, training):
         timed.append(options.hidden_size)
@@ -141,7 +142,7 @@ def test_the_size_that_is_taken_was_timed_and_hardly_any_other_is_predicted_bett
     assert len(set(timed)) == len(timed) <= 4
     assert found.rate == pytest.approx(1 / seconds_of(found.options, speed))
     sizes = [size for size in SIZES if shape_of("lstm", OPTIONS(), 66, "char", size).multiplies <= 3 * symbols]
-    assert predicted(size) <= min(map(predicted, sizes or SIZES[:1])) + text_plan.WORTH_TIMING + 1e-9
+    assert predicted(size) <= min(map(predicted, sizes or SIZES[:1])) + 0.03
 
 
 def test_nothing_is_left_open_and_the_model_can_be_made():

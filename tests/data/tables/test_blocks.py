@@ -8,7 +8,7 @@ from collections import Counter
 import numpy as np
 import polars
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from chainrule_app.readers import csv_records, delimited
@@ -90,6 +90,7 @@ odd = st.sampled_from(['a"b', '"two\nlines"', ' "late"', '"open', "x\0", "\x1f",
     min_count=st.sampled_from([1, 2]),
     header=st.booleans(),
 )
+@example([("red", 0, 0.0)] * 29 + [(" x ", 0, 0.0)], [(0, 'a"b')], "\n", False, 1, False)
 @settings(max_examples=30, deadline=None)
 def test_a_file_is_prepared_alike(tmp_path_factory, rows, oddities, ending, blank, min_count, header):
     lines = [[colour, str(whole), repr(round(real, 3))] for colour, whole, real in rows]
