@@ -83,16 +83,8 @@ class Column:
         return len(self.atoms) + self.missing + 1 if self.numeric else self.categories
 
     def features(self, knots: int = 0) -> int:
-        """Return the size of a value as a network's input: one number per symbol, the number itself, and its ramps.
-
-        More atoms than `knots` are left out: the ramps tell them apart as far as neighbours differ, without a weight
-        for each.
-        """
-        return self.symbols - self.unread(knots) + (1 + knots) * self.numeric
-
-    def unread(self, knots: int) -> int:
-        """Return the number of atoms that are not among the features."""
-        return len(self.atoms) if 0 < knots < len(self.atoms) else 0
+        """Return the size of a value as a network's input: one number per symbol, the number itself, and its ramps."""
+        return self.symbols + (1 + knots) * self.numeric
 
     def outputs(self, components: int) -> int:
         """Return the size of a network's output for a value: logits of the symbols, and mixture parameters."""
@@ -112,7 +104,7 @@ class ColumnGroup:
 
     def __init__(self, columns: Sequence[Column], *, single: bool = False, knots: int = 0):
         first = columns[0]
-        self.columns, self.knots, self.unread = list(columns), knots, first.unread(knots)
+        self.columns, self.knots = list(columns), knots
         self.kind, self.symbols, self.missing = first.kind, first.symbols, first.missing
         # Plain numbers, not buffers: `model.half()` must not round them, and the meta device would drop their values.
         names = ("atoms", "centre", "scale", "low", "finest")
@@ -143,7 +135,7 @@ class ColumnGroup:
         number, which keeps outliers small, and ramps of that.
         """
         value = wide(value)
-        symbols = torch.arange(self.unread, self.symbols, device=value.device)
+        symbols = torch.arange(self.symbols, device=value.device)
         symbol = (self.symbol(value).unsqueeze(-1) == symbols).to(value)
         if self.kind == "categorical":
             return symbol

@@ -178,7 +178,7 @@ class _Network:
     def _whole(self, rows: Tensor, symbols: Tensor, numbers: Tensor) -> Tensor:
         """Return the outputs of the later columns by a whole pass, for modules that must be called."""
         features = self._features[rows]
-        flags = torch.arange(self._group.unread, self._group.symbols, device=rows.device)
+        flags = torch.arange(self._group.symbols, device=rows.device)
         read = [(symbols.unsqueeze(1) == flags).to(features.dtype)]
         if (numeric := self._read(symbols, numbers)) is not None:
             read.append(numeric)
@@ -186,15 +186,12 @@ class _Network:
         return self._pass(features)[0][:, self._outputs]
 
     def _changed(self, rows: Tensor, symbols: Tensor, numbers: Tensor) -> Tensor:
-        numeric, places = self._read(symbols, numbers), (symbols - self._group.unread).clamp(min=0)
-        is_read = (symbols >= self._group.unread).to(self._features.dtype).unsqueeze(1)
+        numeric = self._read(symbols, numbers)
 
         def read(weights: Tensor) -> Tensor:
             """Multiply the features of the candidates with weights (F, M): one symbol is 1, and the number's."""
-            chosen = weights.index_select(0, places)
-            if numeric is None:
-                return chosen
-            return torch.addmm(chosen.mul_(is_read), numeric, weights[self._group.symbols - self._group.unread :])
+            chosen = weights.index_select(0, symbols)
+            return chosen if numeric is None else torch.addmm(chosen, numeric, weights[self._group.symbols :])
 
         h: Tensor | None = None
         for fixed, weight in self._steps:

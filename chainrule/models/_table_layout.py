@@ -33,6 +33,8 @@ class TableLayout:
         outputs = [columns[index].outputs(components) for index in grouped]
         self.features, self.outputs = _slices(grouped, features), _slices(grouped, outputs)
         self._feature_columns = [index for index, size in zip(grouped, features, strict=True) for _ in range(size)]
+        atoms = [len(columns[index].atoms) for index in grouped]
+        self._is_atom = [place < own for own, size in zip(atoms, features, strict=True) for place in range(size)]
         self._output_columns = [index for index, size in zip(grouped, outputs, strict=True) for _ in range(size)]
 
     @property
@@ -44,6 +46,11 @@ class TableLayout:
     def feature_columns(self) -> Tensor:
         """(F,) the column that each feature is read from."""
         return torch.tensor(self._feature_columns, device="cpu")
+
+    @property
+    def atom_features(self) -> Tensor:
+        """(F,) whether a feature is 1 for one frequent number alone."""
+        return torch.tensor(self._is_atom, device="cpu")
 
     @property
     def output_columns(self) -> Tensor:

@@ -109,7 +109,8 @@ class TableMADE(TableNetwork):
         order: a permutation of the columns, in the order they are visited; None visits them in the table's order.
         components: mixture components of a numeric column.
         knots: pieces of the piecewise linear functions that the first layer may be of a number; 0 for linear ones.
-        direct: connect each column to later outputs directly, past the hidden layers (A).
+        direct: connect each column to later outputs directly, past the hidden layers (A); of a number itself and its
+            ramps, not of the single values that are frequent: few rows would teach these many weights.
         dropout: share of hidden units dropped in training, in `forward` only. If not given, the task takes 0.5 for few
             rows.
         weights: (D,) weight of each column's log-likelihood in `training_objective`; None weights all by 1.
@@ -218,7 +219,8 @@ class TableMADE(TableNetwork):
         columns, *hidden = self.degrees
         read, written = columns[self.layout.feature_columns], columns[self.layout.output_columns]
         masks = [above.unsqueeze(1) >= below for below, above in pairwise([read, *hidden])]
-        return [*masks, written.unsqueeze(1) > (hidden[-1] if hidden else read), written.unsqueeze(1) > read]
+        direct = (written.unsqueeze(1) > read) & ~self.layout.atom_features
+        return [*masks, written.unsqueeze(1) > (hidden[-1] if hidden else read), direct]
 
     def _reset(self) -> None:
         """Begin as the network without direct connections, its conditionals near the priors of the columns."""
@@ -232,5 +234,5 @@ class TableMADE(TableNetwork):
 
     def _steps(self) -> TableSteps:
         layers = [(layer.weight, layer.bias) for layer in (*self.hidden, self.output)]
-        direct = None if self.direct is None else self.direct.weight
+        direct = None if self.direct is None else self.direct.weight * self.direct.mask
         return TableSteps(self.layout, self.order, self.degrees[1:], layers, direct)

@@ -201,7 +201,7 @@ class TableTask(Task["TableMADE | TableEnsemble | TableNeighbours"]):
         if self.has_neighbours:
             source = self.facts.source.sha256
             keep_neighbours(self.path / NEIGHBOURS, table.train, training.neighbours, seed=training.seed, source=source)
-        features = sum(column.features() - column.unread(options.knots) for column in self.schema.heads())
+        features = sum(column.features() - len(column.atoms) for column in self.schema.heads())
         if "dropout" not in given:
             fitting = (share for most, share in _DROPOUT_OF_FEW.items() if len(table.train) < most * features)
             options = replace(options, dropout=next(fitting, options.dropout))
