@@ -181,7 +181,10 @@ def _enumerated(
 
 
 def _without_atoms(candidates: Candidates, atoms: Tensor, rows: Tensor, values: Tensor, logs: Tensor) -> Tensor:
-    """Return log-probabilities of nodes (R, N) in some rows without what they count of atoms, which have their own."""
+    """Return log-probabilities of nodes (R, N) in some rows without what they count of atoms, which have their own.
+
+    The nodes nearest to an atom lose as much as it has among the other numbers.
+    """
     count, size = len(rows), atoms.shape[1]
     if not size:
         return logs
@@ -190,8 +193,12 @@ def _without_atoms(candidates: Candidates, atoms: Tensor, rows: Tensor, values: 
     mixture = own.mixture.with_parameters(*(part[each] for part in own.mixture.parameters))
     later = candidates.log_later(each, torch.full_like(each, own.group.symbols - 1), numbers)
     as_others = own.logits.log_softmax(-1)[each, -1] + candidates.log_before[each] + mixture.log_prob(numbers) + later
-    ratio = (as_others.view(count, size).logsumexp(1) - logs.logsumexp(1)).exp().clamp(max=1 - 1e-12)
-    inside = ((values.unsqueeze(2) - atoms[rows].unsqueeze(1)).abs() <= 0.5).any(2)
-    others = logs.masked_fill(inside, -torch.inf)
-    scale = logs.logsumexp(1) + torch.log1p(-ratio) - others.logsumexp(1)
-    return others + torch.where(scale.isfinite(), scale, 0.0).unsqueeze(1)
+    whole = logs.logsumexp(1, keepdim=True)
+    shares, masses = (logs - whole).exp(), (as_others.view(count, size) - whole).exp()
+    for atom, mass in zip(atoms[rows].t(), masses.t(), strict=True):
+        order = (values - atom.unsqueeze(1)).abs().argsort(1)
+        near = shares.gather(1, order)
+        nearer = near.cumsum(1) - near
+        taken = torch.minimum((mass.unsqueeze(1) - nearer).clamp_min(0), near)
+        shares = shares.scatter(1, order, near - taken)
+    return whole + shares.log()

@@ -142,7 +142,9 @@ def test_the_size_that_is_taken_was_timed_and_no_other_is_predicted_much_better(
     assert len(set(timed)) == len(timed) <= 4
     assert found.rate == pytest.approx(1 / seconds_of(found.options, speed))
     sizes = [size for size in SIZES if shape_of("lstm", OPTIONS(), 66, "char", size).multiplies <= 3 * symbols]
-    assert predicted(size) <= min(map(predicted, sizes or SIZES[:1])) + 0.03
+    assert predicted(size) <= min(map(predicted, sizes or SIZES[:1])) + (
+        text_plan.WORTH_TIMING + 1e-9 if len(timed) > 1 else 0.03
+    )
 
 
 def test_nothing_is_left_open_and_the_model_can_be_made():
