@@ -6,7 +6,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -197,6 +197,7 @@ def serve(
     token: str | None = None,
     cors: str = "",
     drain: Annotated[float, Range(0.0, 3600.0)] = 20.0,
+    workers: Annotated[int, Range(1, 1024)] = 1,
     open_page: Annotated[bool, Parameter(name="--open", negative=())] = False,
 ) -> None:
     """Serve trained runs: a page to play with in a browser, OpenAI-compatible completions, and a JSON API.
@@ -211,6 +212,7 @@ def serve(
             variable CHAINRULE_TOKEN, if there is one.
         cors: Sites whose pages may ask this server, separated by commas, such as https://example.org; none by default.
         drain: Seconds that requests under way have to end after SIGTERM; new ones are refused meanwhile.
+        workers: Processes that answer; each holds the runs in memory.
         open_page: Open the page in a browser.
     """
     if not runs:
@@ -229,7 +231,7 @@ def serve(
         if name in paths:
             raise ValueError(f"{path}: another run is called {name} too: rename one of the two directories")
         paths[name] = path
-    _serve(paths, port=port, host=host, token=token, origins=origins, drain=drain, open_page=open_page)
+    _serve(paths, port=port, host=host, token=token, origins=origins, drain=drain, workers=workers, open_page=open_page)
 
 
 TOKEN = "CHAINRULE_TOKEN"  # the environment variable
@@ -264,6 +266,7 @@ def _serve(
     token: str | None = None,
     origins: tuple[str, ...] = (),
     drain: float = 0.0,
+    workers: int = 1,
 ) -> None:
     if missing := [name for name in _NEEDED if find_spec(name) is None]:
         raise ValueError(f"serve: needs packages that are not installed: pip install {' '.join(missing)}")
@@ -271,8 +274,19 @@ def _serve(
 
     with listen(host, port) as listening:
         print(f"loading {', '.join(paths)} …", file=sys.stderr, flush=True)
+        options: dict[str, Any] = {
+            "host": host,
+            "token": token,
+            "origins": origins,
+            "drain": drain,
+            "open_page": open_page,
+        }
+        if workers > 1:
+            from chainrule_app.serve.workers import serve_in_processes
+
+            serve_in_processes(paths, listening, workers, **options)
+            return
         from chainrule_app.fitting import load
         from chainrule_app.serve.server import serve_runs
 
-        loaded = {name: load(path) for name, path in paths.items()}
-        serve_runs(loaded, listening, host=host, token=token, origins=origins, drain=drain, open_page=open_page)
+        serve_runs({name: load(path) for name, path in paths.items()}, listening, **options)

@@ -72,6 +72,9 @@ class Metrics:
             read.add_metric([name], engine.read)
             active.add_metric([name], engine.active)
         yield from (drawn, read, active)
+        process = GaugeMetricFamily("chainrule_process", "The process that answers this request.", labels=["pid"])
+        process.add_metric([str(os.getpid())], 1)
+        yield process
         yield GaugeMetricFamily("chainrule_calls_waiting", "Other requests waiting.", value=self.state.waiting)
 
 
@@ -152,13 +155,25 @@ def serve_runs(
     origins: tuple[str, ...],
     drain: float,
     open_page: bool,
+    announce: bool | None = None,
 ) -> None:
-    """Serve runs until Ctrl-C, or SIGTERM and at most `drain` seconds more for the requests under way."""
+    """Serve runs until Ctrl-C, or SIGTERM and at most `drain` seconds more for the requests under way.
+
+    `announce`, of one process among several, tells if it prints the addresses.
+    """
     display_host = "127.0.0.1" if host in ("0.0.0.0", "::", "") else host
     address = f"http://{f'[{display_host}]' if ':' in display_host else display_host}:{listening.getsockname()[1]}/"
     app = create_app(runs, token=token, hosts=(host, socket.gethostname()), origins=origins)
     server = _Server(_config(app, app.state.server.limits))
     server.drain = drain
+    if announce is not False:
+        _announce(runs, address, host, token, open_page=open_page)
+    server.run(sockets=[listening])
+    if announce is None:
+        print("Stopped.")
+
+
+def _announce(runs: Mapping[str, Run], address: str, host: str, token: str | None, *, open_page: bool) -> None:
     for name, run in runs.items():
         print(f"{name} ({run.task.name}, {run.config['model']['name']}): {address}#{quote(name)}", flush=True)
     page = address if token is None else f"{address}#token={quote(token)}"
@@ -169,8 +184,6 @@ def serve_runs(
     print("Ctrl-C stops the server.", flush=True)
     if open_page:
         webbrowser.open(page)
-    server.run(sockets=[listening])
-    print("Stopped.")
 
 
 def _is_local(host: str) -> bool:

@@ -1,8 +1,7 @@
 """Requests of one kind that come at about the same time, answered by one call.
 
 A call for one row takes nearly as long as one for twenty. Requests therefore wait for the call that is under way and a
-few milliseconds more, and the next call answers all of them. The rows of a request are those that it
-would get alone, to rounding: matrix products of another number of rows differ in the last bits of float32.
+few milliseconds more, and the next call answers all of them.
 """
 
 import asyncio
@@ -21,7 +20,7 @@ class Together:
         most: items of a call.
     """
 
-    def __init__(self, pause: float = 0.002, most: int = 256):
+    def __init__(self, pause: float = 0.002, most: int = 32):
         self.pause, self.most = pause, most
         self._waiting: defaultdict[Hashable, list[tuple[list[Any], asyncio.Future[Any]]]] = defaultdict(list)
         self._working: dict[Hashable, asyncio.Task[None]] = {}
