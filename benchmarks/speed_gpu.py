@@ -74,11 +74,11 @@ class PlainBlock(nn.Module):
 class PlainTransformer(nn.Module):
     """The usual script, which draws without a cache."""
 
-    def __init__(self) -> None:
+    def __init__(self, size: int = 384, layers: int = 6, heads: int = 6) -> None:
         super().__init__()
-        self.embedding, self.positions = nn.Embedding(SYMBOLS, 384), nn.Embedding(TIME, 384)
-        self.blocks = nn.Sequential(*[PlainBlock() for _ in range(6)])
-        self.output = nn.Sequential(nn.LayerNorm(384), nn.Linear(384, SYMBOLS))
+        self.embedding, self.positions = nn.Embedding(SYMBOLS, size), nn.Embedding(TIME, size)
+        self.blocks = nn.Sequential(*[PlainBlock(size, heads) for _ in range(layers)])
+        self.output = nn.Sequential(nn.LayerNorm(size), nn.Linear(size, SYMBOLS))
 
     def forward(self, x: Tensor) -> Tensor:
         positions = self.positions(torch.arange(x.shape[1], device=x.device))
@@ -95,11 +95,11 @@ class PlainTransformer(nn.Module):
 class GPT2(nn.Module):
     """Hugging Face's."""
 
-    def __init__(self) -> None:
+    def __init__(self, size: int = 384, layers: int = 6, heads: int = 6) -> None:
         super().__init__()
         from transformers import GPT2Config, GPT2LMHeadModel
 
-        sizes = {"vocab_size": SYMBOLS, "n_positions": TIME, "n_embd": 384, "n_layer": 6, "n_head": 6}
+        sizes = {"vocab_size": SYMBOLS, "n_positions": TIME, "n_embd": size, "n_layer": layers, "n_head": heads}
         zero = dict.fromkeys(["resid_pdrop", "embd_pdrop", "attn_pdrop"], 0.0)
         config = GPT2Config(**sizes, **zero, bos_token_id=None, eos_token_id=None)
         self.model = GPT2LMHeadModel(config)
@@ -115,11 +115,11 @@ class GPT2(nn.Module):
 class XTransformer(nn.Module):
     """x-transformers'."""
 
-    def __init__(self) -> None:
+    def __init__(self, size: int = 384, layers: int = 6, heads: int = 6) -> None:
         super().__init__()
         from x_transformers import AutoregressiveWrapper, Decoder, TransformerWrapper
 
-        blocks = Decoder(dim=384, depth=6, heads=6, attn_flash=True)
+        blocks = Decoder(dim=size, depth=layers, heads=heads, attn_flash=True)
         self.model = AutoregressiveWrapper(TransformerWrapper(num_tokens=SYMBOLS, max_seq_len=TIME, attn_layers=blocks))
 
     def forward(self, x: Tensor) -> Tensor:

@@ -16,10 +16,11 @@ from bench import published
 from side_by_side import shown
 
 ROOT = Path(__file__).parent.parent
-# docs/results.md begins with one figure of each of these, reached or missed: which claim, and what it means.
+# docs/results.md begins with one figure of each of these, reached or missed: which claim, and what it means. The first
+# two are points of the chart above them (charts.py).
 HEADLINES = {
-    "peers_text_0.5m_avx2": (0, "After half a minute on tiny Shakespeare, `chainrule train` is {} nats per character "
-                                "ahead of the best plain LSTM script."),
+    "peers_text_0.5m": (0, "After half a minute on tiny Shakespeare, `chainrule train` is {} nats per character "
+                            "ahead of the best plain LSTM script."),
     "peers_text_3m": (0, "After three minutes it is still {} nats per character ahead."),
     "peers_transformer_3m": (0, "A Transformer is {} nats per character ahead of a plain Transformer script by then."),
     "peers_tag_3m": (0, "The tagger makes {} times the errors of a plain BiLSTM tagger."),
