@@ -42,6 +42,7 @@ export function textView(run, runs) {
   const figures = h("p", { class: "figures muted" });
   const popover = h("div", { class: level === "word" || level === "bpe" ? "popover" : "popover narrow", role: "dialog", "aria-label": "Likeliest alternatives", hidden: true });
   const look = insideView(run, inside, () => tokens);
+  const versions = h("details", { class: "versions", hidden: true });
 
   const text = () => tokens.map((token) => token.text).join("");
   const settings = () => ({
@@ -87,6 +88,20 @@ export function textView(run, runs) {
     history = history.slice(-20);
   }
 
+  // Earlier texts: each with the place where it leaves the one above, and its surprise. Choosing one keeps the other.
+  function listVersions() {
+    versions.hidden = !history.length;
+    const rows = history.map((version, index) => {
+      const fork = version.tokens.findIndex((token, place) => token.id !== tokens[place]?.id);
+      const rest = version.tokens.slice(Math.max(0, fork)).map((token) => token.text).join("").replace(/\s+/g, " ");
+      const nats = version.tokens.reduce((sum, token) => sum + (token.nats ?? 0), 0) / version.tokens.length;
+      const where = fork > 0 ? `from ${noun} ${fork + 1}` : fork ? "its beginning" : "another text";
+      return h("li", {}, button([h("span", { class: "muted" }, `${where} · ${nats.toFixed(2)} nats a ${noun} `), rest.slice(0, 60) + (rest.length > 60 ? "…" : "")],
+        () => { keep(); ({ tokens, ended } = history.splice(index, 1)[0]); session = null; draw(); say("This version again."); }));
+    });
+    versions.replaceChildren(h("summary", {}, rows.length === 1 ? "1 earlier version" : `${rows.length} earlier versions`), h("ul", {}, rows.reverse()));
+  }
+
   async function go(path, body) {
     remember(run.name, "prompt", prompt.value);
     remember(run.name, "length", Number(length.value));
@@ -127,6 +142,7 @@ export function textView(run, runs) {
     more.disabled = !tokens.length || ended;
     edit.disabled = copy.disabled = !tokens.length;
     undo.disabled = !history.length;
+    listVersions();
     page.firstElementChild?.setAttribute("tabindex", "0");
     remember(run.name, "tokens", tokens.slice(0, 2000));
     look.refresh();
@@ -250,7 +266,7 @@ export function textView(run, runs) {
   return h("div", { class: "columns" },
     h("div", {},
       card("", tries(run.examples, own), field("Prompt", prompt), h("div", { class: "buttons" }, write, stop, read, link)),
-      card("", h("div", { class: "toolbar" }, legend, h("div", { class: "buttons small" }, more, edit, undo, copy)), page, figures),
+      card("", h("div", { class: "toolbar" }, legend, h("div", { class: "buttons small" }, more, edit, undo, copy)), page, figures, versions),
       look.element, compareView(run, runs, () => prompt.value || text(), colourOf),
       level === "char" && run.examples.length ? gameView(run) : null, elsewhere(ways), popover),
     options);

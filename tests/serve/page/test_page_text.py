@@ -72,6 +72,25 @@ def test_a_click_on_an_alternative_branches(page: Any) -> None:
     assert tokens(page).all_text_contents() == before
 
 
+def test_earlier_versions_are_kept(page: Any) -> None:
+    begin(page, "lstm", "the cat")
+    write(page)
+    first = tokens(page).all_text_contents()
+    before = page.locator(".versions button").count()  # the example that the page began with
+    tokens(page).nth(20).click()
+    page.locator(".popover li button:not([aria-current=true])").nth(3).click()
+    expect(page.locator(STATUS)).to_contain_text("Done")
+    second = tokens(page).all_text_contents()
+    page.locator(".versions summary").click()
+    assert page.locator(".versions button").count() == before + 1
+    version = page.locator(".versions button").first
+    assert version.text_content().startswith("from character 21 · ")
+    version.click()
+    assert tokens(page).all_text_contents() == first
+    page.locator(".versions button").first.click()
+    assert tokens(page).all_text_contents() == second
+
+
 def test_a_text_is_edited_and_continued(page: Any) -> None:
     begin(page, "lstm", "the cat", 10)
     write(page)
