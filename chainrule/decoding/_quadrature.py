@@ -52,8 +52,9 @@ def integrate(integrand: Integrand, rows: int, device: torch.device, tolerance: 
     so far, divided by the number of intervals at the beginning (Lyness 1969).
 
     Returns:
-        The values of the nodes (rows, N), the logarithms of their shares of the integral, and (rows,) the sum of the
-        estimated errors as a share of the integral. Rows with fewer nodes end in shares of 0.
+        The values of the nodes (rows, N), three of each interval from left to right, so that those at its ends are
+        there twice; the logarithms of their shares of the integral; and (rows,) the sum of the estimated errors as a
+        share of the integral. Rows with fewer nodes end in shares of 0.
     """
     edges = torch.tensor(EDGES, dtype=torch.float64, device=device)
     centres = (edges[:-1] + edges[1:]) / 2
@@ -69,17 +70,16 @@ def integrate(integrand: Integrand, rows: int, device: torch.device, tolerance: 
     node_values = torch.stack([values[:, : ends - 1], values[:, ends:], values[:, 1:ends]], -1).view(-1, 3)
     node_logs = torch.stack([logs[:, : ends - 1], logs[:, ends:], logs[:, 1:ends]], -1).view(-1, 3)
     peak = logs.amax(1)
-    done: list[tuple[Tensor, Tensor, Tensor]] = []  # rows, values and log-shares of nodes
+    done: list[tuple[Tensor, ...]] = []  # rows, starts of intervals, values and log-shares of nodes
     total = torch.zeros(rows, dtype=torch.float64, device=device)  # of the intervals that are done, times e^-peak
     error = torch.zeros_like(total)
     simpson = torch.tensor([1.0, 4.0, 1.0], dtype=torch.float64, device=device) / 6
     level = tolerance / count
 
-    def keep(which: Tensor, values: Tensor, logs: Tensor, widths: Tensor) -> None:
-        """Take the nodes of finished intervals, three or five each, with their weights in Simpson's rule."""
-        rule = torch.tensor([1.0, 4.0, 1.0] if logs.shape[1] == 3 else [0.5, 2.0, 1.0, 2.0, 0.5], dtype=torch.float64)
-        shares = logs + (widths.unsqueeze(1) / 6 * rule.to(device)).log()
-        done.append((which.repeat_interleave(logs.shape[1]), values.flatten(), shares.flatten()))
+    def keep(which: Tensor, starts: Tensor, values: Tensor, logs: Tensor, widths: Tensor) -> None:
+        """Take the nodes of finished intervals, three each, with their weights in Simpson's rule."""
+        shares = logs + (widths.unsqueeze(1) * simpson).log()
+        done.append((*(part.repeat_interleave(3) for part in (which, starts)), values.flatten(), shares.flatten()))
 
     for _ in range(_HALVINGS):
         if not len(row):
@@ -88,7 +88,7 @@ def integrate(integrand: Integrand, rows: int, device: torch.device, tolerance: 
         sums = width * (heights * simpson).sum(1)
         whole = total.index_add(0, row, sums).clamp_min(torch.finfo(torch.float64).tiny)
         low = width * heights.amax(1) <= _NEGLIGIBLE * level * whole[row]
-        keep(row[low], node_values[low], node_logs[low], width[low])
+        keep(row[low], start[low], node_values[low], node_logs[low], width[low])
         total = total.index_add(0, row[low], sums[low])
         row, start, width = row[~low], start[~low], width[~low]
         node_values, node_logs, sums = node_values[~low], node_logs[~low], sums[~low]
@@ -113,26 +113,37 @@ def integrate(integrand: Integrand, rows: int, device: torch.device, tolerance: 
         whole = total.index_add(0, row, both).clamp_min(torch.finfo(torch.float64).tiny)
         wrong = (both - sums).abs() / 15
         good = wrong <= level * whole[row]
-        keep(row[good], five_values[good], five_logs[good], width[good])
+        halves_of = row[good].repeat_interleave(2), _halves(start[good], width[good] / 2)
+        keep(*halves_of, _both(five_values[good]), _both(five_logs[good]), width[good].repeat_interleave(2) / 2)
         total = total.index_add(0, row[good], both[good])
         error = error.index_add(0, row[good], wrong[good])
         row = row[~good].repeat_interleave(2)
         width = (width[~good] / 2).repeat_interleave(2)
-        start = torch.stack([start[~good], start[~good] + width[::2]], 1).flatten()
-        node_values = torch.stack([five_values[~good, :3], five_values[~good, 2:]], 1).view(-1, 3)
-        node_logs = torch.stack([five_logs[~good, :3], five_logs[~good, 2:]], 1).view(-1, 3)
+        start = _halves(start[~good], width[::2])
+        node_values, node_logs = _both(five_values[~good]), _both(five_logs[~good])
     if len(row):  # a jump, halved until nothing of it is left
         heights = (node_logs - peak[row].unsqueeze(1)).exp()
         sums = width * (heights * simpson).sum(1)
-        keep(row, node_values, node_logs, width)
+        keep(row, start, node_values, node_logs, width)
         total, error = total.index_add(0, row, sums), error.index_add(0, row, sums)
     return (*_padded(done, rows), error / total)
 
 
-def _padded(done: list[tuple[Tensor, Tensor, Tensor]], rows: int) -> tuple[Tensor, Tensor]:
+def _halves(start: Tensor, width: Tensor) -> Tensor:
+    """Return where both halves of intervals begin."""
+    return torch.stack([start, start + width], 1).flatten()
+
+
+def _both(five: Tensor) -> Tensor:
+    """Return the nodes of both halves of intervals, three each."""
+    return torch.stack([five[:, :3], five[:, 2:]], 1).view(-1, 3)
+
+
+def _padded(done: list[tuple[Tensor, ...]], rows: int) -> tuple[Tensor, Tensor]:
     """Lay the nodes of each row side by side; shares of 0 at the row's last node fill the shorter ones."""
-    row, values, logs = (torch.cat(parts) for parts in zip(*done, strict=True))
-    order = row.argsort(stable=True)
+    row, starts, values, logs = (torch.cat(parts) for parts in zip(*done, strict=True))
+    order = starts.argsort(stable=True)
+    order = order[row[order].argsort(stable=True)]
     row, values, logs = row[order], values[order], logs[order]
     counts = torch.bincount(row, minlength=rows)
     starts = counts.cumsum(0) - counts

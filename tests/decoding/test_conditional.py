@@ -176,6 +176,26 @@ def test_quantiles_and_the_most_probable_value_of_atoms_and_numbers():
     assert found.quantile(0.9).item() == pytest.approx(1.2816 * 2.002, abs=0.01)
 
 
+def test_the_distribution_function_inverts_quantiles_and_adds_up_atoms():
+    model = TableMADE([Column("real", atoms=(5.0,), scale=2.0)], 4, 0, components=1).double()
+    with torch.no_grad():
+        model.output.bias.zero_()
+    (found,) = conditional(model, torch.zeros(2, 1), [0], tolerance=1e-9)  # half at 5, half normal, scale 2.002
+    x = torch.tensor([[-30.0, -2.0, 0.0, 4.9999, 5.0, 30.0], [30.0, 5.0, 0.0, 0.0, -2.0, 4.9999]], dtype=torch.float64)
+    normal = torch.distributions.Normal(0.0, 2.002).cdf(x)
+    torch.testing.assert_close(found.cdf(x), normal / 2 + 0.5 * (x >= 5), atol=2e-4, rtol=0)
+    for share in (0.01, 0.2, 0.45):
+        assert found.cdf(found.quantile(share).unsqueeze(1)).flatten().tolist() == pytest.approx([share] * 2)
+
+
+def test_the_distribution_function_of_categories_is_their_sum():
+    model = TableMADE([Column("categorical", categories=3)], 4, 0)
+    (found,) = conditional(model, torch.zeros(1, 1), [0])
+    x = torch.tensor([[-0.5, 0.0, 0.5, 1.0, 2.0]], dtype=found.values.dtype)
+    sums = found.weights.cumsum(1)[0]
+    torch.testing.assert_close(found.cdf(x)[0], torch.stack([sums[0] * 0, sums[0], sums[0], sums[1], sums[2]]))
+
+
 def test_a_peak_far_from_the_distribution_is_found():
     """The mass is at a score of 9, where a normal variable has 1e-19."""
 

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from math import inf
 from pathlib import Path
 from secrets import randbelow
@@ -39,7 +40,11 @@ _ROWS = 1024  # read together, and grouped by their gaps
 _TOGETHER = 1 << 14  # particles
 _LEVELS = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95)  # quantiles in JSON
 TOLERANCE = 1e-4  # of integrals, as a share
-_HIDDEN = ("mean", "median", "mode", "missing", "shares", "draws", "effective", "place")  # columns of JSON and frames
+_HIDDEN = ("mean", "median", "mode", "missing", "shares", "bins", "draws", "effective", "place")  # of JSON and frames
+_TAIL, _FINE = (
+    1e-3,
+    1e-8,
+)  # of bins: probability that is left out on each side; tolerance, for nodes close to each other
 Kind = Literal["mean", "mode", "median", "draw"]
 
 
@@ -78,6 +83,8 @@ class TablePrediction(CellOptions):
     """Columns to predict in every row, NAME,..., from those that are not named; by default every empty cell."""
     interval: Annotated[float, Range(0.01, 0.999)] = 0.8
     """Probability of the interval between low and high."""
+    bins: Annotated[int, Range(0, 1024)] = 0
+    """Number of bins for the density of each number, in JSON and Python; none by default."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +101,7 @@ class PredictedCell:
     probability: float | None  # of the category `mode`
     missing: float  # probability that the cell is missing
     shares: dict[str, Any]  # of categories, the most probable first, or quantiles by level
+    bins: dict[str, list[Any]] | None  # edges of intervals (low, high] of a number, and their probabilities
     draws: int
     effective: float
 
@@ -118,7 +126,7 @@ class PredictedCell:
 
 def predict_cells(run: "TableTask", data: list[str], options: TablePrediction, *, device: str) -> Result:
     names = columns_of(run.schema, options.columns)
-    predictor = Predictor(run, options, device, options.interval)
+    predictor = Predictor(run, options, device, options.interval, options.bins)
     columns = [
         Column("line"),
         Column("column"),
@@ -128,10 +136,7 @@ def predict_cells(run: "TableTask", data: list[str], options: TablePrediction, *
         Column("high"),
         Column("probability", 3),
         Column("how"),
-        *(
-            Column(name, shown=False)
-            for name in ("mean", "median", "mode", "missing", "shares", "draws", "effective", "place")
-        ),
+        *(Column(name, shown=False) for name in _HIDDEN),
     ]
     rows = predictor.predict(data[0], names)
     about = {"seed": predictor.seed, "interval": options.interval}
@@ -147,7 +152,7 @@ def _row(cell: PredictedCell, actual: Sequence[str | None]) -> list[Any]:
     effective = cell.effective if cell.draws else None
     return [
         cell.row.line, cell.column.name, *given, parsed(cell.value), low, high, cell.probability, cell.how,
-        mean, median, mode, cell.missing, cell.shares, cell.draws, effective,
+        mean, median, mode, cell.missing, cell.shares, cell.bins, cell.draws, effective,
         cell.row.place,
     ]  # fmt: skip
 
@@ -169,11 +174,11 @@ def columns_of(schema: "TableSchema", text: str) -> list[int]:
 class Predictor:
     """The model of a run, and what it says of the gaps of rows."""
 
-    def __init__(self, run: "TableTask", options: CellOptions, device: str, interval: float):
+    def __init__(self, run: "TableTask", options: CellOptions, device: str, interval: float, bins: int = 0):
         self.seed = randbelow(1 << 31) if options.seed is None else options.seed
         self._run, self._schema, self._options = run, run.schema, options
         self._model = run.model(device)
-        self._interval = interval
+        self._interval, self._bins = interval, bins
         self._empty = empty_columns(self._schema)
         self._generator = torch.Generator(modes.device_of(self._model)).manual_seed(self.seed)
         self._total, self._evidence = Evidence(), Evidence()  # of all blocks, and of the block that is predicted
@@ -268,13 +273,15 @@ class Predictor:
             ~torch.tensor([gaps] * len(rows)),
             particles=options.particles,
             draws=options.draws,
-            tolerance=TOLERANCE,
+            tolerance=_FINE if self._bins else TOLERANCE,
             generator=self._generator,
         )
         for one in found:
             self._evidence.count(1, one.effective.tolist())
         columns = [self._schema.kept[index] for index in targets]
-        cells = [predicted(column, one, rows, self._interval) for column, one in zip(columns, found, strict=True)]
+        cells = [
+            predicted(column, one, rows, self._interval, self._bins) for column, one in zip(columns, found, strict=True)
+        ]
         return [list(of_row) for of_row in zip(*cells, strict=True)]
 
 
@@ -298,7 +305,7 @@ def row_count(file: Any) -> int | None:
 
 
 def predicted(
-    column: "ColumnSchema", found: "Conditional", rows: "Sequence[PartialRow]", interval: float
+    column: "ColumnSchema", found: "Conditional", rows: "Sequence[PartialRow]", interval: float, bins: int = 0
 ) -> Iterator[PredictedCell]:
     """Yield the prediction of a column in each row."""
     more = (found.draws, found.effective.tolist())
@@ -308,12 +315,33 @@ def predicted(
     tail = (1 - interval) / 2
     numbers = [found.mean, found.mode, *(found.quantile(level) for level in (0.5, tail, 1 - tail, *_LEVELS))]
     listed = [part.tolist() for part in numbers]
+    densities = _binned(column, found, bins) if bins else [None] * len(rows)
     for index, (row, missing) in enumerate(zip(rows, found.missing.tolist(), strict=True)):
         mean, mode, median, low, high, *levels = (number_cell(column, part[index]) for part in listed)
         shares = {f"{level:g}": column.parsed(cell) for level, cell in zip(_LEVELS, levels, strict=True)}
         effective = more[1][index]
         draws = 0 if effective == inf else found.draws
-        yield PredictedCell(row, column, mean, median, mode, low, high, None, missing, shares, draws, effective)
+        yield PredictedCell(
+            row, column, mean, median, mode, low, high, None, missing, shares, densities[index], draws, effective
+        )
+
+
+def _binned(column: "ColumnSchema", found: "Conditional", bins: int) -> list[dict[str, list[Any]]]:
+    """Return edges of bins of each row, and the probability of (edge, next edge] in each; whole where numbers are."""
+    low, high = found.quantile(_TAIL), found.quantile(1 - _TAIL)
+    steps = torch.linspace(0, 1, bins + 1, dtype=low.dtype, device=low.device)
+    if column.kind != "real":
+        low = low - 1
+    edges = low.unsqueeze(1) + (high - low).unsqueeze(1) * steps
+    if column.kind != "real":
+        edges = edges.round()
+    binned = []
+    for own, below in zip(edges.tolist(), found.cdf(edges).tolist(), strict=True):
+        kept = dict(zip(own, below, strict=True))  # of whole numbers, fewer than asked for may be in reach
+        texts, sums = (number_cell(column, edge) for edge in kept), list(kept.values())
+        shares = [more - less for less, more in pairwise(sums)]
+        binned.append({"edges": list(map(column.parsed, texts)), "probabilities": shares})
+    return binned
 
 
 def number_cell(column: "ColumnSchema", number: float) -> str:
@@ -339,7 +367,7 @@ def _categories(
         own = 0 if effective[index] == inf else draws
         share = own_shares[best[index]]
         yield PredictedCell(
-            row, column, mode, mode, mode, "", "", share, missing[index], listed, own, effective[index]
+            row, column, mode, mode, mode, "", "", share, missing[index], listed, None, own, effective[index]
         )  # fmt: skip
 
 

@@ -62,6 +62,13 @@ def test_a_number_has_a_mean_an_interval_and_quantiles(command, learnt, tmp_path
         assert found["low"] <= found["median"] <= found["high"]
         assert found["probability"] is None
         assert found["value"] == found["mean"]
+        assert found["bins"] is None
+    binned = objects(command("predict", learnt, tmp_path / "part.csv", "--json", "--bins", 4).out)
+    for found in binned:
+        edges, shares = found["bins"]["edges"], found["bins"]["probabilities"]
+        assert edges == sorted(set(edges))
+        assert len(shares) == len(edges) - 1 <= 4
+        assert 0.99 < sum(shares) <= 1.0000001
     narrow = objects(command("predict", learnt, tmp_path / "part.csv", "--json", "--interval", 0.5).out)
     assert narrow[0]["high"] - narrow[0]["low"] <= count["high"] - count["low"]
 
