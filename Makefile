@@ -17,7 +17,7 @@ AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2
 TWO := -n 2 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-images test test-all test-avx2 test-plain test-library check docs bench bench-all nightly clean
+.PHONY: help setup demo demo-images test test-all test-avx2 test-plain test-library test-scale check docs bench bench-all nightly clean
 
 help: ## list what make can do
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -79,6 +79,9 @@ test-library: setup ## the library alone: PyTorch, NumPy and safetensors, withou
 	@$(PIP:$(BIN)/%=$(LIBRARY)/bin/%) hatchling editables >$(LIBRARY)/pip.log
 	@$(PIP:$(BIN)/%=$(LIBRARY)/bin/%) --no-build-isolation . >>$(LIBRARY)/pip.log
 	$(LIBRARY)/bin/python tests/library_alone.py
+
+test-scale: setup ## tests that need the extra scale
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(TWO) -m scale tests/scale
 
 check: setup ## format, lint, types
 	$(BIN)/ruff format --check .

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from chainrule_app.readers.members import ARCHIVES, TARS, file_names
 from chainrule_app.readers.origin import DataSource
 from chainrule_app.readers.packed import GZIP, ZSTD
+from chainrule_app.readers.remote import is_url, local_paths
 from chainrule_app.readers.text import STDIN, no_such_file
 
 Kind = Literal["text", "pairs", "tags", "labelled", "rows", "files"]
@@ -45,13 +46,15 @@ def paths_of(source: str) -> list[str]:
     """
     if source == STDIN or Path(source).exists():
         return [source]
+    if is_url(source) and " " not in source:
+        return local_paths(source)
     if matches := _matches(source):
         return matches
     try:
         words = shlex.split(source)
     except ValueError:
         words = [source]
-    parts = [[word] if Path(word).exists() else _matches(word) for word in words]
+    parts = [[word] if Path(word).exists() else local_paths(word) if is_url(word) else _matches(word) for word in words]
     if len(words) > 1 and all(parts):
         return list(chain.from_iterable(parts))
     if any(sign in source for sign in _MAGIC):
@@ -68,7 +71,8 @@ def _matches(pattern: str) -> list[str]:
 
 def names_files(source: str) -> bool:
     """Return whether a word of the command line may name files: one that is there, a pattern, or standard input."""
-    return source == STDIN or any(sign in source for sign in _MAGIC) or Path(source.partition(":")[0]).exists()
+    there = is_url(source) or Path(source.partition(":")[0]).exists()
+    return source == STDIN or there or any(sign in source for sign in _MAGIC)
 
 
 def must_gather(source: str, kind: Kind, *, streams: bool = False) -> bool:
