@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import Any, ClassVar, Self
 
@@ -233,18 +233,21 @@ class WordVocabulary(Vocabulary):
         min_count: int = 1,
         vocabulary_size: int | None = None,
         split_punctuation: bool = False,
+        counted: Callable[[Iterable[str]], Iterable[Mapping[str, int]]] | None = None,
     ) -> Self:
         """Return the words seen at least `min_count` times, the most frequent if not all fit, and always `eos`.
 
         Equally frequent words are in alphabetical order. Beyond a million different words the rarest are forgotten
         while counting, and again whenever the count is full, to keep memory bounded (lossy counting, Manku and
-        Motwani 2002).
+        Motwani 2002). `counted` counts the words of each chunk of a text that is cut between words, instead of this
+        process.
         """
         split = cls([], split_punctuation=split_punctuation).split
         counts: Counter[str] = Counter()
         floor = 1
-        for chunk in cut_before_space(chunks):
-            counts.update(split(chunk))
+        cut = cut_before_space(chunks)
+        for words in map(split, cut) if counted is None else counted(cut):
+            counts.update(words)
             while len(counts) > _MOST_COUNTED:
                 counts = Counter({word: count for word, count in counts.items() if count > floor})
                 floor += 1
