@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import repeat
+from itertools import islice, repeat
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -185,6 +185,9 @@ def _pieces(word: str) -> list[str]:
     return [first, *(JOINER + piece for piece in rest)]
 
 
+_COUNTED_TOGETHER = 4  # chunks
+
+
 class WordVocabulary(Vocabulary):
     r"""`<unk>`, `<eos>`, then the words seen, the most frequent first.
 
@@ -246,7 +249,8 @@ class WordVocabulary(Vocabulary):
         counts: Counter[str] = Counter()
         floor = 1
         cut = cut_before_space(chunks)
-        for words in map(split, cut) if counted is None else counted(cut):
+        larger = iter(lambda: "".join(islice(cut, _COUNTED_TOGETHER)), "")  # fewer counts to add up
+        for words in map(split, larger) if counted is None else counted(larger):
             counts.update(words)
             while len(counts) > _MOST_COUNTED:
                 counts = Counter({word: count for word, count in counts.items() if count > floor})

@@ -30,6 +30,7 @@ TABLES = (".csv", ".tsv", ".parquet", EXCEL)
 IMAGES = (".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 SOUNDS = (".wav", ".flac", ".ogg", ".mp3", ".aif", ".aiff")
 MIDI = (".mid", ".midi", ".kar", ".rmi")
+_SHARDS = (".txt", ".jsonl", ".ndjson", ".parquet", ".csv", ".tsv", ".tar")
 _MAGIC = "*?["
 
 
@@ -41,13 +42,15 @@ def is_path(source: Any) -> bool:
 def paths_of(source: str) -> list[str]:
     """Return the files that a source names: one file, the sorted matches of a pattern, or several in quotes.
 
+    A folder of shards stands for them, and a URL for its copy.
+
     >>> paths_of("a.txt"), paths_of("-")
     (['a.txt'], ['-'])
     """
     if source == STDIN or Path(source).exists():
-        return [source]
+        return shards_in(source) or [source]
     if is_url(source) and " " not in source:
-        return local_paths(source)
+        return [path for copy in local_paths(source) for path in shards_in(copy) or [copy]]
     if matches := _matches(source):
         return matches
     try:
@@ -60,6 +63,16 @@ def paths_of(source: str) -> list[str]:
     if any(sign in source for sign in _MAGIC):
         raise FileNotFoundError(f"{source}: no file matches this pattern: check its folder and its ending")
     return [source]
+
+
+def shards_in(folder: str) -> list[str]:
+    """Return the sorted shards in a folder of two or more files of text, records, rows or media, all of one ending."""
+    if not Path(folder).is_dir():
+        return []
+    paths = sorted(path for path in Path(folder).iterdir() if path.name[0] not in "._")
+    endings = {Path(plain_name(path)).suffix for path in paths}
+    alike = len(paths) > 1 and len(endings) == 1 and endings <= {*_SHARDS} and all(path.is_file() for path in paths)
+    return list(map(str, paths)) if alike else []
 
 
 def _matches(pattern: str) -> list[str]:
