@@ -17,7 +17,7 @@ AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2
 TWO := -n 2 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-images test test-all test-avx2 test-plain test-library check docs bench bench-all nightly clean
+.PHONY: help setup demo demo-images test test-all test-avx2 test-plain test-library test-scale check docs bench bench-all nightly clean
 
 help: ## list what make can do
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -45,7 +45,7 @@ demo-images: setup ## train on scikit-learn's digits for a minute, draw new ones
 	$(BIN)/python examples/images.py
 
 test: setup ## tests and doctests, but for the slow ones; which took longest
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(TWO) -m "not slow" --durations=25 --durations-min=4
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(TWO) -m "not slow and not scale" --durations=25 --durations-min=4
 
 test-all: setup ## every test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(TWO) --durations=25 --durations-min=4
@@ -58,7 +58,7 @@ NARROW := kernels layers/test_attention layers/test_bidirectional layers/test_ca
   training/test_precision training/test_resume training/test_training_loop
 test-avx2: setup ## tests of kernels, recurrences, attention and training as on a processor that has AVX2 and nothing newer
 	@if $(BIN)/python -c 'import sys, torch; sys.exit(torch.backends.cpu.get_cpu_capability() == "AVX2")'; then \
-	  $(AVX2) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(TWO) -m "not slow" \
+	  $(AVX2) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(TWO) -m "not slow and not scale" \
 	    $(patsubst tests/kernels.py,tests/kernels,$(NARROW:%=tests/%.py)); \
 	  else echo "test-avx2: this processor has AVX2 and nothing newer, so that make test is the same"; fi
 
@@ -79,6 +79,9 @@ test-library: setup ## the library alone: PyTorch, NumPy and safetensors, withou
 	@$(PIP:$(BIN)/%=$(LIBRARY)/bin/%) hatchling editables >$(LIBRARY)/pip.log
 	@$(PIP:$(BIN)/%=$(LIBRARY)/bin/%) --no-build-isolation . >>$(LIBRARY)/pip.log
 	$(LIBRARY)/bin/python tests/library_alone.py
+
+test-scale: setup ## tests that need the extra scale
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(TWO) -m scale tests/scale
 
 check: setup ## format, lint, types
 	$(BIN)/ruff format --check .
@@ -102,7 +105,7 @@ nightly: setup ## tests, in browsers too, speed, thousands of damaged files, the
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(TWO) --hypothesis-profile=nightly
 	CHAINRULE_KERNELS=off OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(TWO) -m "not (slow or kernel)" tests/layers tests/models tests/decoding \
 	  tests/test_contract.py
-	$(AVX2) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(TWO) -m "not slow" tests/layers tests/training
+	$(AVX2) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(TWO) -m "not slow and not scale" tests/layers tests/training
 	$(MAKE) bench-all
 	$(BIN)/python benchmarks/mutants.py --table build/mutants.md
 	$(BIN)/python tests/fuzz/fuzz.py --cases 5000 --seed $$(date +%j)

@@ -3,6 +3,7 @@
 import gc
 import os
 import random
+from collections.abc import Iterator
 
 import hypothesis
 import numpy
@@ -32,3 +33,11 @@ def own_folder(request: pytest.FixtureRequest) -> None:
     """Run the examples of README.md and docs/ where the files that they write disturb nothing."""
     if isinstance(request.node, pytest.DoctestItem):
         request.getfixturevalue("monkeypatch").chdir(request.getfixturevalue("tmp_path"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def copies_of_urls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep copies of what lies behind URLs out of the user's folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CHAINRULE_CACHE", str(tmp_path_factory.mktemp("copies")))
+        yield

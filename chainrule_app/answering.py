@@ -15,6 +15,7 @@ from chainrule_app.inputs import Inputs, inputs_of
 from chainrule_app.keywords import (
     chosen_options,
 )
+from chainrule_app.readers.remote import url_of
 from chainrule_app.restored_frames import restore
 from chainrule_app.results import Result
 from chainrule_app.tasks import open_run
@@ -40,8 +41,8 @@ class Answering:
 
     def __getstate__(self) -> dict[str, Any]:
         self.task.check_unchanged()
-        place = {"folder": self._folder} if self._folder is not None else {"path": self.path.resolve()}
-        return {"identity": self.task.identity, **place}
+        temporary, path = self._folder is not None, url_of(self.path) or self.path.resolve()
+        return {"identity": self.task.identity, **({"folder": self._folder} if temporary else {"path": path})}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         folder = state.get("folder")

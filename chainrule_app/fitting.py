@@ -23,6 +23,7 @@ from chainrule_app.results import Column, Result
 from chainrule_app.run import Run
 from chainrule_app.tasks import open_run, task_class, unrecognised
 from chainrule_app.tasks.display import parse_duration
+from chainrule_app.tasks.remote_run import publishing
 from chainrule_app.tasks.run_directory import FRAME, TemporaryFolder, copy_run, refuse_taken, task_of
 from chainrule_app.training_run import started_from
 
@@ -144,7 +145,8 @@ def fit(
         trained = train_with(chosen, request, target, given, plain=plain, overwrite=overwrite, callbacks=callbacks)
         run = Run(trained, folder)
         if inputs.description is not None:
-            write_json(run.path / FRAME, inputs.description)
+            with publishing(run.path):
+                write_json(run.path / FRAME, inputs.description)
         return run
 
 

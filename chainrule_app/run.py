@@ -22,10 +22,12 @@ from chainrule_app.keywords import (
     train_with,
 )
 from chainrule_app.listing import history_of
+from chainrule_app.readers.remote import shown
 from chainrule_app.results import Report, Result
 from chainrule_app.tasks import open_run
 from chainrule_app.tasks.capabilities import METHODS
 from chainrule_app.tasks.config import Number
+from chainrule_app.tasks.remote_run import copy_to_work_in, publishing
 from chainrule_app.tasks.run_directory import copy_run
 
 if TYPE_CHECKING:
@@ -336,7 +338,9 @@ class Run(Answering):
         target = path_of(path, "path")
         with self._lock:
             self.task.check_unchanged()
-            copy_run(self.path, target, overwrite=overwrite)
+            with publishing(target):
+                target = copy_to_work_in(target)
+                copy_run(self.path, target, overwrite=overwrite)
             self.task = open_run(target)
             if self._folder is not None:
                 self._folder.remove()
@@ -345,7 +349,7 @@ class Run(Answering):
     def __repr__(self) -> str:
         best = self.task.held_out()
         measured = "no validation yet" if best is None else f"{best.nats_per_element:.4f} {best.basis.per}"
-        return f"<Run {self.task.name}: {self.task.recipe}, held out {measured}, in {self.path}; {self._can}>"
+        return f"<Run {self.task.name}: {self.task.recipe}, held out {measured}, in {shown(self.path)}; {self._can}>"
 
     def _repr_html_(self) -> str:
         """Return the facts for a notebook."""
@@ -355,7 +359,7 @@ class Run(Answering):
             "model": self.task.recipe,
             "held out": "no validation yet" if best is None else f"{best.nats_per_element:.4f} {best.basis.per}",
             "data": "; ".join(self.task.introduce()),
-            "in": str(self.path),
+            "in": shown(self.path),
             "methods": self._can.removeprefix("it can "),
         }
         rows = (

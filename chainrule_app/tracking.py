@@ -11,6 +11,7 @@ from typing import Any, Literal
 from chainrule.files import read_json, write_json
 from chainrule.option_error import OptionError
 from chainrule.training import Callback
+from chainrule_app.tasks.remote_run import Publisher
 
 Ending = Literal["finished", "interrupted", "failed"]
 
@@ -99,6 +100,19 @@ class MLflow(Callback):
         if self._pending:
             self._client.log_batch(self._id, metrics=self._pending)
         self._pending, self._flushed = [], monotonic()
+
+
+class Publishing(Callback):
+    """Callback that sends a run to its URL after each checkpoint."""
+
+    def __init__(self, publisher: Publisher):
+        self._publisher = publisher
+
+    def begin(self, directory: Path, step: int) -> None:
+        self._publisher.send()
+
+    def figures(self, step: int, figures: Mapping[str, float]) -> None:
+        self._publisher.send_saved()
 
 
 class WeightsAndBiases(Callback):

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from chainrule.option_error import OptionError, option
 from chainrule.printing import printable
+from chainrule_app.readers.remote import is_url, shown, url_of
 from chainrule_app.readers.sources import KINDS, check_path, is_path, must_gather, paths_of
 from chainrule_app.tasks.config import (
     ChosenComputation,
@@ -28,11 +29,13 @@ from chainrule_app.tasks.config import (
     recorded_source,
 )
 from chainrule_app.tasks.display import counted, spelled_all
+from chainrule_app.tasks.remote_run import copy_to_work_in, publishing
 from chainrule_app.tasks.run_directory import (
     CHECKPOINT,
     CONFIG,
     DRAFT,
     WEIGHTS,
+    local_run,
     lock_run,
     refuse_taken,
     remove,
@@ -75,12 +78,14 @@ def train_run(
         request = replace(request, training=replace(request.training, device=str(task.device("mps"))))
     with ExitStack() as stack:
         peers = stack.enter_context(ending_together())
-        out = peers.path(out)
+        named = peers.path(out)
+        sent = peers.after_first(lambda: stack.enter_context(publishing(named)))
+        out = copy_to_work_in(named)
         before = None if resume is None else _before(task, request, out, given, resume, overwrite)
         _announce(out if before is not None else request.sources["source"])
 
         from chainrule.training import Processes, train
-        from chainrule_app.tracking import make_tracker
+        from chainrule_app.tracking import Publishing, make_tracker
 
         device = task.device((request if before is None or "device" in given else before).training.device)
         process_group = stack.enter_context(Processes.join(str(device)))
@@ -108,7 +113,7 @@ def train_run(
         if process_group.first:
             parameters = sum(weight.numel() for weight in network.parameters())
             choice = [run.choice()] if before is None and run.config.chosen() else []
-            model = f"{run.recipe} with {counted(parameters, 'parameter')}, in {run.path}"
+            model = f"{run.recipe} with {counted(parameters, 'parameter')}, in {shown(run.path)}"
             lines = [*run.introduce(), *choice, model]
             print(printable("\n".join(lines)), file=sys.stderr, flush=True)
         computation = resolve_computation(run, network, batches, process_group)
@@ -122,7 +127,11 @@ def train_run(
                 began=began, on_start=run.write_config, on_validation=run.on_validation(),
                 metric=run.validation_metric(),
                 observe=run.observe(), watch=run.watch(), samples=run.training.samples,
-                callbacks=[*callbacks, *([make_tracker(run.training.track)] if run.training.track else [])],
+                callbacks=[
+                    *callbacks,
+                    *([make_tracker(run.training.track)] if run.training.track else []),
+                    *([Publishing(sent)] if sent is not None else []),
+                ],
             )  # fmt: skip
     return run, result if process_group.first else None
 
@@ -168,7 +177,7 @@ def _check_packages(task: type[Task[Any]], config: RunConfig) -> None:
 def _announce(source: Any) -> None:
     """Announce the data at once: importing torch takes a second or more."""
     if os.environ.get("RANK", "0") == "0":  # of several processes, the first
-        name = "the text built into Python" if source is None else printable(str(source))
+        name = "the text built into Python" if source is None else printable(shown(source))
         print(f"reading {name} …", file=sys.stderr, flush=True)
 
 
@@ -294,7 +303,7 @@ def _changed(old: dict[str, Any], new: dict[str, Any], given: frozenset[str], fr
 def _compare(run: Task[Any], path: str | None, name: str) -> None:
     """Refuse changed data; missing data do not matter once they are prepared."""
     began: Fingerprint | None = getattr(run.facts, name)
-    if path is not None and not Path(path).exists() and run.is_prepared():
+    if path is not None and run.is_prepared() and not _exists(path):
         return
     with readable(type(run), replace(run.config, sources={name: path})) as unpacked:
         now = Fingerprint(**run.fingerprint(unpacked.sources[name]))
@@ -305,6 +314,15 @@ def _compare(run: Task[Any], path: str | None, name: str) -> None:
             f"it was {_describe(began)} and is {_describe(now)}",
             f"restore it, or start another run with another {option('out')}",
         )
+
+
+def _exists(path: str) -> bool:
+    if not is_url(path):
+        return Path(path).exists()
+    try:
+        return bool(paths_of(path))
+    except (OSError, ValueError):  # such as one that needs a signature, which no run keeps
+        return False
 
 
 def _describe(source: Fingerprint | None) -> str:
@@ -321,7 +339,7 @@ def started_from(task: "type[Task[Any]]", request: RunConfig, path: Path, given:
             "init", f"{path} is a run of the task {name}, but the data are for {task.name}", f"add {option('task')}"
         )
     old = task.open(path)
-    weights = path / WEIGHTS
+    weights = local_run(path) / WEIGHTS
     if not weights.is_file():
         raise OptionError("init", f"{path} has no weights yet", "train that run first")
     old_values = {"model": old.config.model, **asdict(old.data), **asdict(old.config.options)}
@@ -335,7 +353,7 @@ def started_from(task: "type[Task[Any]]", request: RunConfig, path: Path, given:
         model=old.config.model,
         options=old.config.options,
         training=replace(request.training, **old.options_in_weights()),
-        init=InitialWeights(str(path), sha256(weights.read_bytes()).hexdigest()),
+        init=InitialWeights(url_of(path) or str(path), sha256(weights.read_bytes()).hexdigest()),
     )
 
 
@@ -346,7 +364,7 @@ def load_initial(run: "Task[Any]", network: "nn.Module") -> None:
     init = run.config.init
     if init is None or (run.path / CHECKPOINT).is_file():
         return
-    weights = Path(init.run) / WEIGHTS
+    weights = local_run(init.run) / WEIGHTS
     if not weights.is_file() or sha256(weights.read_bytes()).hexdigest() != init.sha256:
         raise OptionError(
             "init", f"{weights} is missing, or changed since this run began", "restore it, or start again"

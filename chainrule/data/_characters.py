@@ -2,8 +2,8 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import repeat
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice, repeat
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -185,6 +185,9 @@ def _pieces(word: str) -> list[str]:
     return [first, *(JOINER + piece for piece in rest)]
 
 
+_COUNTED_TOGETHER = 4  # chunks
+
+
 class WordVocabulary(Vocabulary):
     r"""`<unk>`, `<eos>`, then the words seen, the most frequent first.
 
@@ -233,18 +236,22 @@ class WordVocabulary(Vocabulary):
         min_count: int = 1,
         vocabulary_size: int | None = None,
         split_punctuation: bool = False,
+        counted: Callable[[Iterable[str]], Iterable[Mapping[str, int]]] | None = None,
     ) -> Self:
         """Return the words seen at least `min_count` times, the most frequent if not all fit, and always `eos`.
 
         Equally frequent words are in alphabetical order. Beyond a million different words the rarest are forgotten
         while counting, and again whenever the count is full, to keep memory bounded (lossy counting, Manku and
-        Motwani 2002).
+        Motwani 2002). `counted` counts the words of each chunk of a text that is cut between words, instead of this
+        process.
         """
         split = cls([], split_punctuation=split_punctuation).split
         counts: Counter[str] = Counter()
         floor = 1
-        for chunk in cut_before_space(chunks):
-            counts.update(split(chunk))
+        cut = cut_before_space(chunks)
+        larger = iter(lambda: "".join(islice(cut, _COUNTED_TOGETHER)), "")  # fewer counts to add up
+        for words in map(split, larger) if counted is None else counted(larger):
+            counts.update(words)
             while len(counts) > _MOST_COUNTED:
                 counts = Counter({word: count for word, count in counts.items() if count > floor})
                 floor += 1

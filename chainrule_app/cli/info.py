@@ -10,6 +10,7 @@ from chainrule_app.cli.render import line_width, show, show_report
 from chainrule_app.cli.signature import RunPath
 from chainrule_app.inputs import inputs_of
 from chainrule_app.listing import runs as list_runs
+from chainrule_app.readers.remote import shown
 from chainrule_app.result_table import fitted
 from chainrule_app.results import Column, Result
 from chainrule_app.tasks import open_run
@@ -200,7 +201,7 @@ def _measured(run: Task[Any], data: Path | None, device: str) -> Line:
         raise FileNotFoundError(f"{weights}: no weights yet: expected runs that were trained")
     entry = run.held_out() if data is None else _scored(run, data, device)
     values = {
-        "run": str(run.path),
+        "run": shown(run.path),
         "task": run.name,
         "model": run.recipe,
         "parameters": sum(weight.numel() for weight in run.model().parameters()),

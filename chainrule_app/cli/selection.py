@@ -28,6 +28,7 @@ from chainrule_app.cli.verbs import (
     sample,
     score,
 )
+from chainrule_app.readers.remote import is_url
 from chainrule_app.readers.sources import is_images, paths_of, recognise
 from chainrule_app.tasks import TASK_VERBS, TASKS, task_class, unrecognised
 from chainrule_app.tasks.config import task_in
@@ -179,7 +180,8 @@ def _inside(folder: Path) -> str:
 
 
 def _is_known_data(word: str) -> bool:
-    return os.path.exists(word) and recognise(Path(word)) is not None  # noqa: PTH110  a word may be too long for a path
+    there = is_url(word) or os.path.exists(word)  # noqa: PTH110  a word may be too long for a path
+    return there and recognise(word) is not None
 
 
 def _are_images(line: Line, resumed: str | None, data: str | None) -> bool:

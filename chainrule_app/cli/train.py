@@ -21,6 +21,7 @@ from chainrule_app.cli.signature import (
     Verb,
     flags_of,
 )
+from chainrule_app.readers.remote import shown
 from chainrule_app.readers.sources import names_files
 from chainrule_app.tasks.config import Duration, RunConfig
 from chainrule_app.tasks.display import counted, dump_json, flag, format_duration, resume_command
@@ -132,7 +133,7 @@ def show_result(run: Task[Any], result: "TrainingResult", *, json: bool) -> None
     figures, best_line = run.best(result.best, result.best_value, result.best_rows)
     if json:
         summary = {
-            "run": str(run.path),
+            "run": shown(run.path),
             "command": train_command(run),
             "steps": result.step,
             "steps_now": result.steps_now,
@@ -164,6 +165,6 @@ def show_result(run: Task[Any], result: "TrainingResult", *, json: bool) -> None
     print(
         f"\n{counted(result.step, 'step')} in {format_duration(result.elapsed)}{early}\n"
         f"best: {printable(best_line)}, at step {result.best_step:,}{stale}\n"
-        f"run:  {run.path}\n"
+        f"run:  {shown(run.path)}\n"
         f"next: {commands[0]}\n" + "\n".join(f"      {command}" for command in commands[1:])
     )

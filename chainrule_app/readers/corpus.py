@@ -13,6 +13,7 @@ from chainrule.data import BPEVocabulary, ByteVocabulary, CharVocabulary, Vocabu
 from chainrule.files import load_record
 from chainrule.option_error import OptionError
 from chainrule.typed_json import read_fields
+from chainrule_app.readers.all_cores import Processes, processes_for
 from chainrule_app.readers.origin import ByteSource
 from chainrule_app.readers.store import FORMAT, Ids, Store, StoredTokens, StoreWriter, token_dtype
 from chainrule_app.readers.text import Pass, Progress, Source, no_progress, open_source, split_position
@@ -114,41 +115,47 @@ def prepare_corpus(
     text = open_source(source)
     held_out = None if validation is None else open_source(validation)
     strict, fingerprint = not LEVELS[level].reads_any_bytes, None
-    with text.open() as file:
-        cut = text.size if held_out is not None else _cut(text, file, validation_fraction, by_lines, strict)
-        if tokenizer is not None:
-            vocabulary = read_tokenizer(tokenizer, eos=by_lines).vocabulary
-        elif vocabulary is None:
-            first = Pass(text, file, progress)
-            with closing(first.text(cut, strict=strict, stage="vocabulary")) as chunks:
-                fit = partial(WordVocabulary.fit, split_punctuation=True) if split_punctuation else LEVELS[level].fit
-                vocabulary = fit(chunks, eos=by_lines, vocabulary_size=vocabulary_size, min_count=min_count)
-            fingerprint = first.fingerprint()
-    with StoreWriter(directory, MANIFEST) as writer, ExitStack() as files:
-        second = Pass(text, files.enter_context(text.open()), progress)
-        apart = None if held_out is None else Pass(held_out, files.enter_context(held_out.open()), progress)
-        counts = {}
-        for name, part, stop in (("train", second, cut), ("valid", apart or second, (held_out or text).size)):
-            start = part.position
-            with closing(part.text(stop, strict=strict, stage=f"{name} symbols")) as chunks:
-                written = _write_tokens(chunks, writer, name, vocabulary, by_lines=by_lines)
-            if not written["elements"]:
-                purpose = "train on" if name == "train" else "hold out"
-                raise ValueError(
-                    f"{part.source.name}: only white space to {purpose}, which level {level} ignores: "
-                    "add text, or use level char"
-                )
-            counts[name] = written | {"bytes": stop - start}
-        source_read = second.fingerprint()
-        if fingerprint not in (None, source_read):
-            raise ValueError(f"{text.label}: changed while it was read: try again")
-        vocabulary.save(writer.path("vocabulary.json"))
-        fingerprints = {
-            "source": source_read,
-            "validation": apart and apart.fingerprint(),
-            "tokenizer": None if tokenizer is None else open_source(tokenizer).fingerprint(),
-        }
-        writer.finish({"format": FORMAT, **fingerprints, "options": options, **counts})
+    with Processes(processes_for(text.size, LEVELS[level])) as processes:
+        with text.open() as file:
+            cut = text.size if held_out is not None else _cut(text, file, validation_fraction, by_lines, strict)
+            if tokenizer is not None:
+                vocabulary = read_tokenizer(tokenizer, eos=by_lines).vocabulary
+            elif vocabulary is None:
+                first = Pass(text, file, progress)
+                fit: Any = LEVELS[level].fit
+                if level == "word":
+                    counted = partial(processes.counted, split_punctuation=split_punctuation)
+                    fit = partial(
+                        fit, split_punctuation=split_punctuation, counted=counted if processes.number > 1 else None
+                    )
+                with closing(first.text(cut, strict=strict, stage="vocabulary")) as chunks:
+                    vocabulary = fit(chunks, eos=by_lines, vocabulary_size=vocabulary_size, min_count=min_count)
+                fingerprint = first.fingerprint()
+        with StoreWriter(directory, MANIFEST) as writer, ExitStack() as files:
+            second = Pass(text, files.enter_context(text.open()), progress)
+            apart = None if held_out is None else Pass(held_out, files.enter_context(held_out.open()), progress)
+            counts = {}
+            for name, part, stop in (("train", second, cut), ("valid", apart or second, (held_out or text).size)):
+                start = part.position
+                with closing(part.text(stop, strict=strict, stage=f"{name} symbols")) as chunks:
+                    written = _write_tokens(chunks, writer, name, vocabulary, processes, by_lines=by_lines)
+                if not written["elements"]:
+                    purpose = "train on" if name == "train" else "hold out"
+                    raise ValueError(
+                        f"{part.source.name}: only white space to {purpose}, which level {level} ignores: "
+                        "add text, or use level char"
+                    )
+                counts[name] = written | {"bytes": stop - start}
+            source_read = second.fingerprint()
+            if fingerprint not in (None, source_read):
+                raise ValueError(f"{text.label}: changed while it was read: try again")
+            vocabulary.save(writer.path("vocabulary.json"))
+            fingerprints = {
+                "source": source_read,
+                "validation": apart and apart.fingerprint(),
+                "tokenizer": None if tokenizer is None else open_source(tokenizer).fingerprint(),
+            }
+            writer.finish({"format": FORMAT, **fingerprints, "options": options, **counts})
     return open_corpus(directory)
 
 
@@ -200,9 +207,18 @@ def _check_manifest(manifest: dict[str, Any], vocabulary: Vocabulary) -> None:
 
 
 def _write_tokens(
-    chunks: Iterator[str], writer: StoreWriter, name: str, vocabulary: Vocabulary, *, by_lines: bool
+    chunks: Iterator[str],
+    writer: StoreWriter,
+    name: str,
+    vocabulary: Vocabulary,
+    processes: Processes,
+    *,
+    by_lines: bool,
 ) -> dict[str, int]:
-    """Write the symbols of a text, and for lines where they start; return how many there are."""
+    """Write the symbols of a text, and for lines where they start; return how many there are.
+
+    The symbols are the same with any number of processes.
+    """
     characters = unknown = 0
     ended = True
     tokens = writer.growing(f"{name}.tokens", token_dtype(len(vocabulary)))
@@ -217,7 +233,10 @@ def _write_tokens(
             yield chunk
 
     def encoded() -> Iterator[Ids]:
-        yield from vocabulary.encode_chunks(counted())
+        if processes.number > 1:
+            yield from processes.encoded(vocabulary, token_dtype(len(vocabulary)), counted())
+        else:
+            yield from vocabulary.encode_chunks(counted())
         if not ended:  # the last line lacks its newline: every example ends in <eos>
             yield np.array([vocabulary.eos], dtype=np.int64)
 

@@ -13,6 +13,7 @@ from typing import Any, BinaryIO, cast
 from chainrule.files import naming
 from chainrule_app.readers.origin import ByteSource, Origin, Part
 from chainrule_app.readers.packed import Chunks
+from chainrule_app.readers.remote import shown
 from chainrule_app.readers.sources import is_packed
 from chainrule_app.readers.text import STDIN, no_such_file, open_bytes, read_chunks
 
@@ -85,7 +86,7 @@ class FilesInTurn(ByteSource):
             if path != STDIN and not Path(path).exists():
                 raise no_such_file(path)
         self.paths, self._headers, self._end = paths, headers, end
-        self.origin = Origin("standard input" if source == STDIN else source, unit)
+        self.origin = Origin("standard input" if source == STDIN else shown(source), unit)
         first = "standard-input" if paths[0] == STDIN else Path(paths[0]).name
         self.name = first + (f"+{len(paths) - 1}" if len(paths) > 1 else "")
         self._input = Spool(self.origin, read_chunks(sys.stdin.buffer), self.name) if paths[0] == STDIN else None

@@ -23,6 +23,7 @@ ARCHIVES = (*TARS, ".zip")
 _CHUNK = 1 << 20
 LARGEST = 1 << 28  # bytes of a file in an archive, which is held in memory while it is read
 _MOST_ENTRIES = 1 << 18  # of an archive, whose list is held in memory and takes long to read
+_LABEL, _LONGEST_LABEL = ".cls", 200  # the ending of labels in a WebDataset; bytes
 _MOST_ATTRIBUTES = 1000  # that a tar archive gives to all of its files
 _LONGEST_RECORD = 1 << 16  # bytes of a header in a tar archive that extends another: attributes, long names
 _DAMAGED = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError)  # and encrypted, unknown
@@ -72,15 +73,18 @@ class Members:
             raise no_such_file(self.path, f"file or folder: expected {noun}s")
         refuse_device(self.path)
         name = self.path.name.lower()
-        if self.path.is_dir():
+        packed = list(path.files.values()) if isinstance(path, FileSet) else [self.path]
+        if all(file.name.lower().endswith(ARCHIVES) and file.is_file() for file in packed):
+            self.files: list[Member] = []
+            for file in packed:
+                try:
+                    self.files += self._of_tar(file) if file.name.lower().endswith(TARS) else self._of_zip(file)
+                except _DAMAGED as error:
+                    raise ValueError(f"{file}: not a readable archive ({error})") from None
+        elif self.path.is_dir():
             named = path.files.items() if isinstance(path, FileSet) else self._of_folder()
             found = (Member(name, str(file), partial(_opened, file)) for name, file in named if self._is_one(name))
             self.files = sorted(found, key=lambda file: file.name)
-        elif name.endswith(ARCHIVES):
-            try:
-                self.files = list(self._of_tar() if name.endswith(TARS) else self._of_zip())
-            except _DAMAGED as error:
-                raise ValueError(f"{path}: not a readable archive ({error})") from None
         elif name.endswith(endings):
             self.files = [Member(self.path.name, str(path), partial(_opened, self.path))]
         else:
@@ -118,22 +122,32 @@ class Members:
 
     # Archives stay open: each opening would read a tar archive from its beginning, and the list of a zip file.
 
-    def _of_tar(self) -> Iterator[Member]:
-        archive = _open_tar(self.path)
+    def _of_tar(self, path: Path) -> Iterator[Member]:
+        """Yield the files of a tar archive; one KEY.jpg with its label in KEY.cls (WebDataset) is in a folder of it."""
+        archive = _open_tar(path)
         finalize(self, archive.close)
+        found, labels = list[tarfile.TarInfo](), dict[str, str]()
         for member in _listed_tar(archive):
             if member.isfile() and self._is_one(member.name):
-                yield self._member(member.name, member.size, partial(_of_tar, archive, member))
+                found.append(member)
+            elif member.isfile() and member.name.endswith(_LABEL) and member.size <= _LONGEST_LABEL:
+                label = _of_tar(archive, member).decode("utf-8", "replace").strip()
+                labels[member.name.removesuffix(_LABEL)] = label.replace("/", "-")
+        for member in found:
+            key, name = member.name.rsplit(".", 1)[0], member.name
+            if key in labels:
+                name = f"{labels[key]}/{name.rpartition('/')[2]}"
+            yield self._member(path, name, member.size, partial(_of_tar, archive, member))
 
-    def _of_zip(self) -> Iterator[Member]:
-        archive = zipfile.ZipFile(self.path)
+    def _of_zip(self, path: Path) -> Iterator[Member]:
+        archive = zipfile.ZipFile(path)
         finalize(self, archive.close)
         for info in _listed(archive.infolist()):
             if not info.is_dir() and self._is_one(info.filename):
-                yield self._member(info.filename, info.file_size, partial(_of_zip, archive, info))
+                yield self._member(path, info.filename, info.file_size, partial(_of_zip, archive, info))
 
-    def _member(self, name: str, size: int, read: Callable[[], bytes]) -> Member:
-        return Member(name, f"{self.path}, {name}", partial(self._content, f"{self.path}, {name}", size, read))
+    def _member(self, path: Path, name: str, size: int, read: Callable[[], bytes]) -> Member:
+        return Member(name, f"{path}, {name}", partial(self._content, f"{path}, {name}", size, read))
 
     def _content(self, label: str, size: int, read: Callable[[], bytes]) -> BinaryIO:
         """Return the content of a member; a bound method keeps the archive open while a member exists."""

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from chainrule_app.readers.members import ARCHIVES, TARS, file_names
 from chainrule_app.readers.origin import DataSource
 from chainrule_app.readers.packed import GZIP, ZSTD
+from chainrule_app.readers.remote import is_url, local_paths
 from chainrule_app.readers.text import STDIN, no_such_file
 
 Kind = Literal["text", "pairs", "tags", "labelled", "rows", "files"]
@@ -29,6 +30,7 @@ TABLES = (".csv", ".tsv", ".parquet", EXCEL)
 IMAGES = (".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 SOUNDS = (".wav", ".flac", ".ogg", ".mp3", ".aif", ".aiff")
 MIDI = (".mid", ".midi", ".kar", ".rmi")
+_SHARDS = (".txt", ".jsonl", ".ndjson", ".parquet", ".csv", ".tsv", ".tar")
 _MAGIC = "*?["
 
 
@@ -40,23 +42,37 @@ def is_path(source: Any) -> bool:
 def paths_of(source: str) -> list[str]:
     """Return the files that a source names: one file, the sorted matches of a pattern, or several in quotes.
 
+    A folder of shards stands for them, and a URL for its copy.
+
     >>> paths_of("a.txt"), paths_of("-")
     (['a.txt'], ['-'])
     """
     if source == STDIN or Path(source).exists():
-        return [source]
+        return shards_in(source) or [source]
+    if is_url(source) and " " not in source:
+        return [path for copy in local_paths(source) for path in shards_in(copy) or [copy]]
     if matches := _matches(source):
         return matches
     try:
         words = shlex.split(source)
     except ValueError:
         words = [source]
-    parts = [[word] if Path(word).exists() else _matches(word) for word in words]
+    parts = [[word] if Path(word).exists() else local_paths(word) if is_url(word) else _matches(word) for word in words]
     if len(words) > 1 and all(parts):
         return list(chain.from_iterable(parts))
     if any(sign in source for sign in _MAGIC):
         raise FileNotFoundError(f"{source}: no file matches this pattern: check its folder and its ending")
     return [source]
+
+
+def shards_in(folder: str) -> list[str]:
+    """Return the sorted shards in a folder of two or more files of text, records, rows or media, all of one ending."""
+    if not Path(folder).is_dir():
+        return []
+    paths = sorted(path for path in Path(folder).iterdir() if path.name[0] not in "._")
+    endings = {Path(plain_name(path)).suffix for path in paths}
+    alike = len(paths) > 1 and len(endings) == 1 and endings <= {*_SHARDS} and all(path.is_file() for path in paths)
+    return list(map(str, paths)) if alike else []
 
 
 def _matches(pattern: str) -> list[str]:
@@ -68,7 +84,8 @@ def _matches(pattern: str) -> list[str]:
 
 def names_files(source: str) -> bool:
     """Return whether a word of the command line may name files: one that is there, a pattern, or standard input."""
-    return source == STDIN or any(sign in source for sign in _MAGIC) or Path(source.partition(":")[0]).exists()
+    there = is_url(source) or Path(source.partition(":")[0]).exists()
+    return source == STDIN or there or any(sign in source for sign in _MAGIC)
 
 
 def must_gather(source: str, kind: Kind, *, streams: bool = False) -> bool:

@@ -9,7 +9,7 @@ from chainrule.lazy import attach
 from chainrule.option_error import OptionError
 from chainrule.printing import one_line
 from chainrule_app.tasks.config import task_in
-from chainrule_app.tasks.run_directory import read_config
+from chainrule_app.tasks.run_directory import local_run, read_config
 
 if TYPE_CHECKING:
     from chainrule_app.tasks.caption.run import CaptionRun as CaptionRun
@@ -73,5 +73,5 @@ def open_run(path: str | Path) -> "Task[Any]":
         FileNotFoundError: there is no such directory.
         ValueError: it is no run, or of another format, or was changed.
     """
-    path = Path(path)
+    path = local_run(path)
     return read_config(path, lambda content: task_class(task_in(content))).open(path)

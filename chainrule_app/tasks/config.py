@@ -17,6 +17,7 @@ from chainrule.printing import one_line
 from chainrule.ranges import Range
 from chainrule.typed_json import described, field_types, read_value
 from chainrule_app.readers.origin import DataSource
+from chainrule_app.readers.remote import public
 from chainrule_app.tasks.display import parse_duration
 
 FORMAT = 21
@@ -266,7 +267,9 @@ class RunConfig:
 
 def recorded_source(source: Any) -> str | None:
     """Return a source as the config keeps it: of data in memory, which it does not hold, the name of the argument."""
-    return source if source is None or isinstance(source, str) else f"{source}{IN_MEMORY}"
+    if isinstance(source, str):
+        return public(source)
+    return None if source is None else f"{source}{IN_MEMORY}"
 
 
 def check_settled(config: RunConfig, *, timed: bool) -> None:

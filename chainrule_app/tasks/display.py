@@ -21,6 +21,7 @@ from chainrule.option_error import OptionError, as_keyword
 from chainrule.printing import OVERRIDES, printable
 from chainrule_app.heavy import np
 from chainrule_app.printing import WRITE_OPTION, writable
+from chainrule_app.readers.remote import shown
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -59,8 +60,8 @@ def _written(name: str, value: Any) -> str:
 
 
 def quoted(path: Path) -> str:
-    """Quote a path for the shell."""
-    return shlex.quote(str(path))
+    """Quote a path for the shell, that of a copy as its URL."""
+    return shlex.quote(shown(path))
 
 
 def resume_command(run: Path) -> str:

@@ -33,6 +33,7 @@ from weakref import finalize
 
 from chainrule.files import check_header, naming, read_json
 from chainrule.option_error import TakenError, option
+from chainrule_app.readers.remote import is_url, shown, steady_copy
 from chainrule_app.tasks.config import FORMAT, format_in, task_in
 from chainrule_app.tasks.display import resume_command
 
@@ -65,6 +66,7 @@ FILES = (
     "preview.mid",
     "samples.png",
 )
+_LOGS = tuple(set(FILES) - {CONFIG, VOCABULARY, NGRAMS, NEIGHBOURS, WEIGHTS})  # need not fit the other files
 FOLDERS = (DATA, "tensorboard", "wandb")
 DRAFT = ".preparing"  # where a new run is made, in the directory that it will fill
 LOCK = ".lock"
@@ -73,8 +75,19 @@ _CONFIG_LIMIT = 1 << 20  # bytes; a config is a few hundred, and a kilobyte for 
 _HEADER_LIMIT = 1 << 24  # bytes of a weights file's header that tell it from others
 
 
+def local_run(path: str | Path) -> Path:
+    """Return the directory of a run: of a URL a copy, which has no checkpoint."""
+    if not is_url(path):
+        return Path(path)
+    try:
+        return steady_copy(path, CONFIG, skipped=(CHECKPOINT,), changing=_LOGS)
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{shown(path)}: no such run") from None
+
+
 def read_config(run: Path, read: Callable[[Any], Any]) -> Any:
     """Read the config of a run; raise FileNotFoundError or ValueError with what is wrong."""
+    run = local_run(run)
     path = run / CONFIG
     if not run.exists():
         raise FileNotFoundError(f"{run}: no such run; {_remedy(run)}")

@@ -32,6 +32,7 @@ from chainrule_app.tasks.run_directory import (
     ChangedRunError,
     check_facts,
     identity,
+    local_run,
     read_config,
     refuse_taken,
     remove,
@@ -282,7 +283,7 @@ class Task(Declaration, Checks, ABC, Generic[M]):
     @classmethod
     def open(cls, path: str | Path) -> Self:
         """Open a run of this task; raises FileNotFoundError or ValueError."""
-        path = Path(path)
+        path = local_run(path)
         found = identity(path)  # before all else: what is read later may be that of another training
         config = read_config(path, cls.config_from_json)
         facts = config.to_json(cls.name)["facts"] or {}

@@ -1,4 +1,5 @@
 import re
+import sys
 from dataclasses import fields, is_dataclass
 from typing import get_args, get_type_hints
 
@@ -54,10 +55,11 @@ def test_a_folder_of_files_that_stand_for_themselves_names_one(refused, tmp_path
 
 
 @pytest.mark.parametrize("name", ["rows.csv", "log.txt", "faces.png", "bells.wav", "images.zip"])
-def test_a_url_is_named_as_one(refused, name):
+def test_a_url_is_named_as_one(refused, name, monkeypatch):
     """It lost a slash and was no file."""
+    monkeypatch.setitem(sys.modules, "aiohttp", None)
     url = f"https://example.com/{name}"
-    assert f"{url}: expected a file, got a URL: download it first" in refused("train", url)
+    assert f"{url}: https:// needs the package aiohttp: pip install aiohttp" in refused("train", url)
 
 
 def test_words_after_switches_name_the_data_or_the_run_if_they_are_there(runs, tmp_path, monkeypatch):

@@ -1,0 +1,154 @@
+"""Counts the words of a large text, and encodes it, in processes of their own: one for each core.
+
+A text is cut where its encoding allows, as for one process, and what comes back is put into its order. So the number
+of processes changes nothing in what is written. A process reads texts from its standard input and writes bytes, each
+after their length; it imports NumPy, but neither torch nor the caller's script.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from itertools import islice
+from typing import IO, Any, Self
+
+import numpy as np
+
+from chainrule.data import Vocabulary, WordVocabulary
+
+WORTH_IT = 1 << 26  # bytes of a text: a process takes half a second to start
+_MOST = 16  # processes: reading and cutting a text keeps up with so many
+_AHEAD = 2  # chunks for each process that wait for it or for the writer
+_LENGTH = 8  # bytes
+
+
+def processes_for(size: int, vocabulary: type[Vocabulary]) -> int:
+    """Return how many processes encode a text of so many bytes; characters and bytes are encoded as fast as read."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cores, _MOST) if vocabulary.cuts_at_spaces and size >= WORTH_IT else 1
+
+
+class Processes:
+    """So many processes, for one text after another; they start with the first one, and end with the block."""
+
+    def __init__(self, number: int):
+        self.number = number
+        self._all: list[subprocess.Popen[bytes]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for process in self._all:
+            _end(process)
+
+    def counted(self, chunks: Iterable[str], *, split_punctuation: bool) -> Iterator[dict[str, int]]:
+        """Yield the numbers of the words of each chunk."""
+        for answer in self._answers({"split_punctuation": split_punctuation}, chunks):
+            size = int.from_bytes(answer[:_LENGTH], "little")
+            words = answer[_LENGTH : _LENGTH + size].decode().split("\n")
+            numbers = np.frombuffer(answer[_LENGTH + size :], "<i8").tolist()
+            yield dict(zip(words, numbers, strict=True)) if numbers else {}
+
+    def encoded(self, vocabulary: Vocabulary, dtype: str, chunks: Iterable[str]) -> Iterator[Any]:
+        """Yield the symbols of a text that comes in chunks cut anywhere, as `Vocabulary.encode_chunks` does."""
+        for answer in self._answers({"vocabulary": vocabulary.to_json(), "dtype": dtype}, vocabulary.cut(chunks)):
+            yield np.frombuffer(answer, dtype)
+
+    def _answers(self, job: dict[str, Any], chunks: Iterable[str]) -> Iterator[bytes]:
+        """Yield what the processes answer to chunks, in the order of these."""
+        self._all = self._all or [_started() for _ in range(self.number)]
+        for process in self._all:
+            _send(process.stdin, b"", json.dumps(job).encode())
+        free, waiting, rest = deque(self._all), deque[Future[bytes]](), iter(chunks)
+
+        def answer(chunk: str) -> bytes:
+            process = free.popleft()  # there are as many as threads
+            try:
+                _send(process.stdin, chunk.encode())
+                received = _received(process.stdout)
+            except (OSError, EOFError):
+                raise ValueError(
+                    f"a process that reads the text ended with status {process.wait()}: free some memory, and try again"
+                ) from None
+            free.append(process)
+            return received
+
+        with ThreadPoolExecutor(self.number) as threads:
+            while True:
+                missing = _AHEAD * self.number - len(waiting)
+                waiting += (threads.submit(answer, chunk) for chunk in islice(rest, missing))
+                if not waiting:
+                    return
+                yield waiting.popleft().result()
+
+
+def _started() -> "subprocess.Popen[bytes]":
+    paths = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "TOKENIZERS_PARALLELISM": "false"}
+    one_thread = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS"), "1")
+    return subprocess.Popen(
+        [sys.executable, "-c", f"from {__name__} import work; work()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=os.environ | paths | one_thread,
+    )
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    process.kill()
+    process.wait()
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            with suppress(OSError):  # it holds what the process did not read
+                pipe.close()
+
+
+def _send(file: IO[bytes] | None, *contents: bytes) -> None:
+    assert file is not None
+    for content in contents:
+        file.write(len(content).to_bytes(_LENGTH, "little") + content)
+    file.flush()
+
+
+def _received(file: IO[bytes] | None) -> bytes:
+    assert file is not None
+    head = file.read(_LENGTH)
+    content = file.read(length := int.from_bytes(head, "little"))
+    if len(head) < _LENGTH or len(content) < length:
+        raise EOFError
+    return content
+
+
+def work() -> None:
+    """Answer texts until standard input ends; after an empty one comes another job."""
+    answer = None
+    try:
+        while True:
+            content = _received(sys.stdin.buffer)
+            if content:
+                assert answer is not None
+                _send(sys.stdout.buffer, answer(content.decode()))
+            else:
+                answer = _work_of(json.loads(_received(sys.stdin.buffer)))
+    except (EOFError, OSError, KeyboardInterrupt):
+        os._exit(0)
+
+
+def _work_of(job: dict[str, Any]) -> Callable[[str], bytes]:
+    if "vocabulary" in job:
+        from chainrule_app.readers.corpus import vocabulary_from_json
+
+        vocabulary = vocabulary_from_json(job["vocabulary"])
+        return lambda chunk: vocabulary.encode(chunk).astype(job["dtype"]).tobytes()
+    split = WordVocabulary([], split_punctuation=job["split_punctuation"]).split
+
+    def count(chunk: str) -> bytes:
+        counts = Counter(split(chunk))
+        words = "\n".join(counts).encode()
+        return len(words).to_bytes(_LENGTH, "little") + words + np.array([*counts.values()], "<i8").tobytes()
+
+    return count
