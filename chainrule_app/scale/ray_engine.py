@@ -18,6 +18,7 @@ from threading import Event, Thread
 from typing import Any
 
 from chainrule.option_error import OptionError, PeerError, UserError, option
+from chainrule_app.printing import WRITE_OPTION
 from chainrule_app.scale.shards import Failure, Outcomes, Shard, ShardWorker, Target
 from chainrule_app.scale.workers import Job
 
@@ -174,6 +175,7 @@ def train(
         "options": {"plain": plain, "resume": None},
         "folder": Path.cwd(),
         "printed": notes / "printed",
+        "write": WRITE_OPTION.get(),
     }
     trainer = TorchTrainer(
         _train,
@@ -229,6 +231,7 @@ def _train(settings: dict[str, Any]) -> Any:
 
     with suppress(OSError):
         os.chdir(settings["folder"])
+    WRITE_OPTION.set(settings["write"])
     first = os.environ.get("RANK", "0") == "0"
     with open(settings["printed"] if first else os.devnull, "a", buffering=1) as file, redirect_stderr(file):
         try:
