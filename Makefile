@@ -17,7 +17,7 @@ AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2
 TWO := -n 2 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-images test test-all test-avx2 test-plain test-library check docs bench bench-all nightly clean
+.PHONY: help setup demo demo-images test test-all test-scale test-avx2 test-plain test-library check docs bench bench-all nightly clean
 
 help: ## list what make can do
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -45,10 +45,14 @@ demo-images: setup ## train on scikit-learn's digits for a minute, draw new ones
 	$(BIN)/python examples/images.py
 
 test: setup ## tests and doctests, but for the slow ones; which took longest
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(TWO) -m "not slow" --durations=25 --durations-min=4
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(TWO) -m "not (slow or scale)" --durations=25 --durations-min=4
 
 test-all: setup ## every test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(TWO) --durations=25 --durations-min=4
+
+test-scale: setup ## tests of Ray, which this installs; they share a cluster on this machine
+	$(PIP) --no-build-isolation -e '.[scale]' >>$(LOG)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m scale tests/scale --durations=5
 
 # What can take another path without AVX-512: products in bfloat16 or by oneDNN, compiled loops, attention and the numerics of training.
 # Tests of masks, counts, words and combinations of layers are the same on every processor.
@@ -98,11 +102,12 @@ bench-all: setup ## all speed measurements (an hour); tables on the screen, JSON
 	@for script in benchmarks/speed_*.py benchmarks/sampling.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
 nightly: setup ## tests, in browsers too, speed, thousands of damaged files, the training runs behind the results tables (hours)
-	$(PIP) --no-build-isolation -e '.[nightly]' >>$(LOG)
+	$(PIP) --no-build-isolation -e '.[nightly,scale]' >>$(LOG)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(TWO) --hypothesis-profile=nightly
 	CHAINRULE_KERNELS=off OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(TWO) -m "not (slow or kernel)" tests/layers tests/models tests/decoding \
 	  tests/test_contract.py
 	$(AVX2) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(TWO) -m "not slow" tests/layers tests/training
+	$(BIN)/python benchmarks/ray_kills.py
 	$(MAKE) bench-all
 	$(BIN)/python benchmarks/mutants.py --table build/mutants.md
 	$(BIN)/python tests/fuzz/fuzz.py --cases 5000 --seed $$(date +%j)

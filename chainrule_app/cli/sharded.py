@@ -1,7 +1,7 @@
 """Verbs whose rows the processes of a Ray cluster write into a folder of shards."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import asdict, replace
 from os import stat_result
@@ -18,7 +18,7 @@ from chainrule_app.readers.files_in_turn import FilesInTurn
 from chainrule_app.readers.sources import file_and_array, paths_of
 from chainrule_app.results import Result
 from chainrule_app.scale.ray_engine import RayWorkers, cluster
-from chainrule_app.scale.shards import FORMAT, Executor, ShardLog, Shards, Target
+from chainrule_app.scale.shards import FORMAT, Executor, ShardLog, Shards, Target, is_complete, refuse_changes
 from chainrule_app.scale.workers import Job
 from chainrule_app.tasks.display import plain_value, progress_bars
 from chainrule_app.tasks.run_directory import identity
@@ -43,18 +43,28 @@ def show_shards(call: Call, spread: Spread, out: Path | None, *, json: bool, csv
         if reason is not None:
             raise OptionError("engine", *reason)
     job = job_of(call, result, name, form, json=json)
-
+    plan = _plan(job, result, json=json)
+    if spread.resume and target is not None and is_complete(target):
+        refuse_changes(target, plan)
+        say([f"{target.folder} is complete"])
+        return
     with cluster(spread.address, spread.workers) as number:
         workers = RayWorkers(job, target, batches_of(result), number)
         with closing(workers):
-            compute(job, call, result, target, workers, resume=spread.resume, json=json)
+            compute(plan, call, result, target, workers, resume=spread.resume, json=json)
 
 
 def compute(
-    job: Job, call: Call, result: Result, target: Target | None, executor: Executor, *, resume: bool, json: bool
+    plan: Mapping[str, Any],
+    call: Call,
+    result: Result,
+    target: Target | None,
+    executor: Executor,
+    *,
+    resume: bool,
+    json: bool,
 ) -> None:
-    """Let an executor compute the shards of a job, and show the figures of all rows."""
-    plan = _plan(job, result, json=json)
+    """Let an executor compute the shards of a plan, and show the figures of all rows."""
     rows = 0
     with ShardLog.open(target, plan, resume=resume) as log, one_thread(call.run.device("cpu")):
         with _progress(call.method, result.hints.get("rows"), log.rows()) as progress:

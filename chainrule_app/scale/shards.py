@@ -19,7 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Any, Self
 
-from chainrule.files import write_bytes, write_json, writing
+from chainrule.files import read_json, write_bytes, write_json, writing
 from chainrule.option_error import OptionError, option
 from chainrule_app.batchwise import Answered, Batch
 from chainrule_app.results import Result
@@ -168,7 +168,7 @@ class ShardLog:
             raise OptionError("out", f"{target.folder} is there already", f"choose another name{going_on}")
         with lock_run(target.folder):
             if resume:
-                _refuse_changes(target, cls.begun(target), plan)
+                refuse_changes(target, plan)
             else:
                 write_bytes(path, _line(plan))
             with path.open("r+b") as file:
@@ -183,14 +183,15 @@ class ShardLog:
     @staticmethod
     def begun(target: Target) -> dict[str, Any]:
         """Return the plan of the shards in a folder."""
-        path = target.folder / LOG
+        path = target.folder / (MANIFEST if is_complete(target) else LOG)
         if not path.is_file():
-            is_complete = (target.folder / MANIFEST).is_file()
-            text = f"{target.folder} is complete" if is_complete else f"there is no {path}"
-            raise OptionError("resume", text, "leave it out")
-        with path.open("rb") as file:
-            plan = _content(file.readline())
-        if plan is None or plan.get("format") != FORMAT:
+            raise OptionError("resume", f"there is no {path}", "leave it out")
+        if path.name == MANIFEST:
+            plan = read_json(path).get("plan")
+        else:
+            with path.open("rb") as file:
+                plan = _content(file.readline())
+        if not isinstance(plan, dict) or plan.get("format") != FORMAT:
             raise OptionError("resume", f"{path} is damaged, or of another version", "start again in another folder")
         return plan
 
@@ -230,17 +231,29 @@ class ShardLog:
         assert self.target is not None
         folder = self.target.folder
         shards = [(self.target.shard(number), self[number]) for number in sorted(self._places)]
-        if self.target.ending == ".parquet":
-            _unite([path for path, shard in shards if shard.bytes])
-        files = [{"file": path.name, "rows": shard.rows} | _digest(path) for path, shard in shards if shard.bytes]
+        files = [path for path, shard in shards if shard.bytes]
+        changed = _unite(files) if self.target.ending == ".parquet" else set()
         rows = sum(shard.rows for _, shard in shards)
-        write_json(folder / MANIFEST, {**self.plan, "rows": rows, "figures": dict(figures), "shards": files})
+        contents = [
+            {"file": path.name, "rows": shard.rows}
+            | (_digest(path) if path in changed else {"bytes": shard.bytes, "sha256": shard.sha256})
+            for path, shard in shards
+            if shard.bytes
+        ]
+        write_json(folder / MANIFEST, {"plan": self.plan, "rows": rows, "figures": dict(figures), "shards": contents})
         for left in folder.glob(".part-*"):  # by workers that were killed
             left.unlink(missing_ok=True)
         (folder / LOG).unlink()
 
 
-def _refuse_changes(target: Target, before: Mapping[str, Any], plan: Mapping[str, Any]) -> None:
+def is_complete(target: Target) -> bool:
+    """Return whether a folder holds all its shards."""
+    return (target.folder / MANIFEST).is_file() and not (target.folder / LOG).is_file()
+
+
+def refuse_changes(target: Target, plan: Mapping[str, Any]) -> None:
+    """Refuse a plan other than that of the shards in a folder."""
+    before = ShardLog.begun(target)
     now: dict[str, Any] = json.loads(json.dumps(plan))
     for name in sorted(before.keys() | now.keys()):
         if before.get(name) != now.get(name):
@@ -277,19 +290,20 @@ def _shown(before: Any, now: Any) -> str:
     return f"{shortened(str(before), 60)} then, {shortened(str(now), 60)} now"
 
 
-def _unite(paths: Sequence[Path]) -> None:
-    """Give Parquet files the types that their rows have together."""
+def _unite(paths: Sequence[Path]) -> set[Path]:
+    """Give Parquet files the types that their rows have together; returns those that had others."""
     import polars
 
     schemas = {path: polars.read_parquet_schema(path) for path in paths}
-    if len({tuple(schema.items()) for schema in schemas.values()}) < 2:
-        return
-    empty = [polars.DataFrame(schema=schema) for schema in schemas.values()]
-    schema: Any = polars.concat(empty, how="vertical_relaxed").schema
-    for path, own in schemas.items():
-        if own != schema:
-            with writing(path) as file:
-                polars.read_parquet(path).cast(schema).write_parquet(file)
+    if not schemas:
+        return set()
+    kinds = {tuple(schema.items()): polars.DataFrame(schema=schema) for schema in schemas.values()}
+    united: Any = polars.concat(kinds.values(), how="vertical_relaxed").schema
+    changed = {path for path, schema in schemas.items() if schema != united}
+    for path in changed:
+        with writing(path) as file:
+            polars.read_parquet(path).cast(united).write_parquet(file)
+    return changed
 
 
 def _digest(path: Path) -> dict[str, Any]:

@@ -194,11 +194,13 @@ def test_a_killed_driver_goes_on_and_computes_no_shard_again(run_of, files, tmp_
     assert main([*call, "--resume"]) == 0
     again = int(part.name[5:10])
     assert set(computed) & before == {again}
-    seed = json.loads((out / "_manifest.json").read_text())["seed"]
+    seed = json.loads((out / "_manifest.json").read_text())["plan"]["seed"]
     assert capsys.readouterr().err.startswith(f"{out}: 6,000 rows (seed {seed})\n")
     assert main(["sample", run, "-n", "6000", "--seed", str(seed), "--out", str(one), "--workers", "1"]) == 0
     assert content(out) == content(one)
     assert not list(out.glob(".part-*"))
+    assert main([*call, "--resume"]) == 0
+    assert capsys.readouterr().err.endswith(f"{out} is complete\n")
 
 
 def test_a_changed_job_does_not_go_on(run_of, tmp_path, here, monkeypatch, capsys):
