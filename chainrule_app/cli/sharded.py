@@ -37,12 +37,11 @@ def show_shards(call: Call, spread: Spread, out: Path | None, *, json: bool, csv
         call = _with_seed(call, ShardLog.begun(target).get("seed"))
     result = call.result()
     form = "csv" if csv and not json else result.form
-    name = "" if target is None else f"part{target.ending}".removesuffix(".gz")
-    if result.columns or not result.hints.get("batchwise"):
-        reason = why_alone(call, result, None if out is None else Path(name), form, json=json)
-        if reason is not None:
-            raise OptionError("engine", *reason)
-    job = job_of(call, result, name, form, json=json)
+    rows_in = out if result.columns else Path("figures.jsonl")  # without rows, any format will do
+    reason = why_alone(call, result, rows_in, form, json=json)
+    if reason is not None:
+        raise OptionError("engine", *reason)
+    job = job_of(call, result, "" if out is None else format_of(out), form, json=json)
     plan = _plan(job, result, json=json)
     if spread.resume and target is not None and is_complete(target):
         refuse_changes(target, plan)

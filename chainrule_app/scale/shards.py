@@ -109,11 +109,11 @@ class ShardWorker:
             first = self._number * self._batches
             for _ in islice(ahead, first - int(self._place)):
                 self._place += 1
-            own = list(islice(ahead, self._batches)) if self._place == first else []
-            yield self._written(map(answer, own), len(own))
-            self._place += len(own)
+            shard = self._written(map(answer, islice(ahead, self._batches if self._place == first else 0)))
+            self._place += shard.batches
+            yield shard
 
-    def _written(self, answers: Iterable[Answered], batches: int) -> Shard:
+    def _written(self, answers: Iterable[Answered]) -> Shard:
         contents, figures, count_of_rows = list[bytes](), list[Sequence[Any]](), 0
         for rows, own in answers:
             figures.append(own)
@@ -121,10 +121,10 @@ class ShardWorker:
             if self._target is not None and self._result is not None and self._result.columns:
                 contents.append(self._job.write(self._result, rows, not contents))
         if not contents or self._target is None:
-            return Shard(batches, count_of_rows, 0, "", figures)
+            return Shard(len(figures), count_of_rows, 0, "", figures)
         content = _file_of(self._target.ending, contents)
         write_bytes(self._target.shard(self._number), content)
-        return Shard(batches, count_of_rows, len(content), sha256(content).hexdigest(), figures)
+        return Shard(len(figures), count_of_rows, len(content), sha256(content).hexdigest(), figures)
 
 
 def _file_of(ending: str, contents: list[bytes]) -> bytes:

@@ -253,7 +253,7 @@ def test_errors_are_those_of_one_process(run_of, files, tmp_path, here, capsys):
         (["score", "{run}", "{rows}", "--engine", "ray"], "--engine: requires --out, and rows that are not sorted"),
         (
             ["score", "{run}", "{rows}", "--engine", "ray", "--out", "x.txt"],
-            "--engine: part.txt needs all rows at once: write .csv, .tsv, .jsonl or .parquet",
+            "--engine: x.txt needs all rows at once: write .csv, .tsv, .jsonl or .parquet",
         ),
         (["score", "{run}", "{rows}", "--resume"], "--resume: requires --engine ray"),
         (["score", "{run}", "{rows}", "--address", "auto"], "--address: requires --engine ray"),
