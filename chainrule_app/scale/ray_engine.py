@@ -53,6 +53,7 @@ def cluster(address: str | None, processes: int | None) -> Iterator[int]:
     settings: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address is None:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # this cluster is ours, and sends no statistics
+        os.environ.setdefault("RAY_worker_niceness", "0")  # as other processes of this machine; 15 by default
         settings |= {"include_dashboard": False, "object_store_memory": _STORE, "num_cpus": processes}
     try:
         ray.init(address or "local", **settings)

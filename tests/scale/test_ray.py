@@ -28,7 +28,7 @@ pytestmark = [
 @pytest.fixture(scope="session")
 def cluster():
     ray = pytest.importorskip("ray", reason="Ray is not installed: pip install .[scale]")
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=100 << 20)
     yield
     ray.shutdown()
