@@ -39,6 +39,11 @@ def workers(name: str = "ray::_Actor") -> list[int]:
     return found
 
 
+def note(kills: Counter[str], what: str) -> None:
+    kills[what] += 1
+    print(f"kill {kills.total()}: a {what}", flush=True)
+
+
 def scored(command: list[str], environment: dict[str, str], draw: random.Random, kills: Counter[str]) -> None:
     """Run a command to its end, and kill its workers and itself meanwhile."""
     resume = list[str]()
@@ -54,12 +59,12 @@ def scored(command: list[str], environment: dict[str, str], draw: random.Random,
                 # before its first line it has nothing to go on with
                 if driver.poll() is None and Path(command[-1], "_progress.jsonl").exists():
                     driver.kill()
-                    kills["drivers"] += 1
+                    note(kills, "driver")
                     break
             elif found := workers():
                 try:
                     os.kill(draw.choice(found), signal.SIGKILL)
-                    kills["workers"] += 1
+                    note(kills, "worker")
                 except ProcessLookupError:
                     pass
         said = driver.communicate()[1]
@@ -106,7 +111,7 @@ def main() -> None:
             different = int(not found.equals(expected))
             wrong += lost + doubled + different
             print(
-                f"round {rounds}: {kills['workers']} workers and {kills['drivers']} drivers killed so far; "
+                f"round {rounds}: {kills['worker']} workers and {kills['driver']} drivers killed so far; "
                 f"{lost} rows lost, {doubled} doubled, {'a' if different else 'no'} difference",
                 flush=True,
             )
