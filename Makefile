@@ -45,10 +45,14 @@ demo-images: setup ## train on scikit-learn's digits for a minute, draw new ones
 	$(BIN)/python examples/images.py
 
 test: setup ## tests and doctests, but for the slow ones; which took longest
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(TWO) -m "not slow and not scale" --durations=25 --durations-min=4
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(TWO) -m "not (slow or scale)" --durations=25 --durations-min=4
 
 test-all: setup ## every test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(TWO) --durations=25 --durations-min=4
+
+test-scale: setup ## tests of Ray and of a server of S3, with the extra scale, which this installs; those of Ray share a cluster
+	$(PIP) --no-build-isolation -e '.[scale]' >>$(LOG)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m scale tests/scale --durations=5
 
 # What can take another path without AVX-512: products in bfloat16 or by oneDNN, compiled loops, attention and the numerics of training.
 # Tests of masks, counts, words and combinations of layers are the same on every processor.
@@ -58,7 +62,7 @@ NARROW := kernels layers/test_attention layers/test_bidirectional layers/test_ca
   training/test_precision training/test_resume training/test_training_loop
 test-avx2: setup ## tests of kernels, recurrences, attention and training as on a processor that has AVX2 and nothing newer
 	@if $(BIN)/python -c 'import sys, torch; sys.exit(torch.backends.cpu.get_cpu_capability() == "AVX2")'; then \
-	  $(AVX2) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(TWO) -m "not slow and not scale" \
+	  $(AVX2) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(TWO) -m "not (slow or scale)" \
 	    $(patsubst tests/kernels.py,tests/kernels,$(NARROW:%=tests/%.py)); \
 	  else echo "test-avx2: this processor has AVX2 and nothing newer, so that make test is the same"; fi
 
@@ -80,9 +84,6 @@ test-library: setup ## the library alone: PyTorch, NumPy and safetensors, withou
 	@$(PIP:$(BIN)/%=$(LIBRARY)/bin/%) --no-build-isolation . >>$(LIBRARY)/pip.log
 	$(LIBRARY)/bin/python tests/library_alone.py
 
-test-scale: setup ## tests that need the extra scale
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(TWO) -m scale tests/scale
-
 check: setup ## format, lint, types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -101,11 +102,12 @@ bench-all: setup ## all speed measurements (an hour); tables on the screen, JSON
 	@for script in benchmarks/speed_*.py benchmarks/sampling.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
 nightly: setup ## tests, in browsers too, speed, thousands of damaged files, the training runs behind the results tables (hours)
-	$(PIP) --no-build-isolation -e '.[nightly]' >>$(LOG)
+	$(PIP) --no-build-isolation -e '.[nightly,scale]' >>$(LOG)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(TWO) --hypothesis-profile=nightly
 	CHAINRULE_KERNELS=off OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(TWO) -m "not (slow or kernel)" tests/layers tests/models tests/decoding \
 	  tests/test_contract.py
-	$(AVX2) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(TWO) -m "not slow and not scale" tests/layers tests/training
+	$(AVX2) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(TWO) -m "not (slow or scale)" tests/layers tests/training
+	$(BIN)/python benchmarks/ray_kills.py
 	$(MAKE) bench-all
 	$(BIN)/python benchmarks/mutants.py --table build/mutants.md
 	$(BIN)/python tests/fuzz/fuzz.py --cases 5000 --seed $$(date +%j)

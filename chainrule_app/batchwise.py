@@ -28,7 +28,8 @@ def in_turn(
 
     Args:
         batches: parts of the data, always cut at the same places, and cheap to pass over.
-        answer: returns the rows of a batch, and its figures; its result depends on nothing but the batch.
+        answer: returns the rows of a batch, and its figures, of plain values that JSON can hold; its result depends on
+            nothing but the batch.
         add: takes the figures of each batch, in the order of batches.
 
     >>> sums = []

@@ -49,7 +49,7 @@ class Result:
         hints: how to write files: "file", their default name; "columns" of a grid of images; "one_line", whether
             each text is a line, which needs no heading; "index", the column that is the index of a pandas frame;
             "item", the column with the index of the item of each row; "rows", how many rows there will be, if that
-            is known; "batchwise", whether `Task.answered` computes the rows.
+            is known; "batchwise", whether `Task.answered` computes the rows; "shard", how many batches make a shard.
         likelihood: the likelihood of all rows together, with its unit; called after the last row.
         figure: a function that draws a result with these columns as a matplotlib figure.
         views: by their name, functions that make the results of `per`: rows of other parts of the same data.

@@ -81,7 +81,7 @@ def train_run(
         named = peers.path(out)
         sent = peers.after_first(lambda: stack.enter_context(publishing(named)))
         out = copy_to_work_in(named)
-        before = None if resume is None else _before(task, request, out, given, resume, overwrite)
+        before = None if resume is None else check_start(task, request, out, given, resume, overwrite)
         _announce(out if before is not None else request.sources["source"])
 
         from chainrule.training import Processes, train
@@ -91,7 +91,7 @@ def train_run(
         process_group = stack.enter_context(Processes.join(str(device)))
         if resume is None:
             resume = bool(process_group.agree([float((out / CONFIG).is_file())])[0])
-            before = _before(task, request, out, given, resume, overwrite)
+            before = check_start(task, request, out, given, resume, overwrite)
         if process_group.first:
             stack.enter_context(lock_run(out))
         made = None
@@ -143,7 +143,7 @@ def _prepare_again(run: Task[Any]) -> None:
             type(run)(run.path, unpacked).prepare_data()
 
 
-def _before(
+def check_start(
     task: type[Task[Any]],
     request: RunConfig,
     out: Path,

@@ -139,10 +139,10 @@ def _lines(result: Result, form: str) -> Iterator[str]:
 
 def _json_lines(result: Result) -> Iterator[str]:
     yield from RowFormat("json").lines(result)
-    yield from _json_facts(result)
+    yield from json_facts(result)
 
 
-def _json_facts(result: Result) -> Iterator[str]:
+def json_facts(result: Result) -> Iterator[str]:
     """Yield the figures and facts of all rows if there are no rows; else say them."""
     facts = {name: plain_value(value, value) for name, value in (result.summary | result.about).items()}
     if not result.columns:
@@ -172,9 +172,14 @@ def _write(result: Result, form: str, out: Path, *, json: bool, parts: bool) -> 
     with writing(out) as file, packed(file, out) as content:
         write = _write_parts if parts else _write_content
         write(result.with_rows(noted()), form, name, content, json=json)
+    say_written(result, out, rows, json=json)
+
+
+def say_written(result: Result, out: Path, rows: int, *, json: bool) -> None:
+    """Say how many rows of a result were written, and its figures."""
     say([f"{out}: {counted(rows, 'row')}{_seed(result)}"])
     if not json:
-        rows_alone = result.form == "table" and name.endswith(ROWS_ALONE)
+        rows_alone = result.form == "table" and format_of(out).endswith(ROWS_ALONE)
         samples = result.framed or result.form == "texts"
         figures = total_line(result.summary) if samples else ()
         say(figure_lines(result) if rows_alone else chain(figures, result.notes()))
@@ -193,7 +198,7 @@ def _write_parts(result: Result, form: str, name: str, file: IO[bytes], *, json:
         return
     file.writelines(contents)
     if row_format is not None and row_format.kind == "json":
-        file.writelines(map(encoded, _json_facts(result)))
+        file.writelines(map(encoded, json_facts(result)))
 
 
 def _write_content(result: Result, form: str, name: str, file: IO[bytes], *, json: bool) -> None:

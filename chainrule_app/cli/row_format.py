@@ -109,8 +109,10 @@ def _parts(value: Any) -> list[str]:
     return ["" if value is None else str(value)]
 
 
-def checked_out(out: Path | None, *suffixes: str, flag: str = "--out", json: bool = False) -> None:
-    """Reject an output file that cannot be written, before anything is computed."""
+def checked_out(
+    out: Path | None, *suffixes: str, flag: str = "--out", json: bool = False, folder: bool = False
+) -> None:
+    """Reject an output file, or folder, that cannot be written, before anything is computed."""
     if out is None:
         return
     name = format_of(out)
@@ -123,7 +125,7 @@ def checked_out(out: Path | None, *suffixes: str, flag: str = "--out", json: boo
             f"{flag} {out}: this format is not written: choose .csv, .tsv, .jsonl, .txt, .parquet or .npy, any of them "
             "also with .gz"
         )
-    if out.is_dir():
+    if out.is_dir() and not folder:
         raise ValueError(f"{flag} {out}: this is a directory; name a file in it")
     if not out.resolve().parent.is_dir():
         raise FileNotFoundError(f"{flag} {out}: no directory {out.parent}: create it first")

@@ -1,9 +1,9 @@
 """The verbs of the command line, and the task and model that a line is about, found before the line is parsed.
 
 The run or the data that a line names decide which options it may have, so they are looked for first, without knowing
-any option but a few: words that follow no flag, and the values of `--task`, `--model` and `--out`. A word that
-follows another flag may be its value or, if the flag is a switch, the run or the data: it counts if it is one of them.
-One parser with the options of that task and model then reads the line, and reports what is wrong with it.
+any option but a few: words that follow no flag, and the values of `--task`, `--model`, `--out` and the like. A word
+that follows another flag may be its value or, if the flag is a switch, the run or the data: it counts if it is one of
+them. One parser with the options of that task and model then reads the line, and reports what is wrong with it.
 """
 
 import os
@@ -59,7 +59,7 @@ VERBS: dict[str, VerbTemplate] = {
     "import": verb(import_),
 }
 """All verbs except predictions, which are named after their tasks."""
-_SELECTING = ("--task", "--model", "--out", "--from")
+_SELECTING = ("--task", "--model", "--out", "--from", "--engine", "--address")
 _AS_TEXT = {"--level", "--reading", "--text-column"}  # given with a table, they say that it is to be read as a text
 
 

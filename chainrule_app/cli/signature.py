@@ -13,7 +13,7 @@ from chainrule_app.inputs import inputs_of
 from chainrule_app.readers.sources import check_path, paths_of
 from chainrule_app.readers.text import STDIN
 from chainrule_app.tasks import TASKS
-from chainrule_app.tasks.config import check_value, range_of
+from chainrule_app.tasks.config import Number, check_value, range_of
 from chainrule_app.tasks.display import Switch
 from chainrule_app.tasks.task import Task
 
@@ -69,6 +69,13 @@ class RunFlags:
     """Start the run in --out, or continue it if it is there: the same command for launchers that restart jobs."""
     overwrite: Switch = False
     """Replace the run in --out."""
+    engine: Literal["local", "ray"] = "local"
+    """Where to train: in this process, which torchrun may have started, or in processes of a Ray cluster, which start
+    again from the last checkpoint where one is killed."""
+    workers: Number | None = None
+    """Number of processes with --engine ray; by default one for each core."""
+    address: str | None = None
+    """Address of a Ray cluster; by default that of the variable RAY_ADDRESS, or a cluster started on this machine."""
     init: Annotated[Path | None, Parameter(name="--from")] = None
     """Run that provides the initial weights: the same model, vocabulary or schema, on new data."""
     json: Switch = False

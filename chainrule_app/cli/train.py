@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+from chainrule.option_error import OptionError, option
 from chainrule.printing import printable
 from chainrule_app.cli.signature import (
     DATA,
@@ -27,7 +28,7 @@ from chainrule_app.tasks.config import Duration, RunConfig
 from chainrule_app.tasks.display import counted, dump_json, flag, format_duration, resume_command
 from chainrule_app.tasks.task import Task
 from chainrule_app.tasks.train_command import train_command
-from chainrule_app.training_run import started_from, train_run
+from chainrule_app.training_run import check_start, started_from, train_run
 
 if TYPE_CHECKING:
     from chainrule.training import TrainingResult
@@ -82,6 +83,12 @@ def train_verb(task: type[Task[Any]], model: str = "") -> Verb:
         out = run.out or Path("runs") / task.run_name(request)
         if run.resume and run.out is None and not out.exists():
             raise FileNotFoundError(f"--resume requires --out RUN (there is no {out})")
+        if run.engine == "ray":
+            show_result(*_on_ray(task, request, out, given, run), json=run.json)
+            return 0
+        for name in ("workers", "address"):
+            if getattr(run, name) is not None:
+                raise OptionError(name, f"requires {option('engine', 'ray')}")
         try:
             trained, result = train_run(
                 task,
@@ -104,6 +111,24 @@ def train_verb(task: type[Task[Any]], model: str = "") -> Verb:
         return 0
 
     return Verb(train, task.help)
+
+
+def _on_ray(
+    task: type[Task[Any]], request: RunConfig, out: Path, given: frozenset[str], run: RunFlags
+) -> "tuple[Task[Any], TrainingResult]":
+    """Train in processes of a Ray cluster."""
+    from chainrule_app.scale import ray_engine
+
+    if run.overwrite:
+        raise OptionError("overwrite", f"not with {option('engine', 'ray')}", f"delete {out} first")
+    if "-" in request.sources.values():
+        raise OptionError("engine", "standard input is read in one process", "write it to a file first")
+    if not run.either:
+        check_start(task, request, out, given, run.resume, False)
+    device = request.training.device
+    with ray_engine.cluster(run.address, run.workers) as processes:
+        gpu = device.startswith("cuda")
+        return ray_engine.train(task, request, out, given, plain=run.plain, processes=processes, gpu=gpu)
 
 
 _STALE = 0.2  # of all steps, after the best validation: the training had stopped improving

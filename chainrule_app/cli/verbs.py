@@ -14,7 +14,7 @@ from secrets import randbelow
 from typing import Annotated, Any
 
 from chainrule.option_error import OptionError, option
-from chainrule_app.cli.divided import Call, Processes, show_answers
+from chainrule_app.cli.divided import Call, Spread, show_answers
 from chainrule_app.cli.render import say, show, show_report, total_line, write_plot
 from chainrule_app.cli.row_format import checked_out
 from chainrule_app.cli.signature import Device, Input, RunPath, Verb, about, flags_of, verb_for
@@ -41,18 +41,19 @@ def sample(task: Any) -> Verb:
         ] = None,
         device: Device = "cpu",
         json: Annotated[Switch, about(kind, "json", "Print one JSON object per sample.")] = False,
-        workers: Processes = None,
+        spread: flags_of(Spread) = Spread(),
     ) -> None:
-        checked_out(out, *run.FILES, json=json)
+        checked_out(out, *run.FILES, json=json, folder=spread.in_shards)
         count = run.DEFAULT_NUMBER if n is None else n
         chosen = randbelow(1 << 31) if seed is None else seed
         in_pieces = hasattr(run, "pieces") and count == 1 and not json and out is None
         pieces = run.pieces(options, seed=chosen, device=device) if in_pieces else None
         if pieces is None:
-            call = Call(run, "sample", (count, options), {"seed": chosen, "device": device})
-            show_answers(call, workers=workers, json=json, out=out)
+            settings = {"seed": chosen, "device": device}
+            call = Call(run, "sample", (count, options), settings, drawn=seed is None)
+            show_answers(call, spread=spread, json=json, out=out)
             return
-        if workers is not None:
+        if spread != Spread():
             raise OptionError("workers", f"requires {option('out')}")
         for (piece,) in pieces.stream():
             sys.stdout.write(piece)
@@ -84,12 +85,12 @@ def score(task: Any) -> Verb:
         csv: Annotated[Switch, about(kind, "csv", "Print the table as CSV.")] = False,
         out: Annotated[Path | None, about(kind, "out", "File to write, such as scores.csv, .parquet or .txt.")] = None,
         device: Device = "auto",
-        workers: Processes = None,
+        spread: flags_of(Spread) = Spread(),
     ) -> None:
-        checked_out(out, json=json)
+        checked_out(out, json=json, folder=spread.in_shards)
         show_answers(
             Call(run, "score", (data, options), {"device": device}),
-            workers=workers, json=json, csv=csv, ranked=sort, top=top, out=out,
+            spread=spread, json=json, csv=csv, ranked=sort, top=top, out=out,
         )  # fmt: skip
 
     return Verb(verb, kind.__doc__)
@@ -142,9 +143,20 @@ def evaluate(task: Any) -> Verb:
         *,
         options: flags_of(kind) = kind(),
         json: Annotated[Switch, about(kind, "json", "Print the figures as one JSON object.")] = False,
+        out: Annotated[
+            Path | None,
+            about(kind, "out", "Folder that keeps what is finished, for --resume; requires --engine ray."),
+        ] = None,
         device: Device = "auto",
+        spread: flags_of(Spread) = Spread(),
     ) -> None:
-        show(run.evaluate(data, options, device=device), json=json)
+        call = Call(run, "evaluate", (data, options), {"device": device})
+        if spread.in_shards:
+            show_answers(call, spread=spread, json=json, out=out)
+            return
+        if out is not None or spread.workers is not None:
+            raise OptionError("workers" if out is None else "out", f"requires {option('engine', 'ray')}")
+        show(call.result(), json=json)
 
     return Verb(verb, kind.__doc__)
 
@@ -171,11 +183,11 @@ def embed(task: Any) -> Verb:
         ] = None,
         json: Annotated[Switch, about(kind, "json", "Print one JSON object per input.")] = False,
         device: Device = "auto",
-        workers: Processes = None,
+        spread: flags_of(Spread) = Spread(),
     ) -> None:
-        checked_out(out, json=json)
+        checked_out(out, json=json, folder=spread.in_shards)
         call = Call(run, "embed", (data, options), {"device": device})
-        show_answers(call, workers=workers, json=json, out=out)
+        show_answers(call, spread=spread, json=json, out=out)
 
     return Verb(verb, kind.__doc__)
 
@@ -281,16 +293,17 @@ def predict(task: Any) -> Verb:
             Path | None, about(kind, "plot", "File for a plot of the predictions.", parse=task.plots)
         ] = None,
         device: Device = "auto",
-        workers: Processes = None,
+        spread: flags_of(Spread) = Spread(),
     ) -> None:
-        checked_out(out, json=json)
+        checked_out(out, json=json, folder=spread.in_shards)
         checked_out(plot, ".png", ".svg", ".pdf", flag="--plot")
         files = [file] if isinstance(file, str | DataSource) else file
         if plot is None:
-            call = Call(run, "predict", (files, options), {"device": device})
-            show_answers(call, workers=workers, json=json, csv=csv, out=out)
+            drawn = getattr(options, "seed", 0) is None
+            call = Call(run, "predict", (files, options), {"device": device}, drawn=drawn)
+            show_answers(call, spread=spread, json=json, csv=csv, out=out)
             return
-        if workers is not None:
+        if spread != Spread():
             raise OptionError("workers", f"not with {option('plot')}")
         result = run.predict(files, options, device=device)
         write_plot(result, plot)  # first, for it may be refused

@@ -2,10 +2,24 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from chainrule_app.results import Column, Result
 from chainrule_app.tasks.likelihood_record import Basis, LikelihoodRecord
+
+if TYPE_CHECKING:
+    from chainrule import TrainableModel
+    from chainrule.data import Batch
+
+
+def likelihood_of(model: "TrainableModel", batch: "Batch") -> tuple[float, int]:
+    """Return the nats of a batch and its number of elements, which may be 0."""
+    from chainrule.training import count_elements, evaluate
+
+    if not count_elements(batch):
+        return 0.0, 0
+    found = evaluate(model, [batch])
+    return found.nats, found.elements
 
 
 @dataclass

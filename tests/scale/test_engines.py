@@ -8,7 +8,11 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-ENGINES = ["polars", pytest.param("dask", marks=pytest.mark.slow)]
+ENGINES = [
+    "polars",
+    pytest.param("dask", marks=pytest.mark.slow),
+    pytest.param("ray", marks=[pytest.mark.slow, pytest.mark.scale]),
+]
 
 
 @pytest.mark.parametrize("engine", ENGINES)

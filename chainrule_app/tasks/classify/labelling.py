@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import islice
 from math import exp, log
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -35,6 +36,7 @@ from chainrule_app.tasks.display import counted
 from chainrule_app.tasks.run_directory import FRAME
 
 if TYPE_CHECKING:
+    from chainrule.data import Batch
     from chainrule.models import SequenceClassifier
     from chainrule_app.readers.labelled.labelled_file import LabelledText
     from chainrule_app.tasks.classify.task import ClassifyTask
@@ -192,26 +194,31 @@ def evaluate_labels(run: "ClassifyTask", data: str | None, options: LabelEvaluat
     if not rows:
         raise ValueError(f"{data}: expected at least one row below the header, got none")
     part = label_reader.encoded_part(rows, run.symbols, run.labels, origin_of(data))
-    log_probs = label_log_probs(
-        run.model(device), label_reader.labelled_evaluation(part.texts, part.labels, ROWS, limit)
-    )
-    true = torch.from_numpy(part.labels)
-    scores, facts = classification_scores(log_probs, true, names), label_reader.part_facts(part, limit)
-    figures = {
-        "texts": scores.count,
-        "empty": facts["empty"],
-        "cut": facts["cut"],
-        **label_figures(scores, "text", names),
-    }
-    figures["errors"] = [
-        {"line": rows[row].line, "true": rows[row].label, "given": names[predicted], "probability": share,
-         "text": rows[row].text}
-        for row, predicted, share in surest_mistakes(log_probs, true, options.errors)
-    ]  # fmt: skip
-    about = {"measured": run.basis}
+    log_probs = list[list[float]]()  # of each label, for each row
+
+    def answer(batch: "Batch") -> Answered:
+        return [], (label_log_probs(run.model(device), [batch]).tolist(),)
+
+    def evaluated() -> Iterator[Sequence[Any]]:
+        batches = label_reader.labelled_evaluation(part.texts, part.labels, ROWS, limit)
+        yield from run.answered(batches, answer, log_probs.extend)
+
+    @cache
+    def figures() -> dict[str, Any]:
+        found, true = torch.tensor(log_probs, dtype=torch.float32), torch.from_numpy(part.labels)
+        scores, facts = classification_scores(found, true, names), label_reader.part_facts(part, limit)
+        errors = [
+            {"line": rows[row].line, "true": rows[row].label, "given": names[predicted], "probability": share,
+             "text": rows[row].text}
+            for row, predicted, share in surest_mistakes(found, true, options.errors)
+        ]  # fmt: skip
+        facts = {"texts": scores.count, "empty": facts["empty"], "cut": facts["cut"]}
+        return facts | label_figures(scores, "text", names) | {"errors": errors}
+
     return Result(
-        [], [], summary=lambda: figures, about=about, notes=lambda: figure_notes(figures), figure=confusion_figure
-    )
+        [], evaluated(), summary=figures, about={"measured": run.basis}, notes=lambda: figure_notes(figures()),
+        figure=confusion_figure, hints={"batchwise": True},
+    )  # fmt: skip
 
 
 _SEEN = 3  # times that a word must be read, so that its mean share says something

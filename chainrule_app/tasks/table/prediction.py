@@ -3,7 +3,7 @@
 import csv
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import pairwise
 from math import inf
@@ -194,9 +194,12 @@ class Predictor:
             answers = list[Sequence[Any]]()
             for row, cells in zip(block, self._of_block(block, names), strict=True):
                 answers += (_row(cell, [row.cells[places[cell.column.name]]] if names else []) for cell in cells)
-            return answers, (self._evidence,)
+            return answers, (asdict(self._evidence),)
 
-        yield from self._run.answered(enumerate(in_blocks(rows, _ROWS)), answer, self._total.add)
+        def add(counts: dict[str, Any]) -> None:
+            self._total.add(Evidence(**counts))
+
+        yield from self._run.answered(enumerate(in_blocks(rows, _ROWS)), answer, add)
 
     def filled(self, file: str, kind: Kind, filled: list[PredictedCell]) -> Iterator[list[str | None]]:
         """Yield the rows of a file with their gaps filled; adds the predictions to `filled`."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, cast
 
 from chainrule.option_error import OptionError, option
@@ -17,6 +18,7 @@ from chainrule_app.tasks.config import CheckedOptions
 from chainrule_app.tasks.display import Switch, aligned, counted
 from chainrule_app.tasks.tag.reading import sentences_of
 from chainrule_app.tasks.tag.task import predicted_tags
+from chainrule_app.tasks.tally import Tally, likelihood_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
     from chainrule_app.readers.row_order import Rows
     from chainrule_app.readers.tagged.conll_file import Sentence
     from chainrule_app.readers.tagged.prepare import TaggedSentences
-    from chainrule_app.readers.tagged.vocabulary import TaggedVocabulary
     from chainrule_app.tasks.tag.task import TagTask
 
 
@@ -160,7 +161,7 @@ class TagEvaluation(CheckedOptions):
 
 
 def evaluate_tags(run: "TagTask", data: str | None, options: TagEvaluation, *, device: str) -> Result:
-    from chainrule.metrics import tag_accuracy
+    from chainrule.metrics import entity_scores, tag_accuracy
     from chainrule_app.readers.tagged.prepare import check_tags_known, possible
 
     if data is None:
@@ -179,45 +180,51 @@ def evaluate_tags(run: "TagTask", data: str | None, options: TagEvaluation, *, d
     with_known_tags = [sentence for sentence in sentences if set(sentence.tags) <= set(vocabulary.tags)]
     model = run.model(device)
     untagged = tag_reader.number_sentences([replace(sentence, tags=()) for sentence in sentences], vocabulary)
-    gold = [sentence.tags for sentence in sentences]
-    predictions = list(predicted_tags(model, tag_reader.tagged_evaluation(untagged), vocabulary))
-    unknown = [[not vocabulary.word(word) for word in sentence.words] for sentence in sentences]
-    accuracy = tag_accuracy(gold, predictions, unknown)
-    figures: dict[str, Any] = {
-        "sentences": len(sentences),
-        "words": accuracy.words,
-        "repaired": mended,
-        "accuracy": accuracy.accuracy,
-        "unknown_words": accuracy.unknown_words,
-        "unknown_accuracy": accuracy.unknown_accuracy if accuracy.unknown_words else None,
-        "nats_per_word": _nats_per_word(model, with_known_tags, vocabulary),
-        "confused": [
-            {"true": true, "given": predicted, "words": count}
-            for true, predicted, count in accuracy.confused[: options.confusions]
-        ],
-    }
-    if vocabulary.scheme is not None:
-        from chainrule.metrics import entity_scores
+    likely = tag_reader.number_sentences(with_known_tags, vocabulary)
+    gold, predictions, total = [sentence.tags for sentence in sentences], list[list[str]](), Tally()
 
-        scores = asdict(entity_scores(*(list(map(vocabulary.standard, rows)) for rows in (gold, predictions))))
-        by_type = {name: {"f1": f1, "entities": count} for name, (f1, count) in scores.pop("by_type").items()}
-        figures |= scores | {"by_type": by_type}
+    def answer(part: "tuple[bool, Batch]") -> Answered:
+        tagged, batch = part
+        if not tagged:
+            return [], (list(predicted_tags(model, [batch], vocabulary)), 0.0, 0)
+        return [], ([], *likelihood_of(model, batch))
+
+    def add(tags: list[list[str]], nats: float, words: int) -> None:
+        predictions.extend(tags)
+        total.add(nats, words)
+
+    def evaluated() -> Iterator[Sequence[Any]]:
+        both = ((False, untagged), (True, likely))
+        parts = ((tagged, batch) for tagged, part in both for batch in tag_reader.tagged_evaluation(part))
+        yield from run.answered(parts, answer, add)
+
+    @cache
+    def figures() -> dict[str, Any]:
+        unknown = [[not vocabulary.word(word) for word in sentence.words] for sentence in sentences]
+        accuracy = tag_accuracy(gold, predictions, unknown)
+        found: dict[str, Any] = {
+            "sentences": len(sentences),
+            "words": accuracy.words,
+            "repaired": mended,
+            "accuracy": accuracy.accuracy,
+            "unknown_words": accuracy.unknown_words,
+            "unknown_accuracy": accuracy.unknown_accuracy if accuracy.unknown_words else None,
+            "nats_per_word": total.nats / total.elements if total.elements else None,
+            "confused": [
+                {"true": true, "given": predicted, "words": count}
+                for true, predicted, count in accuracy.confused[: options.confusions]
+            ],
+        }
+        if vocabulary.scheme is not None:
+            scores = asdict(entity_scores(*(list(map(vocabulary.standard, rows)) for rows in (gold, predictions))))
+            by_type = {name: {"f1": f1, "entities": count} for name, (f1, count) in scores.pop("by_type").items()}
+            found |= scores | {"by_type": by_type}
+        return found
+
     notes = [f"{counted(mended, 'sentence')} had impossible tags and were repaired"] if mended else []
     notes += [f"{file.name}: the tags are in IOB1, and were read as BIO"] if checked.converted else []
-    return Result([], [], summary=lambda: figures, about={"measured": run.basis}, notes=lambda: notes)
-
-
-def _nats_per_word(
-    model: "SequenceTagger", sentences: Sequence["Sentence"], vocabulary: "TaggedVocabulary"
-) -> float | None:
-    """Average the nats over sentences with known tags; None without any."""
-    from chainrule.training import evaluate
-
-    if not any(sentence.words for sentence in sentences):
-        return None
-    return evaluate(
-        model, tag_reader.tagged_evaluation(tag_reader.number_sentences(sentences, vocabulary))
-    ).nats_per_element
+    about, hints = {"measured": run.basis}, {"batchwise": True}
+    return Result([], evaluated(), summary=figures, about=about, notes=lambda: notes, hints=hints)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from functools import cache
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
 
@@ -17,13 +18,14 @@ from chainrule_app.results import Column, Form, Report, Result
 from chainrule_app.tasks.config import CheckedOptions, NBestOptions, SearchOptions
 from chainrule_app.tasks.output import attention_report, inspect_again
 from chainrule_app.tasks.run_directory import DATA
+from chainrule_app.tasks.tally import Tally, likelihood_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from torch import Tensor
 
     from chainrule import TrainableModel
-    from chainrule.data import Vocabulary
+    from chainrule.data import Batch, Vocabulary
     from chainrule.decoding import Decoded
     from chainrule.training import MetricValue, ValidationMetric
     from chainrule_app.readers.pairs import Pair, PairedSentences
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
 
 _TOGETHER = 1024  # sentences read before they are sorted by length and translated
+_BATCHWISE = {"batchwise": True, "shard": 1}
 _COMPARED = 2000  # held-out pairs, the first: enough to distinguish epochs
 
 
@@ -96,7 +99,7 @@ def translate(run: "TranslateTask", data: list[str], options: TranslationOptions
         *(Column(name, shown=False) for name in ("score", "ended", "proven")),
     ]
     form: Form = "lines" if options.n_best == 1 else "table"
-    return Result(columns, rows(), main="translation", form=form, figure=figure, hints={"batchwise": True})
+    return Result(columns, rows(), main="translation", form=form, figure=figure, hints=_BATCHWISE)
 
 
 def translator_of(run: "TranslateTask", max_length: int | None, device: str) -> "Translator":
@@ -144,7 +147,7 @@ def evaluate_translator(
     run: "TranslateTask", data: str | None, options: TranslationEvaluation, *, device: str
 ) -> Result:
     from chainrule.metrics import bleu, chrf
-    from chainrule.training import evaluate
+    from chainrule.training import Evaluation
 
     source, target = options.source, options.target
     if (data is None) == (source is None) or (source is None) != (target is None):
@@ -155,20 +158,38 @@ def evaluate_translator(
     if not pairs:
         raise ValueError(f"{first}: expected at least one pair, got none")
     numbers, translator = encoded_pairs(run, pairs, first, target), translator_of(run, None, device)
-    results = translator.search(
-        [pair.source for pair in pairs], beam_size=options.beam, length_penalty=options.length_penalty
-    )
-    hypotheses, references = [best.text for best, *_ in results], [pair.target for pair in pairs]
-    scores = [bleu(hypotheses, references, tokenize=options.tokenize or run.tokenize), chrf(hypotheses, references)]
-    figures: dict[str, Any] = {
-        "sentences": len(pairs),
-        "beam": options.beam,
-        "length_penalty": options.length_penalty,
-        "perplexity": evaluate(translator.model, pair_data.pair_evaluation(numbers)).perplexity,
-    }
-    for score in scores:
-        figures |= {score.name.lower(): score.value, f"{score.name.lower()}_signature": score.signature}
-    return Result([], [], summary=lambda: figures, about={"measured": run.basis})
+    hypotheses, references, total = list[str](), [pair.target for pair in pairs], Tally()
+
+    def answer(part: "tuple[list[str], Batch | None]") -> Answered:
+        sources, batch = part
+        if batch is not None:
+            return [], ([], *likelihood_of(translator.model, batch))
+        results = translator.search(sources, beam_size=options.beam, length_penalty=options.length_penalty)
+        return [], ([best.text for best, *_ in results], 0.0, 0)
+
+    def add(texts: list[str], nats: float, elements: int) -> None:
+        hypotheses.extend(texts)
+        total.add(nats, elements)
+
+    def evaluated() -> Iterator[Sequence[Any]]:
+        searched = ((block, None) for block in in_blocks((pair.source for pair in pairs), _TOGETHER))
+        scored = ((list[str](), batch) for batch in pair_data.pair_evaluation(numbers))
+        yield from run.answered(chain(searched, scored), answer, add)
+
+    @cache
+    def figures() -> dict[str, Any]:
+        scores = [bleu(hypotheses, references, tokenize=options.tokenize or run.tokenize), chrf(hypotheses, references)]
+        found: dict[str, Any] = {
+            "sentences": len(pairs),
+            "beam": options.beam,
+            "length_penalty": options.length_penalty,
+            "perplexity": Evaluation(total.nats, total.elements).perplexity,
+        }
+        for score in scores:
+            found |= {score.name.lower(): score.value, f"{score.name.lower()}_signature": score.signature}
+        return found
+
+    return Result([], evaluated(), summary=figures, about={"measured": run.basis}, hints=_BATCHWISE)
 
 
 def encoded_pairs(run: "TranslateTask", pairs: "list[Pair]", source: Any, target: Any) -> "PairedSentences":
