@@ -51,7 +51,7 @@ test-all: setup ## every test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(TWO) --durations=25 --durations-min=4
 
 test-scale: setup ## tests of Ray and of a server of S3, with the extra scale, which this installs; those of Ray share a cluster
-	$(PIP) --no-build-isolation -e '.[scale]' >>$(LOG)
+	$(PIP) --no-build-isolation -e '.[scale,nightly]' >>$(LOG)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m scale tests/scale --durations=5
 
 # What can take another path without AVX-512: products in bfloat16 or by oneDNN, compiled loops, attention and the numerics of training.
