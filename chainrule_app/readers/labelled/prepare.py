@@ -1,8 +1,8 @@
 """Prepare labelled texts on disk: labels and symbols from the training part, then all texts as numbers."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from math import isnan, nan
 from pathlib import Path
 from typing import Any, Self, cast
@@ -239,16 +239,20 @@ def ngram_weights(
     part: LabelledPart, symbols: int, prior: Sequence[float], order: int, limit: int
 ) -> npt.NDArray[np.float32]:
     """Fit naive Bayes of n-grams: the rows of a `NgramScores`, (rows, C)."""
-    texts = part.texts.without_parts()
+    scores = NgramScores(symbols, len(prior), order)
+    scores.fit(contexts(replace(part, texts=part.texts.without_parts()), _TOGETHER, limit), torch.tensor(prior))
+    return scores.table.weight.detach().numpy()
+
+
+def contexts(part: LabelledPart, batch_size: int, limit: int) -> Callable[[], Iterator[tuple[Tensor, Tensor, Tensor]]]:
+    """Return a function that reads the texts of a part in turn: symbols or bags, lengths and labels."""
 
     def batches() -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        for batch in labelled_evaluation(texts, part.labels, _TOGETHER, limit):
+        for batch in labelled_evaluation(part.texts, part.labels, batch_size, limit):
             context = cast("dict[str, Tensor]", batch.context)
             yield context["inputs"], context["lengths"], batch.x
 
-    scores = NgramScores(symbols, len(prior), order)
-    scores.fit(batches, torch.tensor(prior))
-    return scores.table.weight.detach().numpy()
+    return batches
 
 
 def label_counts(part: LabelledPart, symbols: int, labels: int) -> npt.NDArray[np.int64]:

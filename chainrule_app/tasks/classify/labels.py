@@ -89,6 +89,7 @@ def label_metric(
     describe: Callable[[int], tuple[str, str]],
     *,
     prefer_later: bool = False,
+    selects: bool = True,
 ) -> "ValidationMetric":
     """Measure accuracy on held-out rows, and show the most confident mistakes."""
     from chainrule.training import MetricValue, ValidationMetric
@@ -107,7 +108,7 @@ def label_metric(
         error = (accuracy * (1 - accuracy) / len(right)) ** 0.5
         return MetricValue("accuracy", accuracy, "\n".join(lines), margin=error if prefer_later else 0.0)
 
-    return ValidationMetric(len(true), answer, compare)
+    return ValidationMetric(len(true), answer, compare, selects)
 
 
 def surest_mistakes(log_probs: "Tensor", true: "Tensor", most: int) -> list[tuple[int, int, float]]:

@@ -94,6 +94,8 @@ class _TextClassifierOptions(CheckedOptions):
     ngram_order: Annotated[int, Range(0, 16)] | None = None
     """Longest n-grams of a linear classifier that is averaged with the network, 0 for none; by default 2 for words, 6
     for characters and bytes."""
+    tfidf: bool = True
+    """Also average a logistic regression of TF-IDF weights of n-grams and parts of words."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +149,7 @@ class LabelledFacts(Facts):
 
 class ClassifyTask(Task["SequenceClassifier"]):
     name = "classify"
-    help = "Train a classifier on labelled texts; the best accuracy on held-out texts selects the weights."
+    help = "Train a classifier on labelled texts; the best likelihood of held-out labels selects the weights."
     SOURCES: ClassVar[dict[str, Source]] = {
         "source": Source(
             "Texts and labels: one pair per line, separated by a tab, or .csv.", needed="a file of texts and labels"
@@ -163,7 +165,7 @@ class ClassifyTask(Task["SequenceClassifier"]):
         "transformer": Model(_MODEL, TransformerOptions, fixed={"cell": "transformer"}, planned=_PLANNED),
     }
     BUDGET = "1m"
-    PLAIN: ClassVar[dict[str, Any]] = {"ngram_order": 1, "ngrams": False, "naive_bayes": False}
+    PLAIN: ClassVar[dict[str, Any]] = {"ngram_order": 1, "tfidf": False, "ngrams": False, "naive_bayes": False}
     PREPARED = f"{DATA}/labelled.json"
     NEXT = ("echo 'a text' | chainrule classify {run} -", "chainrule evaluate {run} TEST")
     metric_name = "accuracy"
@@ -218,7 +220,7 @@ class ClassifyTask(Task["SequenceClassifier"]):
         most = float(max(_MOST_PASSES, math.ceil(_FEWEST_STEPS / batches.steps_per_epoch)))
         timed = time_budget(self, batches)
         rows = len(batches.at(0).x)
-        return Planned(limit_passes(config, timed.steps_per_second, batches, most, elements=rows), timed)
+        return Planned(limit_passes(config, timed.steps_per_second, batches, most, elements=rows, spare=1), timed)
 
     def choice(self) -> str:
         return describe_passes(self.config, "texts", "texts")
@@ -227,6 +229,7 @@ class ClassifyTask(Task["SequenceClassifier"]):
         order = self.config.options.ngram_order or 1
         parts = {
             f"linear {order}-gram classifier": order > 1,
+            "TF-IDF regression": self.config.options.tfidf,
             "subword embeddings": self.data.ngrams and self.data.level == "word",
             "naive Bayes start": self.training.naive_bayes,
         }
@@ -243,6 +246,9 @@ class ClassifyTask(Task["SequenceClassifier"]):
                 table.copy_(torch.from_numpy(label_reader.load_ngrams(self.path / DATA, (len(table), labels))))
         if model.embedding is not None:
             fill_embedding(self, model.embedding)
+        if model.tfidf is not None and not model.tfidf.weight.is_meta and not (self.path / WEIGHTS).is_file():
+            texts, limit = self.texts(), self.data.max_length
+            model.tfidf.fit(*(label_reader.contexts(part, ROWS, limit) for part in (texts.train, texts.valid)))
         return model
 
     def _network(self) -> "SequenceClassifier":
@@ -302,6 +308,7 @@ class ClassifyTask(Task["SequenceClassifier"]):
             torch.from_numpy(part.labels.copy()),
             lambda rows: label_reader.labelled_evaluation(part.texts, part.labels, ROWS, limit, rows),
             lambda row: (f"line {part.lines[row]}", texts.valid_texts[row]),
+            selects=False,
         )
 
     def best(self, evaluation: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
