@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from math import exp
+from math import exp, log
 from typing import TYPE_CHECKING, Any, cast
 
 from chainrule_app.heavy import modes, torch
@@ -24,6 +24,7 @@ _MATRIX = 20  # labels in the confusion matrix at most
 ROWS = 128  # of a batch that is only read
 _SHOWN = 2  # wrong answers at each validation
 _WIDTH = 90  # characters of a text that is shown
+_EVEN = log(0.5)
 
 
 @dataclass(frozen=True)
@@ -67,19 +68,62 @@ def label_figures(scores: "ClassificationScores", unit: str, names: Sequence[str
     return figures
 
 
+def several_figures(log_probs: "Tensor", true: "Tensor", names: Sequence[str]) -> dict[str, Any]:
+    """Return figures of rows with several labels: exact matches, micro and macro F1, nats, and each label's scores."""
+    given, right = log_probs > _EVEN, true > 0
+    hits, given_counts, right_counts = ((each).sum(0).double() for each in (given & right, given, right))
+    f1 = 2 * hits / (given_counts + right_counts).clamp(min=1)
+    labels = {
+        name: {"precision": hit / max(told, 1), "recall": hit / max(count, 1), "f1": own, "texts": int(count)}
+        for name, hit, told, count, own in zip(
+            names, *(each.tolist() for each in (hits, given_counts, right_counts, f1)), strict=True
+        )
+    }
+    nats = -torch.where(right, log_probs.double(), no_scores(log_probs)).sum(1).mean()
+    total = float(given_counts.sum() + right_counts.sum())
+    return {
+        "accuracy": float(right_answers(log_probs, true).double().mean()),
+        "micro_f1": 2 * float(hits.sum()) / max(total, 1.0),
+        "macro_f1": float(f1[right_counts > 0].mean()) if bool((right_counts > 0).any()) else 0.0,
+        "nats_per_text": float(nats),
+        "labels": labels,
+    }
+
+
 def figure_notes(figures: dict[str, Any]) -> list[str]:
     """Explain how to read the figures."""
     return ["confusion: a row for each true label, a column for each predicted one"] if "confusion" in figures else []
 
 
 def label_log_probs(model: "SequenceClassifier", batches: "Iterable[Batch]") -> "Tensor":
-    """Return log p(label | row) of every row, (N, C) nats on the CPU; expects a model in evaluation mode."""
+    """Return log p(label | row) of every row, (N, C) nats on the CPU; expects a model in evaluation mode.
+
+    Of several labels of a row, each has a probability of its own.
+    """
     from chainrule.state import map_state
 
     device = modes.device_of(model)
     contexts = (map_state(lambda leaf: leaf.to(device), batch.context) for batch in batches)
     with torch.no_grad():
-        return torch.cat([model(context).logits.float().cpu() for context in contexts])
+        return torch.cat([label_scores(model, context).float().cpu() for context in contexts])
+
+
+def label_scores(model: "SequenceClassifier", context: Any) -> "Tensor":
+    """Return log p of each label of some rows, (B, C)."""
+    logits = model(context).logits
+    return logits.log_softmax(-1)[..., 1] if logits.dim() == 3 else logits
+
+
+def no_scores(log_probs: "Tensor") -> "Tensor":
+    """Return log p that a row has not the label, for one that may have several."""
+    return torch.log1p(-log_probs.double().exp().clamp(max=1 - 1e-12))
+
+
+def right_answers(log_probs: "Tensor", true: "Tensor") -> "Tensor":
+    """Tell of each row if its label, or all of several, are predicted."""
+    if true.dim() == 1:
+        return log_probs.argmax(1) == true
+    return ((log_probs > _EVEN) == (true > 0)).all(1)
 
 
 def label_metric(
@@ -100,11 +144,12 @@ def label_metric(
     def compare(rows: "Rows", answers: "Sequence[Tensor]", step: int) -> "MetricValue":
         log_probs, right = torch.stack(list(answers)), true[rows]
         lines = []
-        for index, predicted, share in surest_mistakes(log_probs, right, _SHOWN):
+        mistakes = surest_mistakes(log_probs, right, _SHOWN) if right.dim() == 1 else []
+        for index, predicted, share in mistakes:
             where, what = describe(int(rows[index]))
             answered = f"{where}: {names[predicted]} {share:.0%}, is {names[int(right[index])]}"
             lines.append(f"{answered}: {shortened(' '.join(what.split()), _WIDTH)}" if what else answered)
-        accuracy = float((log_probs.argmax(1) == right).cpu().double().mean())
+        accuracy = float(right_answers(log_probs, right).cpu().double().mean())
         error = (accuracy * (1 - accuracy) / len(right)) ** 0.5
         return MetricValue("accuracy", accuracy, "\n".join(lines), margin=error if prefer_later else 0.0)
 

@@ -64,6 +64,8 @@ _LISTED_LABELS = 12
 class LabelledData(TextColumn, SplitOptions):
     label_column: str | None = None
     """Column of the labels (name, or number from 1); detected by default."""
+    label_separator: str | None = None
+    """Separates the labels of a text that may have several, such as ; a JSON list of labels needs none."""
     level: Literal["word", "char", "byte"] = "word"
     """Unit of one element."""
     lower: bool = True
@@ -192,7 +194,8 @@ class ClassifyTask(Task["SequenceClassifier"]):
 
     def file(self, source: Any, *, labelled: bool = True, **columns: str | None) -> "LabelledFile | LabelledItems":
         """Read other texts with the training file's layout, unless columns are named or the layout differs."""
-        return label_reader.open_texts(source, labelled=labelled, like=self.facts.columns, **columns)
+        several = labelled and self.labels.several
+        return label_reader.open_texts(source, labelled=labelled, several=several, like=self.facts.columns, **columns)
 
     def texts(self) -> "LabelledTexts":
         return label_reader.open_labelled(self.path / DATA)
@@ -241,7 +244,7 @@ class ClassifyTask(Task["SequenceClassifier"]):
         if self.training.naive_bayes and not (self.path / WEIGHTS).is_file():
             if 2 * labels <= options.embedding_size:
                 model.start_from_counts(torch.from_numpy(label_reader.load_counts(self.path / DATA, (symbols, labels))))
-            if model.ngrams is not None:
+            if model.ngrams is not None and not self.labels.several:
                 table = model.ngrams.table.weight.data
                 table.copy_(torch.from_numpy(label_reader.load_ngrams(self.path / DATA, (len(table), labels))))
         if model.embedding is not None:
@@ -257,6 +260,7 @@ class ClassifyTask(Task["SequenceClassifier"]):
             vocab_size=len(self.symbols),
             ngram_symbols=self.symbols.elements,
             prior=self.labels.prior,
+            several=self.labels.several,
         )
         return model
 
@@ -278,7 +282,8 @@ class ClassifyTask(Task["SequenceClassifier"]):
             f"{counted(train.rows, 'text')} ({train.elements:,} {element}) to train on, "
             f"{valid.rows:,} {held_out}"
         )
-        yield f"{counted(len(self.labels), 'label')}: {labels_with_shares(facts.labels)}"
+        several = ", of which a text may have several" if self.is_prepared() and self.labels.several else ""
+        yield f"{counted(len(self.labels), 'label')}{several}: {labels_with_shares(facts.labels)}"
         yield from describe_vectors(self, len(self.symbols.symbols))
         if self.is_prepared():
             yield from self._unnamed_header()
@@ -292,6 +297,8 @@ class ClassifyTask(Task["SequenceClassifier"]):
     def _unnamed_header(self) -> Iterator[str]:
         """Warn if only the first row has its label, like an unrecognised header."""
         texts = self.texts()
+        if texts.labels.several:
+            return
         name, line = texts.labels.names[int(texts.train.labels[0])], int(texts.train.lines[0])
         first = self.facts.validation is not None or line < min(texts.valid.lines)
         if first and not (self.facts.columns.header or name.isdigit()) and texts.labels.counts[name] == 1:
@@ -313,6 +320,10 @@ class ClassifyTask(Task["SequenceClassifier"]):
 
     def best(self, evaluation: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
         counts, nats = self.facts.labels, evaluation.nats_per_element
+        if self.labels.several:
+            part = measured_part(rows, self.facts.valid.rows)
+            line = f"all labels right for {value:.2%} of {part}held-out texts ({nats:.4f} nats per text and label)"
+            return {"accuracy": value, "nats_per_label": nats}, line
         most_frequent = max(counts.values()) / sum(counts.values())
         part = measured_part(rows, self.facts.valid.rows)
         return (
