@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from chainrule.option_error import OptionError, option
 from chainrule.printing import printable
 from chainrule_app.readers.sources import KINDS, check_path, is_path, must_gather, paths_of
+from chainrule_app.tasks.baseline import SHARE
 from chainrule_app.tasks.config import (
     ChosenComputation,
     Duration,
@@ -124,7 +125,23 @@ def train_run(
                 observe=run.observe(), watch=run.watch(), samples=run.training.samples,
                 callbacks=[*callbacks, *([make_tracker(run.training.track)] if run.training.track else [])],
             )  # fmt: skip
+        if process_group.first and result.steps_now:
+            _compare_with_baseline(run, network, result.elapsed)
     return run, result if process_group.first else None
+
+
+def _compare_with_baseline(run: Task[Any], network: "TrainableModel", elapsed: float) -> None:
+    """Say and record how the trained model does beside the obvious alternative, in a small share of the time."""
+    import torch
+
+    from chainrule.modes import evaluating
+
+    seconds = SHARE * (run.config.duration.budget or elapsed)
+    with evaluating(network), torch.no_grad():
+        baseline = run.baseline(network, seconds)
+    if baseline is not None:
+        baseline.save(run.path)
+        print(printable(f"baseline: {baseline}"), file=sys.stderr, flush=True)
 
 
 def _prepare_again(run: Task[Any]) -> None:

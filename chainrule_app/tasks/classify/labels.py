@@ -1,12 +1,14 @@
 """Labels of any data: their columns, figures and mistakes, and the metric that selects weights."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import exp, log
+from time import monotonic
 from typing import TYPE_CHECKING, Any, cast
 
 from chainrule_app.heavy import modes, torch
 from chainrule_app.results import Column
+from chainrule_app.tasks.baseline import Baseline
 from chainrule_app.tasks.config import CheckedOptions
 from chainrule_app.tasks.display import shortened
 
@@ -154,6 +156,35 @@ def label_metric(
         return MetricValue("accuracy", accuracy, "\n".join(lines), margin=error if prefer_later else 0.0)
 
     return ValidationMetric(len(true), answer, compare, selects)
+
+
+def label_baseline(
+    model: "SequenceClassifier", batches: "Callable[[], Iterator[tuple[Tensor, Tensor, Tensor]]]", seconds: float
+) -> Baseline:
+    """Compare nats per text with TF-IDF alone, or with the shares of the labels in training if these are better."""
+    device, nats, count, began = modes.device_of(model), {"label frequencies": 0.0}, 0, monotonic()
+    own = 0.0
+    for inputs, lengths, labels in batches():
+        x, context = labels.to(device), {"inputs": inputs.to(device), "lengths": lengths.to(device)}
+        answers = {"label frequencies": model.log_prior.expand(len(x), -1)}
+        if model.tfidf is not None:
+            answers["TF-IDF"] = model.tfidf(context["inputs"], context["lengths"])
+        for name, scores in answers.items():
+            nats[name] = nats.get(name, 0.0) + float(_lost(scores, x))
+        own -= float(model.log_prob(x, context).sum())
+        count += len(x)
+        if monotonic() - began > seconds:
+            break
+    name = min(nats, key=nats.__getitem__)
+    return Baseline(name, nats[name] / count, own / count, "nats per text")
+
+
+def _lost(scores: "Tensor", labels: "Tensor") -> "Tensor":
+    """Return the nats of labels, or of rows of several."""
+    loss = torch.nn.functional
+    if labels.dim() == 1:
+        return loss.cross_entropy(scores, labels, reduction="sum")
+    return loss.binary_cross_entropy_with_logits(scores, labels.to(scores), reduction="sum")
 
 
 def surest_mistakes(log_probs: "Tensor", true: "Tensor", most: int) -> list[tuple[int, int, float]]:

@@ -23,8 +23,9 @@ from chainrule_app.heavy import np, torch
 from chainrule_app.printing import spelled
 from chainrule_app.readers import labelled as label_reader
 from chainrule_app.tasks._vectors import VECTORS, describe_vectors, fill_embedding, resolve_size
+from chainrule_app.tasks.baseline import Baseline
 from chainrule_app.tasks.capabilities import CheckedRows
-from chainrule_app.tasks.classify.labels import ROWS, TextColumn, label_metric
+from chainrule_app.tasks.classify.labels import ROWS, TextColumn, label_baseline, label_metric
 from chainrule_app.tasks.config import (
     CheckedOptions,
     Counts,
@@ -55,6 +56,7 @@ _ELEMENT = {"word": "words", "char": "characters", "byte": "bytes"}
 _CHECKED_ROWS, _CHECKED_ELEMENTS = 4, 12
 _NGRAM_ORDER = {"word": 2, "char": 6, "byte": 6}
 _MOST_PASSES, _FEWEST_STEPS = 5, 1000  # of use, over texts read as words
+_REPEATED, _VALIDATIONS = 2, 6  # passes that may overfit, and validations of a run that has no time for all its passes
 _PLANNED = ("ngram_order",)
 _MODEL = "SequenceClassifier"
 _LISTED_LABELS = 12
@@ -223,7 +225,15 @@ class ClassifyTask(Task["SequenceClassifier"]):
         most = float(max(_MOST_PASSES, math.ceil(_FEWEST_STEPS / batches.steps_per_epoch)))
         timed = time_budget(self, batches)
         rows = len(batches.at(0).x)
-        return Planned(limit_passes(config, timed.steps_per_second, batches, most, elements=rows, spare=1), timed)
+        limited = limit_passes(config, timed.steps_per_second, batches, most, elements=rows, spare=1)
+        settled, training = limited.settled, limited.training
+        if limited.duration.budget is not None and settled is not None and training.validate_every is None:
+            passes = settled.passes or 0.0
+            if passes >= _REPEATED:  # it may overfit: long texts get too few validations by their share of the time
+                every = max(1, round(passes * batches.steps_per_epoch / _VALIDATIONS))
+                training = replace(training, validate_every=every)
+                settled = replace(settled, options=[*settled.options, "validate_every"])
+        return Planned(replace(limited, settled=settled, training=training), timed)
 
     def choice(self) -> str:
         return describe_passes(self.config, "texts", "texts")
@@ -331,6 +341,10 @@ class ClassifyTask(Task["SequenceClassifier"]):
             f"accuracy {value:.2%} on {part}held-out texts; always predicting the most frequent label gives about "
             f"{most_frequent:.0%} ({nats:.4f} nats per text)",
         )
+
+    def baseline(self, model: Any, seconds: float) -> Baseline | None:
+        texts, limit = self.texts(), self.data.max_length
+        return label_baseline(model, label_reader.contexts(texts.valid, ROWS, limit), seconds)
 
     @property
     def basis(self) -> Basis:
