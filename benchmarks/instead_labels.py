@@ -20,7 +20,6 @@ CHAINRULE_DATA). Sets that are not run again keep their rows in the result.
 
 import argparse
 import gzip
-import json
 import os
 import time
 from pathlib import Path
@@ -28,7 +27,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from side_by_side import claim, publish, report, result_path
+from side_by_side import duels, publish, report, with_published
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score, log_loss
@@ -50,7 +49,6 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", choices=SETS, default=list(SETS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     options = parser.parse_args()
-    rows = []
     for name in options.sets:
         folder = options.data / ("sst2" if name in ("sst2", "reviews") else "ud_english_ewt")
         if not folder.is_dir():
@@ -60,8 +58,8 @@ def main() -> None:
         if options.part == "valid":
             report(measured, [])
         else:
-            rows = with_others(name, measured)
-            publish("instead_labels", rows, [each for part in SETS for each in claims(part, rows)])
+            rows = with_published("instead_labels", measured, "set")
+            publish("instead_labels", rows, duels(rows, ("set",), {"accuracy": ">=", "log loss": "<="}))
 
 
 def read(name: str, folder: Path) -> list[pd.DataFrame]:
@@ -142,26 +140,6 @@ def figures(true: Any, shares: Any, classes: Any, seconds: float) -> dict[str, f
         "calibration error": float(sum(gaps) / len(right)),
         "seconds": seconds,
     }
-
-
-def with_others(name: str, measured: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the published rows of the other sets, and those of this one, in the order of the sets."""
-    path = result_path("instead_labels")
-    old = json.loads(path.read_text())["rows"] if path.exists() else []
-    rows = [row for row in old if row["set"] != name] + measured
-    return sorted(rows, key=lambda row: SETS.index(row["set"]))
-
-
-def claims(name: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Compare the means over the seeds with the peer."""
-    own = [row for row in rows if row["set"] == name]
-    if not own:
-        return []
-    peer, ours = own[0], own[1:]
-    return [
-        claim(f"{name}: {what}, TF-IDF's is {peer[what]:.4f}", float(np.mean([row[what] for row in ours])), *bound)
-        for what, bound in (("accuracy", (">=", peer["accuracy"])), ("log loss", ("<=", peer["log loss"])))
-    ]
 
 
 if __name__ == "__main__":
