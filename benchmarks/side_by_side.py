@@ -114,9 +114,8 @@ def duels(rows: list[dict[str, Any]], by: tuple[str, ...], senses: dict[str, str
             others = [each for each in others if each[1] != "chainrule"]
             if ours and others:
                 value, who = (max if sense == ">=" else min)(others)
-                claims.append(
-                    claim(f"{', '.join(map(str, group))}: {figure}; {who}", statistics.mean(ours), sense, value)
-                )
+                about = f"{', '.join(map(str, group))}: " if group else ""
+                claims.append(claim(f"{about}{figure}; {who}", statistics.mean(ours), sense, value))
     return claims
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from chainrule.files import field_types, read_fields, read_json, write_json
+from chainrule.files import read_json, write_json
+from chainrule.typed_json import field_types, read_fields
 from chainrule_app.tasks.run_directory import BASELINE
 
 if TYPE_CHECKING:

@@ -209,7 +209,7 @@ def evaluate_labels(run: "ClassifyTask", data: str | None, options: LabelEvaluat
         run.model(device), label_reader.labelled_evaluation(part.texts, part.labels, ROWS, limit)
     )
     true, facts = torch.from_numpy(part.labels), label_reader.part_facts(part, limit)
-    figures = {"texts": len(true), "empty": facts["empty"], "cut": facts["cut"]}
+    figures: dict[str, Any] = {"texts": len(true), "empty": facts["empty"], "cut": facts["cut"]}
     about = {"measured": run.basis}
     if run.labels.several:
         figures |= several_figures(log_probs, true, names)

@@ -17,8 +17,8 @@ def usual_tags(run: "TagTask", model: Any, seconds: float) -> Baseline:
     """Compare with the most frequent tag of each word; for an unknown word, of all words."""
     corpus, metric = run.corpus(), run.validation_metric()
     train, valid, tags = corpus.train, corpus.valid, corpus.vocabulary.tags
-    counts = Counter(zip(train.words.tolist(), train.tags.tolist(), strict=True))
-    usual = {word: tag for (word, tag), _ in reversed(counts.most_common())}
+    counts: Counter[Any] = Counter(zip(train.words.tolist(), train.tags.tolist(), strict=True))
+    usual: dict[int, int] = {word: tag for (word, tag), _ in reversed(counts.most_common())}
     ((most, _),) = Counter(train.tags.tolist()).most_common(1)
     rows, began = np.random.default_rng(0).permutation(metric.rows), monotonic()
     answers: list[Any] = []
