@@ -19,13 +19,13 @@ def usual_tags(run: "TagTask", model: Any, seconds: float) -> Baseline:
     train, valid, tags = corpus.train, corpus.valid, corpus.vocabulary.tags
     counts: Counter[Any] = Counter(zip(train.words.tolist(), train.tags.tolist(), strict=True))
     usual: dict[int, int] = {word: tag for (word, tag), _ in reversed(counts.most_common())}
-    ((most, _),) = Counter(train.tags.tolist()).most_common(1)
+    most = int(np.bincount(train.tags).argmax())
     rows, began = np.random.default_rng(0).permutation(metric.rows), monotonic()
     answers: list[Any] = []
     while len(answers) < len(rows) and (not answers or monotonic() - began < seconds):
         answers += metric.answer(model, rows[len(answers) : len(answers) + _TOGETHER])
     rows = rows[: len(answers)]
     words = [valid.words[valid.starts[row] : valid.starts[row + 1]].tolist() for row in rows]
-    simple = [[tags[usual.get(word, most)] for word in sentence] for sentence in words]
+    simple = [[tags[usual.get(int(word), most)] for word in sentence] for sentence in words]
     value, own = (metric.compare(rows, predicted, 0).value for predicted in (simple, answers))
     return Baseline("most frequent tag of each word", value, own, run.metric_name, higher_is_better=True)
