@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 from logs import GENERATORS
-from side_by_side import report
+from side_by_side import duels, publish, report
 from sklearn.ensemble import IsolationForest
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.metrics import average_precision_score
@@ -62,7 +62,10 @@ def main() -> None:
         | {figure: float(np.mean([row[figure] for row in figures if row["who"] == who])) for figure in MEASURED}
         for who in ways
     ]
-    report(figures + means, [])
+    if options.only != list(GENERATORS):
+        report(figures + means, [])
+        return
+    publish("instead_logs", figures + means, duels(means, ("log",), dict.fromkeys(MEASURED, ">=")))
 
 
 MEASURED = ("average precision", f"of the first {FIRST}")

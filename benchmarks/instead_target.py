@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import pandas
 from instead_tables import ADULT, WINE
-from side_by_side import report
+from side_by_side import duels, publish, report, with_published
 from sklearn.datasets import load_breast_cancer
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.metrics import accuracy_score, log_loss, r2_score
@@ -64,7 +64,12 @@ def main() -> None:
             kind = "number" if pandas.api.types.is_numeric_dtype(train[column]) else "category"
             if kind in options.kinds:
                 figures += compared(name, train, unseen, column, options.minutes, options.seed)
-    report(figures, [])
+    if options.part == "valid":
+        report(figures, [])
+        return
+    figures = with_published("instead_target", figures, "table")
+    senses = {"log loss": "<=", "accuracy": ">=", "R²": ">=", "pinball": "<="}
+    publish("instead_target", figures, duels(figures, ("table", "column"), senses))
 
 
 def read(name: str, folder: Path, seed: int) -> Frames:

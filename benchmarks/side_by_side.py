@@ -100,6 +100,33 @@ def claim(what: str, measured: float, sense: str, target: float, unit: str = "")
     return over_processors({"what": what, "target": f"{sign} {target:g}{unit}", "unit": unit}, [measurement])
 
 
+def duels(rows: list[dict[str, Any]], by: tuple[str, ...], senses: dict[str, str]) -> list[dict[str, Any]]:
+    """A claim for each figure of rows that are equal in the columns `by`: chainrule's mean against the best other.
+
+    `senses` has "<=" or ">=" for each figure; a row has its name in the column `who`.
+    """
+    claims = []
+    for group in dict.fromkeys(tuple(row.get(column) for column in by) for row in rows):
+        own = [row for row in rows if tuple(row.get(column) for column in by) == group]
+        for figure, sense in senses.items():
+            ours = [row[figure] for row in own if row.get(figure) is not None and row["who"] == "chainrule"]
+            others = [(row[figure], row["who"]) for row in own if row.get(figure) is not None]
+            others = [each for each in others if each[1] != "chainrule"]
+            if ours and others:
+                value, who = (max if sense == ">=" else min)(others)
+                about = f"{', '.join(map(str, group))}: " if group else ""
+                claims.append(claim(f"{about}{figure}; {who}", statistics.mean(ours), sense, value))
+    return claims
+
+
+def with_published(name: str, rows: list[dict[str, Any]], key: str) -> list[dict[str, Any]]:
+    """The published rows that differ from all of these in a column, and then these."""
+    path = result_path(name)
+    old = json.loads(path.read_text())["rows"] if path.exists() else []
+    again = {row.get(key) for row in rows}
+    return [row for row in old if row.get(key) not in again] + rows
+
+
 def over_processors(row: dict[str, Any], measurements: list[dict[str, Any]]) -> dict[str, Any]:
     """A claim over its measurements: the range of their values, which must all reach the target."""
     measured = shown([each["value"] for each in measurements], row["unit"])

@@ -76,6 +76,7 @@ def pages() -> dict[Path, str]:
         docs / "results.md",
         "\n\n".join(
             [
+                *instead_of(claims),
                 "## Ten that matter",
                 table(["", *columns[2:]], top),
                 "## Ten speeds, by processor",
@@ -98,6 +99,20 @@ def pages() -> dict[Path, str]:
             text = quoted(text, passage, values, page)
         written[path] = text
     return written
+
+
+def instead_of(claims: dict[str, list[list[str]]]) -> list[str]:
+    """The first table of the results: every comparison with what people use instead."""
+    rows = [
+        [title_of(name).removeprefix("instead "), row[0].replace("results.md#", "#"), row[1], row[2], row[3]]
+        for name, of_one in claims.items()
+        if name.startswith("instead_")
+        for row in of_one
+    ]
+    if not rows:
+        return []
+    columns = ["job", "set, figure and peer", "chainrule", "the peer's", ""]
+    return ["## Instead of what you use", table(columns, rows)]
 
 
 def quotations(rows: dict[str, list[dict[str, Any]]]) -> dict[str, list[tuple[Any, ...]]]:

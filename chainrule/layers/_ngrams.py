@@ -1,6 +1,7 @@
 """N-grams in tables of bounded size, by a hash: their embeddings, and scores of the labels of a text."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import cast, final
 
 import torch
@@ -121,6 +122,61 @@ _SCALES = torch.logspace(0, -8, 33, base=2, dtype=torch.float64, device="cpu").t
 _MOST_WEIGHTS = 1 << 21  # of rows by labels
 _TEXTS_FOR_SCALE = 20_000
 
+
+@dataclass(frozen=True)
+class NgramRows:
+    """Numbers of the n-grams of texts: rows of a table.
+
+    Every symbol has a separate row, unless there are very many; longer n-grams share rows by a hash.
+    """
+
+    num_symbols: int
+    order: int  # of the longest n-grams
+    singles: int  # rows of single symbols
+    buckets: int  # rows of longer n-grams
+
+    @classmethod
+    def of(cls, num_symbols: int, num_classes: int, order: int, buckets: int = 1 << 18) -> "NgramRows":
+        """Choose the rows of a table with a column for each class."""
+        check_sizes(num_symbols=num_symbols, num_classes=num_classes, order=order, buckets=buckets)
+        most = most_rows(num_classes)
+        return cls(num_symbols, order, min(num_symbols, most), min(buckets, most) if order > 1 else 0)
+
+    @property
+    def nothing(self) -> int:
+        """The number after the last row, for a missing n-gram."""
+        return self.singles + self.buckets
+
+    def rows(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """Return the row of each n-gram of each text, (B, F), `nothing` for a missing one."""
+        x = symbols_of(x)
+        batch, length = x.shape
+        lengths = x.new_full((batch,), length) if lengths is None else lengths.to(x.device)
+        positions = torch.arange(length + 1, device=x.device)
+        ended, empty = positions >= lengths.unsqueeze(1), (lengths == 0).unsqueeze(1)
+        none = ended[:, :-1] | (x < 0)
+        single = x.masked_fill(none, 0)
+        check_vocabulary(single, self.num_symbols, "x")
+        if self.singles < self.num_symbols:
+            single = hashed_rows([single], self.singles)
+        parts = [single.masked_fill(none, self.nothing), x.new_full((batch, 1), self.nothing)]  # a row has one at least
+        if self.order > 1:
+            before = x.new_full((batch, self.order - 1), self.num_symbols)
+            marked = nn.functional.pad(x, (0, 1)).masked_fill(ended, self.num_symbols)
+            past = torch.cat([before, marked], 1)
+            left_out = (positions > lengths.unsqueeze(1)) | empty
+            for n in range(2, self.order + 1):
+                columns = [past[:, self.order - 1 - back :][:, : length + 1] for back in range(n)]
+                hashed = hashed_rows([*columns, torch.full_like(marked, n)], self.buckets)
+                parts.append((self.singles + hashed).masked_fill(left_out, self.nothing))
+        return torch.cat(parts, 1)
+
+
+def most_rows(num_classes: int) -> int:
+    """Return the most rows of a table with a column for each class."""
+    return max(_MOST_WEIGHTS // num_classes, 1)
+
+
 LabelledTexts = Callable[[], Iterable[tuple[Tensor, Tensor | None, Tensor]]]
 """Makes batches of texts, symbols (B, T) and their lengths (B,), with their labels (B,), as often as it is called."""
 
@@ -148,12 +204,8 @@ class NgramScores(nn.Module):
 
     def __init__(self, num_symbols: int, num_classes: int, order: int, *, buckets: int = 1 << 18):
         super().__init__()
-        check_sizes(num_symbols=num_symbols, num_classes=num_classes, order=order, buckets=buckets)
-        self.num_symbols, self.order = num_symbols, order
-        most = max(_MOST_WEIGHTS // num_classes, 1)
-        self.singles = min(num_symbols, most)  # rows of single symbols, which share them too where they are very many
-        self.buckets = min(buckets, most) if order > 1 else 0
-        self.nothing = self.singles + self.buckets  # a row that is never added
+        self.ngrams = NgramRows.of(num_symbols, num_classes, order, buckets)
+        self.nothing = self.ngrams.nothing  # a row that is never added
         table = torch.zeros(self.nothing + 1, num_classes)  # drawn, it would change what other layers draw
         self.table = nn.Embedding.from_pretrained(table, freeze=False, padding_idx=self.nothing)
         self.bias = nn.Parameter(torch.zeros(num_classes))
@@ -168,27 +220,7 @@ class NgramScores(nn.Module):
 
     def rows(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
         """Return the row of each n-gram of each text, (B, F), `nothing` for a missing one."""
-        x = symbols_of(x)
-        batch, length = x.shape
-        lengths = x.new_full((batch,), length) if lengths is None else lengths.to(x.device)
-        positions = torch.arange(length + 1, device=x.device)
-        ended, empty = positions >= lengths.unsqueeze(1), (lengths == 0).unsqueeze(1)
-        none = ended[:, :-1] | (x < 0)
-        single = x.masked_fill(none, 0)
-        check_vocabulary(single, self.num_symbols, "x")
-        if self.singles < self.num_symbols:
-            single = hashed_rows([single], self.singles)
-        parts = [single.masked_fill(none, self.nothing), x.new_full((batch, 1), self.nothing)]  # a row has one at least
-        if self.order > 1:
-            before = x.new_full((batch, self.order - 1), self.num_symbols)
-            marked = nn.functional.pad(x, (0, 1)).masked_fill(ended, self.num_symbols)
-            past = torch.cat([before, marked], 1)
-            left_out = (positions > lengths.unsqueeze(1)) | empty
-            for n in range(2, self.order + 1):
-                columns = [past[:, self.order - 1 - back :][:, : length + 1] for back in range(n)]
-                hashed = hashed_rows([*columns, torch.full_like(marked, n)], self.buckets)
-                parts.append((self.singles + hashed).masked_fill(left_out, self.nothing))
-        return torch.cat(parts, 1)
+        return self.ngrams.rows(x, lengths)
 
     @torch.no_grad()
     def fit(self, texts: LabelledTexts, prior: Tensor | None = None) -> None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from chainrule.models._seq2seq import Captioner as Captioner
     from chainrule.models._seq2seq import Seq2Seq as Seq2Seq
     from chainrule.models._sequence_classifier import SequenceClassifier as SequenceClassifier
-    from chainrule.models._sequence_classifier import SequenceRegressor as SequenceRegressor
+    from chainrule.models._sequence_regressor import SequenceRegressor as SequenceRegressor
     from chainrule.models._sequence_tagger import SequenceTagger as SequenceTagger
     from chainrule.models._series_window import SeriesScaling as SeriesScaling
     from chainrule.models._table_ensemble import TableEnsemble as TableEnsemble

@@ -1,7 +1,6 @@
-"""Many-to-one: a label or numbers for a whole sequence."""
+"""Many-to-one: a label, or several, for a whole sequence."""
 
-import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Literal, final
 
 import torch
@@ -11,18 +10,22 @@ from chainrule._base import Context, LikelihoodModel
 from chainrule._ranges import check_shares, check_sizes
 from chainrule.heads import Categorical
 from chainrule.heads._computed_categorical import CategoricalMean
-from chainrule.heads._real_mixtures import GaussianMixture
 from chainrule.layers._cells import check_vocabulary
 from chainrule.layers._ngrams import NgramScores
 from chainrule.layers._packing import POOLINGS, AttentionPooling, max_pooling, mean_pooling, real_steps
 from chainrule.layers._recurrent import Recurrent
 from chainrule.layers._recurrent_stack import recurrent_stack
 from chainrule.layers._row_encoders import TRANSFORMER, Bidirectional, TransformerEncoder, row_encoder
+from chainrule.layers._tfidf import TfidfScores
 from chainrule.models._conditioned import check_one_label_a_row, checked_inputs
+from chainrule.models._label_calibration import LabelledRows, fitted_shares, fitted_temperature
+from chainrule.modes import evaluating, wide
 from chainrule.option_error import OptionError
 from chainrule.ranges import Layers, Probability, Range, Size
+from chainrule.state import map_state
 
 NOTHING = -1  # no symbol: what fills up a bag
+_CALIBRATED_ON = 4096  # labels
 
 
 @final
@@ -37,13 +40,18 @@ class SequenceClassifier(LikelihoodModel):
     (Bojanowski et al. 2017), or of feature frames (B, T, N), such as a spectrum at each moment. A bag is a symbol s and
     k parts of it, :math:`E_s + \frac{1}{\sqrt k} \sum_j E_{p_j}`; -1 pads bags.
 
-    With `ngram_order` N >= 1 the answer is the mean of this p and of a linear classifier of the n-grams of the symbols
-    (of a bag, its first), up to N together, `NgramScores`:
+    With `ngram_order` N >= 1 a linear classifier of the n-grams of the symbols (of a bag, its first), up to N together,
+    answers, too (`NgramScores`); with `tfidf` also a logistic regression of TF-IDF weights of n-grams and parts, which
+    is fitted without gradients (`model.tfidf.fit`). The answer is the mean of these K classifiers at a temperature T:
 
-    .. math:: p(y \mid x) = \tfrac{1}{2} \mathrm{softmax}(W z + b) + \tfrac{1}{2} \mathrm{softmax}(\mathrm{ngrams}(x))
+    .. math:: p(y \mid x) \propto \Big(\sum_{k=1}^{K} w_k\, p_k(y \mid x)\Big)^{1/T}
 
-    They make different mistakes, especially on few texts. Training maximises the mean of their log-likelihoods, so that
-    neither relies on the other; `log_prob` is the log-probability of the mean.
+    They make different mistakes, especially on few texts. Training maximises the mean log-likelihood of the network and
+    the n-grams, so that neither relies on the other; `log_prob` is the log-probability of the answer. `calibrate` fits
+    w and T to held-out data; before that all w are equal, and T is 1.
+
+    With `several` a sequence may have any number of the C labels: y is a row of 0 and 1, and the labels are independent
+    given x, :math:`p(y \mid x) = \prod_c p(y_c \mid x)`, each with its own logistic answer in place of the softmax.
 
     For an empty sequence the answer is the prior.
 
@@ -60,11 +68,14 @@ class SequenceClassifier(LikelihoodModel):
             several of them joined by +, which are concatenated.
         dropout: share of features zeroed in training: of the input, between layers and of z.
         symbol_dropout: share of symbols dropped in training.
-        prior: (num_classes,) probabilities of the labels before anything is read; uniform by default.
+        prior: (num_classes,) probabilities of the labels before anything is read; uniform by default, and one half for
+            each with `several`.
         num_heads: of a Transformer, a divisor of M.
         ngram_order: longest n-grams of a linear classifier that is averaged with the network; 0 for none. The task
             takes 2 for words, 6 for characters and bytes.
         ngram_symbols: the first of the V symbols, which form n-grams; V by default.
+        tfidf: whether a logistic regression of TF-IDF weights is averaged with the others.
+        several: whether a sequence may have several labels, or none.
 
     >>> model = SequenceClassifier(num_classes=2, vocab_size=10, hidden_size=8)
     >>> context = {"inputs": torch.tensor([[1, 2, 3], [4, 5, 0]]), "lengths": torch.tensor([3, 2])}
@@ -75,6 +86,8 @@ class SequenceClassifier(LikelihoodModel):
     """
 
     log_prior: Tensor
+    shares: Tensor
+    temperature: Tensor
 
     def __init__(
         self,
@@ -93,6 +106,8 @@ class SequenceClassifier(LikelihoodModel):
         num_heads: Layers = 2,
         ngram_order: Annotated[int, Range(0, 16)] = 0,
         ngram_symbols: int | None = None,
+        tfidf: bool = False,
+        several: bool = False,
     ):
         super().__init__()
         if (vocab_size is None) == (feature_size is None):
@@ -103,8 +118,9 @@ class SequenceClassifier(LikelihoodModel):
         check_sizes(num_classes=num_classes, vocab_size=vocab_size, feature_size=feature_size)
         check_sizes(embedding_size=embedding_size, hidden_size=hidden_size, num_layers=num_layers)
         check_shares(dropout=dropout, symbol_dropout=symbol_dropout)
-        if ngram_order and vocab_size is None:
-            raise OptionError("ngram_order", f"expected 0 of frames, which have no n-grams, got {ngram_order}")
+        if vocab_size is None and (ngram_order or tfidf):
+            name, none, got = ("ngram_order", 0, ngram_order) if ngram_order else ("tfidf", False, True)
+            raise OptionError(name, f"expected {none} of frames, which have no n-grams, got {got}")
         if cell == TRANSFORMER and not bidirectional:
             raise OptionError("bidirectional", "a Transformer reads whole rows, got False", "use a recurrent cell")
         self.poolings = _poolings(pooling)
@@ -122,11 +138,18 @@ class SequenceClassifier(LikelihoodModel):
             outputs = hidden_size
         self.attention = AttentionPooling(outputs) if "attention" in self.poolings else None
         self.output = nn.Linear(outputs * len(self.poolings), num_classes)
-        self.ngrams = None
-        if vocab_size is not None and ngram_order:
-            symbols = vocab_size if ngram_symbols is None else ngram_symbols
-            self.ngrams = NgramScores(symbols, num_classes, ngram_order)
-        self.register_buffer("log_prior", _log_prior(prior, num_classes))
+        self.several, self.ngrams, self.tfidf = several, None, None
+        symbols = vocab_size if ngram_symbols is None else ngram_symbols
+        if vocab_size is not None and symbols is not None:
+            if ngram_order:
+                self.ngrams = NgramScores(symbols, num_classes, ngram_order)
+            if tfidf:
+                order = max(ngram_order, 1)
+                self.tfidf = TfidfScores(vocab_size, num_classes, order, elements=symbols, several=several)
+        self.register_buffer("log_prior", _log_prior(prior, num_classes, several=several))
+        classifiers = 1 + (self.ngrams is not None) + (self.tfidf is not None)
+        self.register_buffer("shares", torch.full((classifiers,), 1 / classifiers))
+        self.register_buffer("temperature", torch.ones(()))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -178,24 +201,71 @@ class SequenceClassifier(LikelihoodModel):
                 allowed; padding is never read.
 
         Returns:
-            A distribution of batch shape (B,) over the labels.
+            A distribution of batch shape (B,) over the labels; with `several` of batch shape (B, C) over no and yes.
         """
+        parts, empty = self._parts(context)
+        logits = parts[0].logits if len(parts) == 1 else CategoricalMean(parts, self.shares.log()).logits
+        if empty is None:
+            return Categorical(logits / self.temperature)
+        return Categorical(logits / self.temperature.where(~empty.view(-1, *[1] * (logits.dim() - 1)), 1.0))
+
+    def _parts(self, context: Context, *, trained: bool = False) -> tuple[list[Categorical], Tensor | None]:
+        """Return the answers of the classifiers, or of those that gradients train, and which rows are empty."""
         z, lengths = self._pooled(context)
-        logits = [self.output(nn.functional.dropout(z, self.dropout, self.training))]
+        empty = None if lengths is None else lengths == 0
+        scores = [self.output(nn.functional.dropout(z, self.dropout, self.training))]
         if self.ngrams is not None:
-            logits.append(self.ngrams(*self._symbols(context)))
-        if lengths is not None:
-            empty = (lengths == 0).unsqueeze(1)
-            logits = [torch.where(empty, self.log_prior.to(scores), scores) for scores in logits]
-        return Categorical(logits[0]) if self.ngrams is None else CategoricalMean([Categorical(a) for a in logits])
+            scores.append(self.ngrams(*self._symbols(context)))
+        if self.tfidf is not None and not trained:
+            scores.append(self.tfidf(*self._inputs(context)))
+        return [self._categorical(part, empty) for part in scores], empty
+
+    def _categorical(self, scores: Tensor, empty: Tensor | None) -> Categorical:
+        """Return the answer of scores (B, C); of an empty row the prior."""
+        if empty is not None:
+            scores = torch.where(empty.unsqueeze(1), self.log_prior.to(scores), scores)
+        return Categorical(torch.stack([torch.zeros_like(scores), scores], -1) if self.several else scores)
 
     def training_objective(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
-        """Compute log p(y | x), (B,), or the mean of its values from the network and from the n-grams."""
-        if self.ngrams is None:
-            return self.log_prob(x, context, lengths)
-        distribution = self._labels(x, context, lengths)
-        assert isinstance(distribution, CategoricalMean)
-        return torch.stack([part.log_prob(x) for part in distribution.parts]).mean(0)
+        """Compute the mean of log p(y | x), (B,), of the network and of the n-grams."""
+        parts, _ = self._parts(context, trained=True)
+        self._check_labels(x, lengths, parts[0])
+        return torch.stack([self._of_rows(part.log_prob(x)) for part in parts]).mean(0)
+
+    @torch.no_grad()
+    def calibrate(self, batches: Iterable[LabelledRows]) -> None:
+        r"""Fit the weights w of the classifiers, and then the temperature, to the first rows of held-out data.
+
+        Both maximise the likelihood with a little pull towards equal weights and T = 1, as of a few rows more, so that
+        neither makes the likelihood of these rows worse than it was there.
+
+        Args:
+            batches: labels and their sequences, read until some thousand rows are seen.
+        """
+        self.shares.fill_(1 / len(self.shares))
+        self.temperature.fill_(1.0)
+        found: list[Tensor] = []  # (K, N, C) log p of each classifier and label
+        true: list[Tensor] = []
+        with evaluating(self):
+            for batch in batches:
+                context = map_state(lambda leaf: leaf.to(self.shares.device), batch.context)
+                parts, empty = self._parts(context)
+                real = slice(None) if empty is None else ~empty
+                log_probs = torch.stack([part.logits.log_softmax(-1) for part in parts])
+                found.append(log_probs[:, real].flatten(1, -2))
+                true.append(batch.x.to(self.shares.device)[real].flatten().long())
+                if sum(map(len, true)) >= _CALIBRATED_ON:
+                    break
+        log_probs, right = wide(torch.cat(found, 1)), torch.cat(true)
+        if len(right):
+            shares = fitted_shares(log_probs.gather(2, right.expand(len(log_probs), -1).unsqueeze(2)).squeeze(2))
+            self.shares.copy_(shares)
+            mean = torch.logsumexp(log_probs + shares.log().view(-1, 1, 1), 0)
+            self.temperature.fill_(fitted_temperature(mean, right))
+
+    def _of_rows(self, log_probs: Tensor) -> Tensor:
+        """Return the log-probability of each row, (B,)."""
+        return log_probs.sum(1) if self.several else log_probs
 
     def _symbols(self, context: Context) -> tuple[Tensor, Tensor | None]:
         """Return the symbols themselves, (B, T), without their parts, and the lengths."""
@@ -223,22 +293,26 @@ class SequenceClassifier(LikelihoodModel):
         return torch.cat([part.to(outputs) for part in parts], 1), lengths
 
     def log_prob(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
-        """log p(y | x) of each label, (B,), nats.
+        """log p(y | x) of each row, (B,), nats.
 
         Args:
-            x: (B,) labels.
+            x: (B,) labels; with `several` (B, C) of 0 and 1.
             context: the sequences, as `forward` takes them.
             lengths: None: a label has none. Those of the sequences are in the context.
         """
-        return self._labels(x, context, lengths).log_prob(x)
+        distribution = self.forward(context)
+        self._check_labels(x, lengths, distribution)
+        return self._of_rows(distribution.log_prob(x))
 
-    def _labels(self, x: Tensor, context: Context, lengths: Tensor | None) -> Categorical:
-        """p(y | x) of each row, checked to be one for each label."""
+    def _check_labels(self, x: Tensor, lengths: Tensor | None, distribution: Categorical) -> None:
+        """Check that there is one label for each row, or one row of them."""
         if lengths is not None:
             raise ValueError("lengths: expected None: a label has no length; put sequence lengths in the context")
-        distribution = self.forward(context)
-        check_one_label_a_row(x, *distribution.batch_shape)
-        return distribution
+        rows = distribution.batch_shape[0]
+        if not self.several:
+            check_one_label_a_row(x, rows)
+        elif x.shape != (rows, self.num_classes):
+            raise ValueError(f"x: expected 0 and 1 of shape {(rows, self.num_classes)}, got {tuple(x.shape)}")
 
     def attend(self, context: Context) -> Tensor:
         """Return the weights α of the time steps in the pooling, (B, T), 0 past a row's end.
@@ -311,83 +385,13 @@ def _poolings(pooling: str) -> tuple[str, ...]:
     return parts
 
 
-def _log_prior(prior: Sequence[float] | None, num_classes: int) -> Tensor:
-    shares = [1 / num_classes] * num_classes if prior is None else [float(share) for share in prior]
-    if len(shares) != num_classes or not all(share > 0 for share in shares) or abs(sum(shares) - 1) > 1e-6:
-        raise ValueError(f"prior: expected {num_classes} positive probabilities that sum to 1, got {prior}")
-    return torch.tensor(shares, dtype=torch.float64).log().float()
-
-
-@final
-class SequenceRegressor(LikelihoodModel):
-    r"""y given a sequence, y ~ N(ŷ, ½): its log-likelihood is the squared error, with the sign changed.
-
-    .. math:: h_t = \mathrm{cell}(x_t, h_{t-1}), \qquad \hat y = W h_T + b, \qquad
-        \log p(y \mid x) = -\lVert y - \hat y \rVert^2 - \tfrac{K}{2} \log \pi
-
-    It predicts a mean and claims nothing about its error: the variance ½ comes from the loss, not from the data. If the
-    spread matters, or for several steps, use `Forecaster`.
-
-    Args:
-        feature_size: N, numbers of each element.
-        num_outputs: K, numbers of the answer.
-        hidden_size: M, units of each layer.
-        cell: "lstm", "gru" or "rnn".
-        num_layers: recurrent layers.
-        dropout: probability of zeroing in training, between layers and before the output.
-
-    >>> model = SequenceRegressor(feature_size=2, hidden_size=8)
-    >>> context = {"inputs": torch.zeros(3, 6, 2), "lengths": torch.tensor([6, 1, 4])}
-    >>> model(context).mean.shape, model.log_prob(torch.zeros(3, 1), context).shape
-    (torch.Size([3, 1]), torch.Size([3]))
-    """
-
-    def __init__(
-        self,
-        feature_size: int,
-        num_outputs: int = 1,
-        hidden_size: int = 64,
-        cell: str = "lstm",
-        num_layers: int = 1,
-        dropout: float = 0.0,
-    ):
-        super().__init__()
-        check_sizes(num_outputs=num_outputs)
-        self.feature_size, self.dropout = feature_size, dropout
-        self.recurrent = recurrent_stack(cell, feature_size, hidden_size, num_layers, dropout)
-        self.output = nn.Linear(hidden_size, num_outputs)
-
-    def forward(self, context: Context) -> GaussianMixture:
-        """p(y | x), of batch shape (B, K); its `mean` is the answer ŷ.
-
-        Args:
-            context: the sequences (B, T, N), or `{"inputs": (B, T, N), "lengths": (B,)}`; padding is
-                never read.
-        """
-        inputs, lengths = checked_inputs(context)
-        if inputs.dim() != 3 or inputs.shape[2] != self.feature_size or not inputs.is_floating_point():
-            raise ValueError(
-                f"context: expected real numbers (B, T, {self.feature_size}), "
-                f"got shape {tuple(inputs.shape)} of {inputs.dtype}"
-            )
-        _, state = self.recurrent(inputs.to(self.output.weight.dtype), None, lengths)
-        h = (state[0] if isinstance(state, tuple) else state)[:, -1]
-        means = self.output(nn.functional.dropout(h, self.dropout, self.training)).unsqueeze(2)
-        return GaussianMixture(torch.zeros_like(means), means, torch.full_like(means, math.log(0.5) / 2))
-
-    def log_prob(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
-        """log p(y | x) of each row, (B,), nats: −‖y − ŷ‖² − K/2 log π.
-
-        Args:
-            x: (B, K) the right answers y; (B,) where K = 1.
-            context: the sequences, as `forward` takes them.
-            lengths: None: an answer has no length. Those of the sequences are in the context.
-        """
-        if lengths is not None:
-            raise ValueError("lengths: expected None: an answer has no length; put sequence lengths in the context")
-        answers = self(context)
-        inputs, outputs = answers.batch_shape
-        rows = len(x) if inputs == 1 else inputs  # one row of the input for all answers
-        if x.shape != (rows, outputs) and (x.shape != (rows,) or outputs != 1):
-            raise ValueError(f"x: expected answers of shape {(rows, outputs)}, got {tuple(x.shape)}")
-        return answers.log_prob(x.view(rows, outputs)).sum(1)
+def _log_prior(prior: Sequence[float] | None, num_classes: int, *, several: bool) -> Tensor:
+    """Return the scores of the prior: logarithms, or with `several` log-odds."""
+    usual = 0.5 if several else 1 / num_classes
+    shares = [usual] * num_classes if prior is None else [float(share) for share in prior]
+    sums = several or abs(sum(shares) - 1) <= 1e-6
+    if len(shares) != num_classes or not all(share > 0 and (share < 1 or not several) for share in shares) or not sums:
+        wanted = "probabilities between 0 and 1" if several else "positive probabilities that sum to 1"
+        raise ValueError(f"prior: expected {num_classes} {wanted}, got {prior}")
+    wide_shares = torch.tensor(shares, dtype=torch.float64)
+    return (wide_shares.logit() if several else wide_shares.log()).float()

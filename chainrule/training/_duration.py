@@ -53,14 +53,17 @@ class Position:
     vanished_looks: int = 0
     exploded_looks: int = 0
 
-    def record(self, likelihood: Likelihood, verdict: MetricResult | None = None) -> bool:
+    def record(
+        self, likelihood: Likelihood, verdict: MetricResult | None = None, *, by_likelihood: bool = False
+    ) -> bool:
         """Record a validation at the current step; return true if its weights are the best so far.
 
         Two validations are compared on their common data. A validation on at least `WIDER` times as much data as the
         best one replaces it. Otherwise the higher metric is better, then the higher likelihood. If the verdict has a
-        margin, the later validation is better unless it is lower than the highest by more than the margin.
+        margin, the later validation is better unless it is lower than the highest by more than the margin. If the
+        metric is only shown, the higher likelihood is better.
         """
-        improved, behind = self._is_better(likelihood, verdict), 0.0
+        improved, behind = self._is_better(likelihood, None if by_likelihood else verdict), 0.0
         if verdict is not None and self.highest_value is not None and verdict.rows < WIDER * self.best_rows:
             behind = max(self.highest_value - verdict.common, 0.0)
         self.last = (likelihood.evaluation.nats, likelihood.evaluation.elements)

@@ -310,7 +310,7 @@ class TrainingLoop:
         self._guard.validation(position.step, evaluation.nats, self._rate)
         verdict = self._verdict(until - monotonic())
         first = position.last is None
-        best = position.record(likelihood, verdict)
+        best = position.record(likelihood, verdict, by_likelihood=self._validation.is_metric_shown_only)
         if last and not self.out_of_patience:
             self._duration.end(position)
         if self._process_group.first:

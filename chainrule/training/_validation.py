@@ -48,11 +48,13 @@ class ValidationMetric:
         rows: number of validation rows.
         answer: function of the model (in evaluation mode, without gradients) and row indices that returns answers.
         compare: function of row indices, answers and the step that returns the value of the metric on these rows.
+        selects: whether the metric selects the weights; otherwise it is shown, and the likelihood selects them.
     """
 
     rows: int
     answer: Callable[[TrainableModel, Rows], Sequence[Any]]
     compare: Callable[[Rows, Sequence[Any], int], MetricValue]
+    selects: bool = True
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,11 @@ class Validation:
     def has_metric(self) -> bool:
         """True if there is a metric in addition to the likelihood."""
         return self._metric is not None
+
+    @property
+    def is_metric_shown_only(self) -> bool:
+        """True if the likelihood selects the weights although there is a metric."""
+        return self._metric is not None and not self._metric.selects
 
     def likelihood(self, position: Position, seconds: float) -> Likelihood | None:
         """Calibrate the model and score it in its share of the `seconds`; None after an interruption."""

@@ -14,6 +14,7 @@ from chainrule_app.readers.remote import shown
 from chainrule_app.result_table import fitted
 from chainrule_app.results import Column, Result
 from chainrule_app.tasks import open_run
+from chainrule_app.tasks.baseline import baseline_values, recorded_baseline
 from chainrule_app.tasks.config import Seed
 from chainrule_app.tasks.display import Switch, counted, dump_json, flags_of, format_duration, resume_command, size_of
 from chainrule_app.tasks.likelihood_record import LikelihoodRecord, why_not_ranked
@@ -65,6 +66,7 @@ def _gather(run: Task[Any]) -> tuple[dict[str, Any], str]:
         "likelihood": None if held_out is None else held_out.values(),
         "measured": None if held_out is None else str(held_out),
         "continue": resume_command(run.path),
+        "baseline": baseline_values(run.path),
         **run.more_facts(),
     }
     return facts, best_line
@@ -115,6 +117,7 @@ def _show(facts: dict[str, Any], data: list[str], best: str, following: str, aga
         "again": facts["command"],
         "": facts["command"] and f"({again})",
         "best": best,
+        "baseline": str(recorded_baseline(Path(facts["run"])) or ""),
         "measured": facts["measured"],
         "next": following,
         "continue": facts["continue"],

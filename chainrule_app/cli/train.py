@@ -24,6 +24,7 @@ from chainrule_app.cli.signature import (
 )
 from chainrule_app.readers.remote import shown
 from chainrule_app.readers.sources import names_files
+from chainrule_app.tasks.baseline import baseline_values
 from chainrule_app.tasks.config import Duration, RunConfig
 from chainrule_app.tasks.display import counted, dump_json, flag, format_duration, resume_command
 from chainrule_app.tasks.task import Task
@@ -169,7 +170,7 @@ def show_result(run: Task[Any], result: "TrainingResult", *, json: bool) -> None
             "nats_per_element": result.best.nats_per_element,
             "validation_elements": result.best.elements,
         }
-        print(dump_json(summary | figures))
+        print(dump_json(summary | figures | {"baseline": baseline_values(run.path)}))
         return
     again = f"{resume_command(run.path)} {_longer(run.config, result.ended_by)}"
     if result.steps_now == 0:

@@ -44,6 +44,7 @@ NEIGHBOURS = "neighbours.safetensors"
 WEIGHTS = "model.safetensors"
 CHECKPOINT = "checkpoint.safetensors"
 METRICS = "metrics.jsonl"
+BASELINE = "baseline.json"
 FRAME = "frame.json"
 REPORT = "report.html"
 TRAINING_PAGE = "training.html"
@@ -56,6 +57,7 @@ FILES = (
     WEIGHTS,
     CHECKPOINT,
     METRICS,
+    BASELINE,
     FRAME,
     REPORT,
     TRAINING_PAGE,

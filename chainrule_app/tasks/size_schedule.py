@@ -127,17 +127,19 @@ def limit_passes(
     elements: int,
     options: Sequence[str] = (),
     most_members: int = 1,
+    spare: float = _SPARE,
 ) -> RunConfig:
     """Limit the passes of a new run, so that it does not overfit; spare time trains up to `most_members` models.
 
-    `rate` is the number of training steps per second of one model.
+    `rate` is the number of training steps per second of one model; the limit holds if the time is enough for `spare`
+    times as many passes.
     """
     budget, training = config.duration.budget, config.training
     assert budget is not None
     passes, settled = TRAINING_SHARE * budget * rate / batches.steps_per_epoch, list(options)
     members = 1
-    if passes >= _SPARE * most:
-        members = min(most_members, int(passes / (_SPARE * most)))
+    if passes >= spare * most:
+        members = min(most_members, int(passes / (spare * most)))
         validations = _VALIDATIONS if members == 1 else _VALIDATIONS_OF_SEVERAL
         every = max(1, round(most * batches.steps_per_epoch / validations))
         training = replace(training, validate_every=training.validate_every or every)

@@ -17,6 +17,7 @@ from chainrule_app.batchwise import Answers, in_turn
 from chainrule_app.heavy import modes, torch
 from chainrule_app.readers.text import fingerprint
 from chainrule_app.recorded import TIMINGS, read_elapsed
+from chainrule_app.tasks.baseline import Baseline
 from chainrule_app.tasks.capabilities import Checks
 from chainrule_app.tasks.config import Fingerprint, RunConfig
 from chainrule_app.tasks.config import Source as Source
@@ -231,6 +232,10 @@ class Task(Declaration, Checks, ABC, Generic[M]):
 
     def watch(self) -> "GradientProbe | None":
         """Return a gradient probe for training."""
+        return None
+
+    def baseline(self, model: Any, seconds: float) -> Baseline | None:
+        """Compare the trained model with the obvious alternative on held-out data, in about so many seconds."""
         return None
 
     def more_facts(self) -> dict[str, Any]:

@@ -16,9 +16,9 @@ PARTS = {  # of the default recipe, the class of the plain model, and the flags 
     "tag": ("tagger", ["log-linear templates"], SequenceTagger, "--template-passes 0"),
     "classify": (
         "classifier",
-        ["linear 2-gram classifier", "subword embeddings", "naive Bayes start"],
+        ["linear 2-gram classifier", "TF-IDF regression", "subword embeddings", "naive Bayes start"],
         SequenceClassifier,
-        "--ngram-order 1 --no-ngrams --no-naive-bayes",
+        "--ngram-order 1 --no-tfidf --no-ngrams --no-naive-bayes",
     ),
 }
 

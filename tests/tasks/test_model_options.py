@@ -18,6 +18,7 @@ NO_OPTIONS = {
     "vocab_size",
     "feature_size",
     "ngram_symbols",
+    "several",
     "anchor",
     "num_covariates",
 }
@@ -39,7 +40,8 @@ DEFAULTS = {
     ("text", "min-gru"): BLOCKS,
     ("music", "rnn-made"): {"dropout": 0.3},
     ("tag", "transformer"): {"num_layers": 2},
-    ("classify", "transformer"): {"num_layers": 2},
+    ("classify", "classifier"): {"tfidf": True},
+    ("classify", "transformer"): {"num_layers": 2, "tfidf": True},
     ("translate", "transformer"): {"model_size": 192, "feed_forward_size": 384},
 }
 MODELS = [(task, name) for task in TASKS for name in task_class(task).MODELS]

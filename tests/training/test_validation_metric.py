@@ -109,6 +109,8 @@ def test_without_a_metric_and_between_equals_the_likelihood_decides():
     assert not position.record(finding(5.0), verdict(0.1))
     assert position.record(finding(1.0), verdict(0.1))  # of equals, the likelier
     assert not position.record(finding(0.5), verdict(0.05))
+    assert position.record(finding(0.4), verdict(0.05), by_likelihood=True)
+    assert not position.record(finding(0.45), verdict(0.2), by_likelihood=True)
 
 
 def test_a_validation_that_read_more_is_compared_on_as_much_as_the_best_one_read():

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from chainrule_app.readers.labelled.labelled_file import open_texts as open_texts
     from chainrule_app.readers.labelled.prepare import LabelledTexts as LabelledTexts
     from chainrule_app.readers.labelled.prepare import Labels as Labels
+    from chainrule_app.readers.labelled.prepare import contexts as contexts
     from chainrule_app.readers.labelled.prepare import encoded_part as encoded_part
     from chainrule_app.readers.labelled.prepare import labelled_batches as labelled_batches
     from chainrule_app.readers.labelled.prepare import labelled_evaluation as labelled_evaluation

@@ -65,9 +65,11 @@ class LabelledFile:
         text_column: str | None = None,  # name, or number from 1, of the column of texts
         label_column: str | None = None,  # the same of the labels
         labelled: bool = True,  # whether labels are wanted. Without, a file with one column is as good
+        several: bool = False,  # whether a text may have no label
         like: Columns | None = None,  # the columns of another file
     ):
         self._source, self.path, path = source, str(source), str(source)
+        self._several = several
         self._file = DelimitedFile(source)
         named = source.paths[0] if isinstance(source, FilesInTurn) else path
         self._width: int | None = None
@@ -143,15 +145,17 @@ class LabelledFile:
                     f"{len(cells)}: {remedy}"
                 )
             for index, what in ((self.columns.text, "text"), (self.columns.label, "label")):
-                if index is not None and isinstance(cells[index], Nested):
+                is_list = what == "label" and index is not None and cells[index][:1] == "["
+                if index is not None and isinstance(cells[index], Nested) and not is_list:
                     raise UserError(
                         f"{self._file.origin.at(line)}: the {what} is a list or an object, got {cells[index]!s:.60}",
                         f"name another column with {option(f'{what}_column')}, or write it as a text",
                     )
-            label = "" if self.columns.label is None else cells[self.columns.label].strip()
+            label = "" if self.columns.label is None else cells[self.columns.label]
+            label = label if isinstance(label, Nested) else label.strip()
             if self.columns.label is not None and not any(map(str.strip, cells)):
                 continue  # as spreadsheets have them at the end
-            if self.columns.label is not None and not label:
+            if self.columns.label is not None and not (label or self._several):
                 raise ValueError(f"{self._file.origin.at(line)}: the label is empty: add one, or remove the row")
             yield LabelledText(line, cells[self.columns.text].strip(), label)
 
@@ -180,9 +184,10 @@ class LabelledItems:
         text_column: str | None = None,
         label_column: str | None = None,
         labelled: bool = True,
+        several: bool = False,
         like: Columns | None = None,
     ):
-        self._source = source
+        self._source, self._several = source, several
         if isinstance(source, HeldRows):
             self.columns = Columns(0, 1 if labelled else None, header=True, text_name="text", label_name="label")
             return
@@ -202,9 +207,9 @@ class LabelledItems:
             if len(row) <= columns.label:
                 raise ValueError(f"{source}: expected pairs of a text and its label, got only strings")
             label = row[columns.label]
-            if not label:
+            if not (label or self._several):
                 raise ValueError(f"{source.origin.at(index)}: the label is empty: add one, or remove the row")
-            yield LabelledText(index, row[columns.text] or "", label)
+            yield LabelledText(index, row[columns.text] or "", label or "")
 
 
 TextsSource: TypeAlias = str | Path | FilesInTurn | HeldRows | FrameTable

@@ -1,8 +1,10 @@
 """Prepare labelled texts on disk: labels and symbols from the training part, then all texts as numbers."""
 
+import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from math import isnan, nan
 from pathlib import Path
 from typing import Any, Self, cast
@@ -20,6 +22,7 @@ from chainrule_app.readers.held_out import split_rows
 from chainrule_app.readers.labelled.encoded_texts import EncodedTexts, Numbers, TextLevel, TextSymbols
 from chainrule_app.readers.labelled.labelled_file import LabelledText, TextsSource, open_texts
 from chainrule_app.readers.origin import Origin, origin_of
+from chainrule_app.readers.records import Nested
 from chainrule_app.readers.row_order import in_order
 from chainrule_app.readers.store import Store, StoreWriter
 from chainrule_app.readers.text import fingerprint
@@ -27,27 +30,46 @@ from chainrule_app.readers.word_vectors import save_vectors
 
 
 class Labels(Record):
-    """Names of labels and their numbers, 0..C-1, in the order of the names (numbers by their value)."""
+    """Names of labels and their numbers, 0..C-1, in the order of the names (numbers by their value).
 
-    def __init__(self, counts: Mapping[str, int]):
+    With `several` a text may have any number of them: in a cell they are separated by `separator`, or are a JSON list.
+    """
+
+    def __init__(
+        self, counts: Mapping[str, int], *, texts: int = 0, several: bool = False, separator: str | None = None
+    ):
         if len(counts) < 2 or min(counts.values()) < 1:
             raise ValueError(
                 f"counts: expected two labels or more, each seen, got {len(counts)} of {dict(counts)!r:.80}"
             )
         self.counts = {name: counts[name] for name in sorted(counts, key=_order)}
+        self.texts, self.several, self.separator = texts or sum(counts.values()), several, separator
         self.names = tuple(self.counts)
         self._numbers = {name: number for number, name in enumerate(self.names)}
 
     @classmethod
-    def fit(cls, labels: Iterable[str]) -> Self:
-        """Labels of a training set."""
-        return cls(Counter(labels))
+    def fit(cls, labels: Iterable[str], separator: str | None = None) -> Self:
+        """Labels of a training set; several of a text where there is a separator, or a list."""
+        cells = list(labels)
+        several = separator is not None or any(isinstance(cell, Nested) for cell in cells)
+        counts = Counter(name for cell in cells for name in labels_in(cell, separator, several=several))
+        return cls(counts, texts=len(cells), several=several, separator=separator)
 
     def __len__(self) -> int:
         return len(self.names)
 
-    def encode(self, name: str) -> int:
-        """Return the number of a label."""
+    def encode(self, cell: str) -> int | list[int]:
+        """Return the number of a label; of several, 0 or 1 for each name."""
+        if not self.several:
+            return self._number(cell)
+        numbers = {self._number(name) for name in labels_in(cell, self.separator, several=True)}
+        return [int(number in numbers) for number in range(len(self))]
+
+    def joined(self, names: Iterable[str]) -> str:
+        """Return the labels of a text in a cell."""
+        return (self.separator or ", ").join(names)
+
+    def _number(self, name: str) -> int:
         if name not in self._numbers:
             raise ValueError(f"the label {name!r:.60} was not seen in training (labels: {self.listed()})")
         return self._numbers[name]
@@ -59,17 +81,38 @@ class Labels(Record):
 
     @property
     def prior(self) -> tuple[float, ...]:
-        """The share of each in training."""
+        """The share of each in training; of several, with a text more that has each and one that has none."""
+        if self.several:
+            return tuple((count + 1) / (self.texts + 2) for count in self.counts.values())
         total = sum(self.counts.values())
         return tuple(count / total for count in self.counts.values())
 
     def to_json(self) -> dict[str, Any]:
-        return {"format": 1, "counts": self.counts}
+        about = {"texts": self.texts, "several": self.several, "separator": self.separator}
+        return {"format": 1, "counts": self.counts} | about
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Self:
         """Build what `to_json` described; raise ValueError for anything else."""
-        return read_record(cls, {"counts": dict[str, int]}, content)
+        types = {"counts": dict[str, int], "texts": int, "several": bool, "separator": str | None}
+        return read_record(cls, types, content)
+
+
+def labels_in(cell: str, separator: str | None, *, several: bool) -> tuple[str, ...]:
+    """Return the labels of a cell, each once.
+
+    >>> labels_in("war, love, war", ",", several=True), labels_in('["war", 2]', None, several=True)
+    (('war', 'love'), ('war', '2'))
+    """
+    if not several:
+        return (cell,)
+    parts: Iterable[str] = (cell,)
+    if cell[:1] == "[":
+        with suppress(ValueError):
+            parts = map(str, json.loads(cell))
+    elif separator is not None:
+        parts = cell.split(separator)
+    return tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))
 
 
 def _order(name: str) -> tuple[bool, float, str]:
@@ -124,7 +167,7 @@ class LabelledPart:
     """Texts of one part."""
 
     texts: EncodedTexts  # N of them, as numbers
-    labels: Numbers  # (N,) numbers of labels
+    labels: Numbers  # (N,) numbers of labels; of several (N, C) 0 or 1
     lines: Numbers  # (N,) line of each in its file
 
     def save(self, writer: StoreWriter, part: str) -> None:
@@ -137,7 +180,8 @@ class LabelledPart:
     def load(cls, store: Store, part: str, symbols: TextSymbols, labels: Labels) -> "LabelledPart":
         """Open what `save` wrote; raises ValueError where it is damaged."""
         texts = EncodedTexts.load(store, part, symbols)
-        numbers = store.array(f"{part}.labels", "i8", (len(texts),), len(labels))
+        shape, kinds = ((len(texts), len(labels)), 2) if labels.several else ((len(texts),), len(labels))
+        numbers = store.array(f"{part}.labels", "i8", shape, kinds)
         return cls(texts, numbers, store.array(f"{part}.lines", "i8", (len(texts),)))
 
 
@@ -161,6 +205,7 @@ def prepare_labelled(
     validation_fraction: float = 0.1,  # share of the rows that is held out otherwise, drawn from the seed
     text_column: str | None = None,
     label_column: str | None = None,
+    label_separator: str | None = None,
     level: TextLevel = "word",
     lower: bool = True,
     ngrams: bool = True,
@@ -172,10 +217,12 @@ def prepare_labelled(
     vectors: str | Path | None = None,  # of words, to begin with; see `read_vectors`
 ) -> LabelledTexts:
     """Read labelled texts, hold some out and write both parts as numbers; training texts define the symbols."""
-    file = open_texts(path, text_column=text_column, label_column=label_column)
-    train_rows = _checked(str(path), list(file))
+    several = label_separator is not None
+    file = open_texts(path, text_column=text_column, label_column=label_column, several=several)
+    train_rows = _checked(str(path), list(file), label_separator)
     if validation is not None:
-        valid_rows = list(open_texts(validation, text_column=text_column, label_column=label_column, like=file.columns))
+        columns = {"text_column": text_column, "label_column": label_column}
+        valid_rows = list(open_texts(validation, **columns, several=several, like=file.columns))
     else:
         labels_of_rows = [{row.label} for row in train_rows]
         train_rows, valid_rows = split_rows(train_rows, validation_fraction, seed, labels_of_rows)
@@ -184,7 +231,8 @@ def prepare_labelled(
     if like is not None:
         symbols, labels = like
     else:
-        labels, texts = Labels.fit(row.label for row in train_rows), (row.text for row in train_rows)
+        labels = Labels.fit((row.label for row in train_rows), label_separator)
+        texts = (row.text for row in train_rows)
         symbols = TextSymbols.fit(texts, level, lower=lower, ngrams=ngrams, min_count=min_count)
     parts = {
         "train": encoded_part(train_rows, symbols, labels, origin_of(path)),
@@ -203,7 +251,7 @@ def prepare_labelled(
         for part, encoded in parts.items():
             encoded.save(writer, part)
         writer.array(_COUNTS, label_counts(parts["train"], len(symbols), len(labels)))
-        if ngram_order:
+        if ngram_order and not labels.several:
             writer.array(_NGRAMS, ngram_weights(parts["train"], symbols.elements, labels.prior, ngram_order, limit))
         writer.json("valid.json", {"texts": [row.text for row in valid_rows]})
         symbols.save(writer.path("symbols.json"))
@@ -239,16 +287,20 @@ def ngram_weights(
     part: LabelledPart, symbols: int, prior: Sequence[float], order: int, limit: int
 ) -> npt.NDArray[np.float32]:
     """Fit naive Bayes of n-grams: the rows of a `NgramScores`, (rows, C)."""
-    texts = part.texts.without_parts()
+    scores = NgramScores(symbols, len(prior), order)
+    scores.fit(contexts(replace(part, texts=part.texts.without_parts()), _TOGETHER, limit), torch.tensor(prior))
+    return scores.table.weight.detach().numpy()
+
+
+def contexts(part: LabelledPart, batch_size: int, limit: int) -> Callable[[], Iterator[tuple[Tensor, Tensor, Tensor]]]:
+    """Return a function that reads the texts of a part in turn: symbols or bags, lengths and labels."""
 
     def batches() -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        for batch in labelled_evaluation(texts, part.labels, _TOGETHER, limit):
+        for batch in labelled_evaluation(part.texts, part.labels, batch_size, limit):
             context = cast("dict[str, Tensor]", batch.context)
             yield context["inputs"], context["lengths"], batch.x
 
-    scores = NgramScores(symbols, len(prior), order)
-    scores.fit(batches, torch.tensor(prior))
-    return scores.table.weight.detach().numpy()
+    return batches
 
 
 def label_counts(part: LabelledPart, symbols: int, labels: int) -> npt.NDArray[np.int64]:
@@ -264,13 +316,16 @@ def label_counts(part: LabelledPart, symbols: int, labels: int) -> npt.NDArray[n
         present = np.unique(tokens.row(row))
         if bags is not None and len(present):
             present = np.unique(np.concatenate([bags.row(token) for token in present]))
-        counts[present, label] += 1
+        if isinstance(label, list):
+            counts[present] += np.array(label)
+        else:
+            counts[present, label] += 1
     return counts
 
 
 def encoded_part(rows: Sequence[LabelledText], symbols: TextSymbols, labels: Labels, where: Origin) -> LabelledPart:
     """Rows as numbers."""
-    numbers = []
+    numbers: list[int | list[int]] = []
     for row in rows:
         try:
             numbers.append(labels.encode(row.label))
@@ -292,8 +347,9 @@ def part_facts(part: LabelledPart, limit: int) -> dict[str, int]:
     }
 
 
-def _checked(path: str, rows: list[LabelledText]) -> list[LabelledText]:
-    counts = Counter(row.label for row in rows)
+def _checked(path: str, rows: list[LabelledText], separator: str | None) -> list[LabelledText]:
+    several = separator is not None or any(isinstance(row.label, Nested) for row in rows)
+    counts = Counter(name for row in rows for name in labels_in(row.label, separator, several=several))
     if len(counts) == 1:
         raise UserError(
             f"{path}: all {len(rows)} rows have the label {rows[0].label!r:.60}: expected at least two labels; "

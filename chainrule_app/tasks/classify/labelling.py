@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice
-from math import exp, log
+from math import exp, log, prod
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from cyclopts import Parameter
@@ -29,6 +29,8 @@ from chainrule_app.tasks.classify.labels import (
     label_columns,
     label_figures,
     label_log_probs,
+    label_scores,
+    several_figures,
     surest_mistakes,
 )
 from chainrule_app.tasks.config import CheckedOptions, Top
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
 
 
 _BLOCK = 64  # texts read together
+_EVEN_CHANCE = 0.5
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,9 @@ class LabelledEmbedding(TextColumn):
 
 
 def label_texts(run: "ClassifyTask", data: list[str], options: Labelling, *, device: str) -> Result:
-    names, counts = run.labels.names, Counter[str]()
+    names, counts, several = run.labels.names, Counter[str](), run.labels.several
+    if several and options.top > 1:
+        raise OptionError("top", f"expected 1, as a text may have several labels here, got {options.top}")
     rows = run.file(data[0], text_column=options.text_column, labelled=False)
 
     def labelled() -> Iterator[Sequence[Any]]:
@@ -81,7 +86,7 @@ def label_texts(run: "ClassifyTask", data: list[str], options: Labelling, *, dev
             own, cells = Counter[str](), list[Sequence[Any]]()
             for one in _answers_of(run, model, block):
                 own.update(texts=1, empty=not one.tokens, cut=one.cut > 0)
-                shown = label_cells(names, one.log_probs, options.top)
+                shown = _several_cells(run, one) if several else label_cells(names, one.log_probs, options.top)
                 cells.append((one.row.line, *shown, one.row.text, one.tokens, one.attention, one.cut))
             return cells, (own,)
 
@@ -99,9 +104,17 @@ def label_texts(run: "ClassifyTask", data: list[str], options: Labelling, *, dev
             yield f"{counted(counts['cut'], 'text')} cut after element {limit}"
 
     hidden = [Column(name, shown=False) for name in ("tokens", "attention", "cut")]
-    labels = label_columns(options.top, len(names), frames.value_parser(run.path / FRAME, "label"))
+    parse = None if several else frames.value_parser(run.path / FRAME, "label")
+    labels = label_columns(options.top, len(names), parse)
     columns = [Column("line"), *labels, Column("text"), *hidden]
     return Result(columns, labelled(), notes=notes, main="label", hints={"batchwise": True}, figure=labels_figure)
+
+
+def _several_cells(run: "ClassifyTask", one: "LabelledAnswer") -> list[Any]:
+    """Return the most probable set of labels, its probability, and the probability of each label."""
+    shares = dict(zip(run.labels.names, map(exp, one.log_probs), strict=True))
+    chosen = [name for name, share in shares.items() if share > _EVEN_CHANCE]
+    return [run.labels.joined(chosen), prod(max(share, 1 - share) for share in shares.values()), shares]
 
 
 @dataclass(frozen=True)
@@ -130,7 +143,7 @@ def _answers_of(
 ) -> Iterator[LabelledAnswer]:
     limit, context = run.data.max_length, _context(run, model, block)
     with torch.no_grad():
-        log_probs = model(context).logits.cpu().double().tolist()
+        log_probs = label_scores(model, context).cpu().double().tolist()
         attention = None if model.attention is None else model.attend(context).tolist()
     for index, row in enumerate(block):
         tokens = run.symbols.tokens(row.text)
@@ -169,7 +182,7 @@ class LabelEvaluation(CheckedOptions):
     """Evaluate a classifier on labelled texts.
 
     Prints accuracy, F1 averaged over labels, nats per text, calibration error, the confusion matrix, and the most
-    confident mistakes.
+    confident mistakes. Of texts with several labels the accuracy is the share with all labels right.
     """
 
     ARGUMENTS: ClassVar[dict[str, str]] = {
@@ -206,13 +219,16 @@ def evaluate_labels(run: "ClassifyTask", data: str | None, options: LabelEvaluat
     @cache
     def figures() -> dict[str, Any]:
         found, true = torch.tensor(log_probs, dtype=torch.float32), torch.from_numpy(part.labels)
-        scores, facts = classification_scores(found, true, names), label_reader.part_facts(part, limit)
+        facts = label_reader.part_facts(part, limit)
+        facts = {"texts": len(true), "empty": facts["empty"], "cut": facts["cut"]}
+        if run.labels.several:
+            return facts | several_figures(found, true, names)
+        scores = classification_scores(found, true, names)
         errors = [
             {"line": rows[row].line, "true": rows[row].label, "given": names[predicted], "probability": share,
              "text": rows[row].text}
             for row, predicted, share in surest_mistakes(found, true, options.errors)
         ]  # fmt: skip
-        facts = {"texts": scores.count, "empty": facts["empty"], "cut": facts["cut"]}
         return facts | label_figures(scores, "text", names) | {"errors": errors}
 
     return Result(

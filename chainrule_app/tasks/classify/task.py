@@ -23,8 +23,9 @@ from chainrule_app.heavy import np, torch
 from chainrule_app.printing import spelled
 from chainrule_app.readers import labelled as label_reader
 from chainrule_app.tasks._vectors import VECTORS, describe_vectors, fill_embedding, resolve_size
+from chainrule_app.tasks.baseline import Baseline
 from chainrule_app.tasks.capabilities import CheckedRows
-from chainrule_app.tasks.classify.labels import ROWS, TextColumn, label_metric
+from chainrule_app.tasks.classify.labels import ROWS, TextColumn, label_baseline, label_metric
 from chainrule_app.tasks.config import (
     CheckedOptions,
     Counts,
@@ -55,6 +56,7 @@ _ELEMENT = {"word": "words", "char": "characters", "byte": "bytes"}
 _CHECKED_ROWS, _CHECKED_ELEMENTS = 4, 12
 _NGRAM_ORDER = {"word": 2, "char": 6, "byte": 6}
 _MOST_PASSES, _FEWEST_STEPS = 5, 1000  # of use, over texts read as words
+_REPEATED, _VALIDATIONS = 2, 6  # passes that may overfit, and validations of a run that has no time for all its passes
 _PLANNED = ("ngram_order",)
 _MODEL = "SequenceClassifier"
 _LISTED_LABELS = 12
@@ -64,6 +66,8 @@ _LISTED_LABELS = 12
 class LabelledData(TextColumn, SplitOptions):
     label_column: str | None = None
     """Column of the labels (name, or number from 1); detected by default."""
+    label_separator: str | None = None
+    """Separates the labels of a text that may have several, such as ; a JSON list of labels needs none."""
     level: Literal["word", "char", "byte"] = "word"
     """Unit of one element."""
     lower: bool = True
@@ -94,6 +98,8 @@ class _TextClassifierOptions(CheckedOptions):
     ngram_order: Annotated[int, Range(0, 16)] | None = None
     """Longest n-grams of a linear classifier that is averaged with the network, 0 for none; by default 2 for words, 6
     for characters and bytes."""
+    tfidf: bool = True
+    """Also average a logistic regression of TF-IDF weights of n-grams and parts of words."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +153,7 @@ class LabelledFacts(Facts):
 
 class ClassifyTask(Task["SequenceClassifier"]):
     name = "classify"
-    help = "Train a classifier on labelled texts; the best accuracy on held-out texts selects the weights."
+    help = "Train a classifier on labelled texts; the best likelihood of held-out labels selects the weights."
     SOURCES: ClassVar[dict[str, Source]] = {
         "source": Source(
             "Texts and labels: one pair per line, separated by a tab, or .csv.", needed="a file of texts and labels"
@@ -163,7 +169,7 @@ class ClassifyTask(Task["SequenceClassifier"]):
         "transformer": Model(_MODEL, TransformerOptions, fixed={"cell": "transformer"}, planned=_PLANNED),
     }
     BUDGET = "1m"
-    PLAIN: ClassVar[dict[str, Any]] = {"ngram_order": 1, "ngrams": False, "naive_bayes": False}
+    PLAIN: ClassVar[dict[str, Any]] = {"ngram_order": 1, "tfidf": False, "ngrams": False, "naive_bayes": False}
     PREPARED = f"{DATA}/labelled.json"
     NEXT = ("echo 'a text' | chainrule classify {run} -", "chainrule evaluate {run} TEST")
     metric_name = "accuracy"
@@ -190,7 +196,8 @@ class ClassifyTask(Task["SequenceClassifier"]):
 
     def file(self, source: Any, *, labelled: bool = True, **columns: str | None) -> "LabelledFile | LabelledItems":
         """Read other texts with the training file's layout, unless columns are named or the layout differs."""
-        return label_reader.open_texts(source, labelled=labelled, like=self.facts.columns, **columns)
+        several = labelled and self.labels.several
+        return label_reader.open_texts(source, labelled=labelled, several=several, like=self.facts.columns, **columns)
 
     def texts(self) -> "LabelledTexts":
         return label_reader.open_labelled(self.path / DATA)
@@ -218,7 +225,15 @@ class ClassifyTask(Task["SequenceClassifier"]):
         most = float(max(_MOST_PASSES, math.ceil(_FEWEST_STEPS / batches.steps_per_epoch)))
         timed = time_budget(self, batches)
         rows = len(batches.at(0).x)
-        return Planned(limit_passes(config, timed.steps_per_second, batches, most, elements=rows), timed)
+        limited = limit_passes(config, timed.steps_per_second, batches, most, elements=rows, spare=1)
+        settled, training = limited.settled, limited.training
+        if limited.duration.budget is not None and settled is not None and training.validate_every is None:
+            passes = settled.passes or 0.0
+            if passes >= _REPEATED:  # it may overfit: long texts get too few validations by their share of the time
+                every = max(1, round(passes * batches.steps_per_epoch / _VALIDATIONS))
+                training = replace(training, validate_every=every)
+                settled = replace(settled, options=[*settled.options, "validate_every"])
+        return Planned(replace(limited, settled=settled, training=training), timed)
 
     def choice(self) -> str:
         return describe_passes(self.config, "texts", "texts")
@@ -227,6 +242,7 @@ class ClassifyTask(Task["SequenceClassifier"]):
         order = self.config.options.ngram_order or 1
         parts = {
             f"linear {order}-gram classifier": order > 1,
+            "TF-IDF regression": self.config.options.tfidf,
             "subword embeddings": self.data.ngrams and self.data.level == "word",
             "naive Bayes start": self.training.naive_bayes,
         }
@@ -238,11 +254,14 @@ class ClassifyTask(Task["SequenceClassifier"]):
         if self.training.naive_bayes and not (self.path / WEIGHTS).is_file():
             if 2 * labels <= options.embedding_size:
                 model.start_from_counts(torch.from_numpy(label_reader.load_counts(self.path / DATA, (symbols, labels))))
-            if model.ngrams is not None:
+            if model.ngrams is not None and not self.labels.several:
                 table = model.ngrams.table.weight.data
                 table.copy_(torch.from_numpy(label_reader.load_ngrams(self.path / DATA, (len(table), labels))))
         if model.embedding is not None:
             fill_embedding(self, model.embedding)
+        if model.tfidf is not None and not model.tfidf.weight.is_meta and not (self.path / WEIGHTS).is_file():
+            texts, limit = self.texts(), self.data.max_length
+            model.tfidf.fit(*(label_reader.contexts(part, ROWS, limit) for part in (texts.train, texts.valid)))
         return model
 
     def _network(self) -> "SequenceClassifier":
@@ -251,6 +270,7 @@ class ClassifyTask(Task["SequenceClassifier"]):
             vocab_size=len(self.symbols),
             ngram_symbols=self.symbols.elements,
             prior=self.labels.prior,
+            several=self.labels.several,
         )
         return model
 
@@ -272,7 +292,8 @@ class ClassifyTask(Task["SequenceClassifier"]):
             f"{counted(train.rows, 'text')} ({train.elements:,} {element}) to train on, "
             f"{valid.rows:,} {held_out}"
         )
-        yield f"{counted(len(self.labels), 'label')}: {labels_with_shares(facts.labels)}"
+        several = ", of which a text may have several" if self.is_prepared() and self.labels.several else ""
+        yield f"{counted(len(self.labels), 'label')}{several}: {labels_with_shares(facts.labels)}"
         yield from describe_vectors(self, len(self.symbols.symbols))
         if self.is_prepared():
             yield from self._unnamed_header()
@@ -286,6 +307,8 @@ class ClassifyTask(Task["SequenceClassifier"]):
     def _unnamed_header(self) -> Iterator[str]:
         """Warn if only the first row has its label, like an unrecognised header."""
         texts = self.texts()
+        if texts.labels.several:
+            return
         name, line = texts.labels.names[int(texts.train.labels[0])], int(texts.train.lines[0])
         first = self.facts.validation is not None or line < min(texts.valid.lines)
         if first and not (self.facts.columns.header or name.isdigit()) and texts.labels.counts[name] == 1:
@@ -302,10 +325,15 @@ class ClassifyTask(Task["SequenceClassifier"]):
             torch.from_numpy(part.labels.copy()),
             lambda rows: label_reader.labelled_evaluation(part.texts, part.labels, ROWS, limit, rows),
             lambda row: (f"line {part.lines[row]}", texts.valid_texts[row]),
+            selects=False,
         )
 
     def best(self, evaluation: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
         counts, nats = self.facts.labels, evaluation.nats_per_element
+        if self.labels.several:
+            part = measured_part(rows, self.facts.valid.rows)
+            line = f"all labels right for {value:.2%} of {part}held-out texts ({nats:.4f} nats per text and label)"
+            return {"accuracy": value, "nats_per_label": nats}, line
         most_frequent = max(counts.values()) / sum(counts.values())
         part = measured_part(rows, self.facts.valid.rows)
         return (
@@ -313,6 +341,10 @@ class ClassifyTask(Task["SequenceClassifier"]):
             f"accuracy {value:.2%} on {part}held-out texts; always predicting the most frequent label gives about "
             f"{most_frequent:.0%} ({nats:.4f} nats per text)",
         )
+
+    def baseline(self, model: Any, seconds: float) -> Baseline | None:
+        texts, limit = self.texts(), self.data.max_length
+        return label_baseline(model, label_reader.contexts(texts.valid, ROWS, limit), seconds)
 
     @property
     def basis(self) -> Basis:

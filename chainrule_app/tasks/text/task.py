@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from chainrule.option_error import OptionError, option
 from chainrule_app.readers.log_lines import is_log
 from chainrule_app.readers.text import open_source
+from chainrule_app.tasks.baseline import Baseline, likelihoods
 from chainrule_app.tasks.config import Counts, Facts, Fingerprint, RunConfig, run_word
 from chainrule_app.tasks.display import counted, format_duration, format_passes, progress_bars, size_of
 from chainrule_app.tasks.model import Planned, share_of
@@ -284,6 +285,15 @@ class TextTask(Task["AutoregressiveModel"]):
             return super().observe()
 
         return share_of("counts", "counts of n-grams")
+
+    def baseline(self, model: Any, seconds: float) -> Baseline | None:
+        """Compare with the n-gram counts alone, if the run has them."""
+        from chainrule.models import CalibratedMixture
+
+        if not isinstance(model, CalibratedMixture):
+            return None
+        own, counts = likelihoods(model, model.companion, lambda: self.batches((0, 1))[1](), seconds)
+        return Baseline(f"Kneser–Ney {fitted_order(self)}-grams", counts, own, f"nats per {self.basis.unit}")
 
     def watch(self) -> "GradientProbe | None":
         if not self.training.watch_gradients:

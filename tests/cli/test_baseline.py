@@ -1,0 +1,59 @@
+"""After training a line compares the run with the obvious alternative; the run and `info` keep it."""
+
+import json
+
+import numpy as np
+import pandas
+import pytest
+import small_data
+
+import chainrule
+from chainrule_app.tasks.baseline import Baseline
+
+NAMES = {
+    "text": "Kneser–Ney",
+    "classify": "TF-IDF",
+    "tag": "most frequent tag of each word",
+    "forecast": "naive",
+}
+SMALL = ("--hidden-size", 8, "--steps", 1)
+
+
+@pytest.mark.parametrize("task", NAMES)
+def test_a_run_is_compared_and_info_says_it_again(command, tmp_path, task):
+    data, *said = small_data.WRITERS[task](tmp_path)
+    made = command("train", data, *said, *SMALL, "--out", tmp_path / "run", "--json")
+    assert made.status == 0, made.err
+    (line,) = [line for line in made.err.splitlines() if line.startswith("baseline: ")]
+    assert NAMES[task] in line or task == "forecast"
+    found = json.loads(made.out)["baseline"]
+    assert f"{found['name']} {found['value']:.4g}, this run {found['own']:.4g} ({found['measure']})" in line
+    assert ("the baseline is better here" in line) == found["wins"]
+    assert json.loads(command("info", tmp_path / "run", "--json").out)["baseline"] == found
+    assert f"baseline     {found['name']}" in command("info", tmp_path / "run").out
+    (tmp_path / "run" / "baseline.json").write_text('{"name": 1}')
+    damaged = command("info", tmp_path / "run")
+    assert damaged.status == 2
+    assert len(damaged.err.splitlines()) == 1
+
+
+def test_a_target_is_compared_with_boosting_and_categories_with_their_frequencies(tmp_path):
+    random = np.random.default_rng(0)
+    table = pandas.DataFrame({"a": random.choice(["x", "y", "z"], 400), "b": random.choice(["u", "v"], 400)})
+    table["c"] = np.where(table.a == "x", "yes", "no")
+    for target, name in (("c", "gradient boosting"), (None, "column frequencies")):
+        options = {} if target is None else {"target": target}
+        run = chainrule.fit(table, task="table", budget=2, hidden_size=8, num_members=1, seed=0, **options)
+        found = json.loads((run.path / "baseline.json").read_text())
+        shares = [table[column].value_counts(normalize=True) for column in table]
+        entropy = -sum((share * np.log(share)).sum() for share in shares)
+        assert found["name"] == name
+        assert found["value"] == pytest.approx(0 if target else entropy, rel=0.1, abs=0.1)  # c follows from a
+
+
+def test_a_line_says_which_is_better():
+    assert not Baseline("a", 1.0, 0.5, "nats").wins
+    assert str(Baseline("a", 1.0, 0.5, "nats")) == "a 1, this run 0.5 (nats)"
+    worse = Baseline("a", 0.9, 0.5, "accuracy", higher_is_better=True)
+    assert worse.wins
+    assert str(worse).endswith("the baseline is better here: train longer, or use the simpler model")
