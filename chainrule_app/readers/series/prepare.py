@@ -13,7 +13,14 @@ import torch
 from chainrule.files import Record
 from chainrule.models import SeriesScaling
 from chainrule.option_error import OptionError, UserError, option
-from chainrule_app.readers.series.frequency import CYCLES, DAY, Frequency, calendar_features, calendar_names
+from chainrule_app.readers.series.frequency import (
+    CYCLES,
+    DAY,
+    Frequency,
+    calendar_features,
+    calendar_names,
+    harmonics,
+)
 from chainrule_app.readers.series.series_file import SeriesFile, read_series
 from chainrule_app.readers.store import Store, StoreWriter
 from chainrule_app.readers.tables.cell import as_number
@@ -22,6 +29,7 @@ from chainrule_app.readers.tables.table_file import TableSource
 from chainrule_app.readers.text import fingerprint
 
 Floats = npt.NDArray[np.float64]
+_ROWS_A_LAG, _MOST_LAGS = 20, 12
 _MOST_CATEGORIES = 64  # of a column that never changes
 
 
@@ -29,7 +37,7 @@ _MOST_CATEGORIES = 64  # of a column that never changes
 class SeriesSchema(Record):
     """Columns to forecast, their covariates and their units."""
 
-    FORMAT: ClassVar[int] = 6
+    FORMAT: ClassVar[int] = 7
 
     targets: tuple[str, ...]  # names of the series
     covariates: tuple[str, ...]  # names of the columns that are known in advance
@@ -119,13 +127,25 @@ class SeriesSchema(Record):
 
     @property
     def num_covariates(self) -> int:
-        """F of the model: the columns, what never changes, and two numbers for each cycle of the calendar."""
-        return len(self.covariates) + len(self.statics) + 2 * len(self.calendar)
+        """F of the model: the columns, what never changes, and two numbers for each harmonic of the calendar."""
+        return len(self.covariates) + len(self.statics) + 2 * sum(self.harmonics.values())
+
+    @property
+    def harmonics(self) -> dict[str, int]:
+        """How many sines and cosines describe each cycle of the calendar."""
+        if self.frequency is None:
+            return {}
+        return {name: harmonics(self.frequency, name, self.fitted_rows) for name in self.calendar}
 
     @property
     def lags(self) -> list[int]:
-        """Lags that the model reads: the last value, a season ago, and a week ago if a season is a day."""
+        """Lags that the model reads: the last values, a season ago, and a week ago if a season is a day.
+
+        Without a season there are more of the last values, one for 20 training rows: cycles have no fixed length.
+        """
         lags = {1, 2, 3} | {self.season, self.season + 1}
+        if self.season == 1:
+            lags |= set(range(1, min(self.fitted_rows // _ROWS_A_LAG, _MOST_LAGS) + 1))
         if self.frequency is not None and not self.frequency.daily and self.season > 1:
             lags.add(7 * self.season)
         return sorted(lags | ({self.anchor} if self.anchor else set()))
@@ -180,7 +200,7 @@ class SeriesSchema(Record):
         if missing > 0:
             covariates = np.concatenate([covariates, np.full((missing, *covariates.shape[1:]), np.nan)])
         dates = [] if self.frequency is None else future_dates(file.dates, self.frequency, max(missing, 0))
-        calendar = calendar_features(dates, self.calendar) if dates else np.zeros((len(covariates), 0))
+        calendar = calendar_features(dates, self.harmonics) if dates else np.zeros((len(covariates), 0))
         if self.item is None or not (self.covariates or self.statics):
             return np.concatenate([covariates if covariates.ndim == 2 else covariates[:, 0], calendar], 1)
         count = len(self.targets)

@@ -200,6 +200,7 @@ def _forecast(
     schema = run.schema
     features = schema.features(file, horizon)
     model = run.model(device)
+    run.refit(model, file, features)
     places = [(stop, number) for number, (start, stop) in enumerate(file.spans.tolist()) if stop > start]
     drawn = draw_paths(model, file.values, features, places, file.spans, run.history, horizon, paths, seed)
     times = []

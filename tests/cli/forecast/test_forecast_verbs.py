@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from chainrule.metrics import quantiles_of_samples
-from chainrule.models import CalibratedMixture, Ensemble
+from chainrule.models import Ensemble, ForecastMixture
 from chainrule_app.cli.main import main
 from chainrule_app.tasks.forecast import task as forecast_task
 from chainrule_app.tasks.forecast.prediction import parse_quantiles
@@ -153,7 +153,7 @@ def test_averaged_forecasters_forecast(command, ok, checked, refused, series, tm
     asked = ("train", series, *ASKED, "--hidden-size", 8, "--steps", 20, "--num-members", 2, "--out", run)
     ok(*asked)
     model = ForecastRun.open(run).model()
-    assert isinstance(model, CalibratedMixture)
+    assert isinstance(model, ForecastMixture)
     assert isinstance(model.network, Ensemble)
     first, second = (command("forecast", run, series, "--seed", 1).out for _ in range(2))
     assert first == second != ""
