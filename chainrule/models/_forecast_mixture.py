@@ -17,8 +17,8 @@ from chainrule.modes import evaluating
 from chainrule.state import State, map_state, select
 
 _WINDOWS, _PATHS = 64, 32  # that weights are chosen by
-_USUAL_WINDOWS = 1.0  # that the usual weights count as
-_FEW_VALUES = 500  # a network fitted to so many has half the usual weight of one that is fitted to many
+_USUAL_WINDOWS = 3.0  # that the usual weights count as
+_FEW_VALUES = 3000  # a network fitted to so many has half the usual weight of one that is fitted to many
 _LONGEST_SEASON = 24
 _LEAST = 1e-6  # weight: a logarithm is finite
 _PARTS = 20  # a weight is a multiple of 1 / this
@@ -36,7 +36,7 @@ class ForecastMixture(ModelMean):
     pooled paths have the smallest CRPS over n whole held-out windows, drawn towards usual weights u:
 
     .. math:: \min_w\ \sum_k w_k\, \mathrm{E}|X_k - y| - \tfrac{1}{2} \sum_{k,l} w_k w_l\, \mathrm{E}|X_k - X_l'|
-        + \frac{1}{n}\, e\, \|w - u\|^2
+        + \frac{3}{n}\, e\, \|w - u\|^2
 
     e is the smallest of the absolute errors. u is a third for each, if there are many training values, and less for
     the network if there are few. The likelihood one step ahead would tell little about a forecast of many steps.
@@ -56,7 +56,7 @@ class ForecastMixture(ModelMean):
     >>> model = ForecastMixture(Forecaster(scalings, hidden_size=4), scalings)
     >>> values = 20 + torch.arange(30.0).view(30, 1).double()
     >>> model.fit(values, torch.zeros(30, 0)).weights
-    tensor([0.0189, 0.4906, 0.4906], dtype=torch.float64)
+    tensor([0.0033, 0.4983, 0.4983], dtype=torch.float64)
     """
 
     weights: Tensor

@@ -1,6 +1,7 @@
 """A file of series becomes arrays on disk: a schema from training rows, values, covariates."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -50,6 +51,7 @@ class SeriesSchema(Record):
     calendar: tuple[str, ...]  # the cycles of the calendar that are told to the model
     anchor: int  # the lag that values are measured from; 0 for the centre
     scalings: tuple[SeriesScaling, ...]  # (S,) of the targets
+    counts: tuple[bool, ...]  # (S,) whether training values are whole numbers, none below 0
     fill: bool  # whether what a file leaves out is filled in
     item: str | None  # the name of the column of items; None where each series has a column
     value: str  # the name of the column of their values
@@ -61,8 +63,11 @@ class SeriesSchema(Record):
     trained_until: str | None  # the date of the last training row, by ISO 8601; None where rows are counted
 
     def __post_init__(self) -> None:
-        if len(self.scalings) != len(self.targets):
-            raise ValueError(f"scalings: expected {len(self.targets)}, one for each series, got {len(self.scalings)}")
+        if not len(self.scalings) == len(self.counts) == len(self.targets):
+            raise ValueError(
+                f"scalings, counts: expected {len(self.targets)}, one for each series, got {len(self.scalings)} and "
+                f"{len(self.counts)}"
+            )
         if not len(self.covariates) == len(self.centres) == len(self.spreads):
             raise ValueError(f"centres, spreads: expected {len(self.covariates)}, one for each covariate")
         if len(self.static_values) != len(self.targets) or {*map(len, self.static_values)} != {len(self.statics)}:
@@ -80,10 +85,11 @@ class SeriesSchema(Record):
         cls, file: SeriesFile, rows: int, season: int, anchor: int, fill: bool = False, static: str = ""
     ) -> "SeriesSchema":
         """From the first rows of a file."""
-        scalings = []
+        scalings, counts = [], []
         for number, (name, (start, stop)) in enumerate(zip(file.targets, file.spans.tolist(), strict=True)):
             own = slice(start, min(stop, rows))
             values, observed = (torch.from_numpy(part[own, number]) for part in (file.values, file.observed))
+            counts.append(bool(((values >= 0) & (values == values.round())).all()))
             try:
                 scalings.append(SeriesScaling.fit(values, anchor, observed))
             except ValueError as error:
@@ -105,6 +111,7 @@ class SeriesSchema(Record):
             calendar=() if file.frequency is None else tuple(calendar_names(file.frequency, file.dates[:rows])),
             anchor=anchor,
             scalings=tuple(scalings),
+            counts=tuple(counts),
             fill=fill,
             item=file.item,
             value=file.value,
@@ -149,6 +156,11 @@ class SeriesSchema(Record):
         if self.frequency is not None and not self.frequency.daily and self.season > 1:
             lags.add(7 * self.season)
         return sorted(lags | ({self.anchor} if self.anchor else set()))
+
+    def possible(self, paths: Floats, places: Sequence[tuple[int, int]]) -> Floats:
+        """Return drawn paths (n, P, H) of places, each an origin and a series; those of counts are never below 0."""
+        least = np.array([0.0 if self.counts[series] else -math.inf for _, series in places])
+        return np.maximum(paths, least[:, None])
 
     def open(self, source: TableSource, where: str | None = None) -> SeriesFile:
         """Read other data as these were read; `where` names them in errors."""

@@ -137,6 +137,7 @@ def _scores(
         model, series_reader.window_evaluation(values, features, places, run.history, horizon, 256, file.spans)
     )
     drawn = draw_paths(model, values, features, places, file.spans, run.history, horizon, paths, seed)
+    drawn = run.schema.possible(drawn, places)
     naive = {"persistence": 1} | ({"seasonal-naive": run.schema.season} if run.schema.season > 1 else {})
     rows = []
     for number, name in enumerate(file.targets):

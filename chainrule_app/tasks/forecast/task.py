@@ -36,7 +36,7 @@ from chainrule_app.tasks.config import (
 from chainrule_app.tasks.display import counted, progress_bars, quoted, sparkline
 from chainrule_app.tasks.forecast.paths import draw_paths
 from chainrule_app.tasks.likelihood_record import Basis
-from chainrule_app.tasks.model import Model, Planned
+from chainrule_app.tasks.model import Model, Planned, shares_of
 from chainrule_app.tasks.run_directory import DATA, WEIGHTS
 from chainrule_app.tasks.size_schedule import describe_passes, limit_passes, record_resolved, resolve_decay, time_budget
 from chainrule_app.tasks.task import Shard, Source, Task
@@ -44,7 +44,7 @@ from chainrule_app.tasks.task import Shard, Source, Task
 if TYPE_CHECKING:
     from chainrule import AutoregressiveModel
     from chainrule.training import Evaluation as Measurement
-    from chainrule.training import Findings, TrainingBatches, ValidationBatches
+    from chainrule.training import TrainingBatches, ValidationBatches
     from chainrule_app.readers.series.prepare import PreparedSeries, SeriesSchema
     from chainrule_app.readers.series.series_file import SeriesFile
     from chainrule_app.tasks.preview import Observe, OnValidation
@@ -52,8 +52,10 @@ if TYPE_CHECKING:
 _WARM_UP = 48  # rows read before a forecast in addition to those that lags reach, at least
 _ROWS = 256  # of a validation batch
 _SHOWN, _PATHS, _PAST = 3, 50, 24
-_MOST_PASSES, _FEWEST_STEPS = 2, 1000  # over all windows, which overlap: each value is in many of them
-_MOST_MEMBERS = 4
+_MOST_PASSES = 2  # over all windows, which overlap: each value is in many of them
+# Steps are as many as training values, within these bounds: of a short series most of the weight is on what is fitted.
+_FEWEST_STEPS, _ENOUGH_STEPS = 200, 1000
+_MOST_MEMBERS, _MOST_OF_FEW = 4, 2  # models, and of a series with fewer training values than enough steps
 _PATIENCE = 0.25  # share of the validations of a short series without improvement, after which it is given up
 _CHECKED_ROWS, _CHECKED_STEPS = 4, 8
 
@@ -201,9 +203,13 @@ class ForecastTask(Task["AutoregressiveModel"]):
             config = replace(config, options=replace(config.options, num_members=1))
         if config.duration.budget is None:
             return Planned(config)
-        most = float(max(_MOST_PASSES, math.ceil(_FEWEST_STEPS / batches.steps_per_epoch)))
+        spans, rows = self.series().spans.tolist(), self.facts.rows.train
+        values = sum(max(min(stop, rows) - start, 0) for start, stop in spans)
+        steps = min(max(values, _FEWEST_STEPS), _ENOUGH_STEPS) if self.training.linear else _ENOUGH_STEPS
+        most = float(max(_MOST_PASSES, math.ceil(steps / batches.steps_per_epoch)))
         timed = time_budget(type(self)(self.path, config), batches)
-        rate, members = timed.steps_per_second, _MOST_MEMBERS if open_number else 1
+        several = _MOST_MEMBERS if steps == _ENOUGH_STEPS else _MOST_OF_FEW
+        rate, members = timed.steps_per_second, several if open_number else 1
         limited = limit_passes(config, rate, batches, most, elements=batches.at(0).x.numel(), most_members=members)
         if most == _MOST_PASSES or limited.duration.epochs is None or limited.training.patience is not None:
             return Planned(limited, timed)
@@ -337,7 +343,7 @@ class ForecastTask(Task["AutoregressiveModel"]):
         return preview
 
     def observe(self) -> "Observe | None":
-        return _weights if self.training.linear else super().observe()
+        return shares_of(_FITTED) if self.training.linear else super().observe()
 
     def best(self, evaluation: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
         nats = evaluation.nats_per_element
@@ -378,15 +384,6 @@ class ForecastTask(Task["AutoregressiveModel"]):
 
     def _known(self) -> str:
         return ", ".join([*self.schema.covariates, *self.schema.calendar]) or "nothing"
-
-
-def _weights(trained: Any) -> "Findings":
-    """Observe the weights of the models beside the network."""
-    from chainrule.training import Findings
-
-    shares = dict(zip(_FITTED, trained.weights.tolist()[1:], strict=True))
-    text = ", ".join(f"{_FITTED[name]}: {share:.0%}" for name, share in shares.items())
-    return Findings({f"share_of_{name}": share for name, share in shares.items()}, f"{text} of the mean")
 
 
 def lags_of(schema: "SeriesSchema") -> list[int]:

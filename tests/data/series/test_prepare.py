@@ -151,3 +151,12 @@ def test_a_schema_of_two_years_of_hours_has_every_cycle(path):
     assert cycles == list(CYCLES)
     place.write_text(json.dumps(json.loads(place.read_text()) | {"calendar": cycles}))
     assert list(SeriesSchema.load(place).calendar) == cycles
+
+
+def test_paths_of_counts_are_never_below_zero(tmp_path):
+    lines = ["date,sold,heat"] + [f"2024-01-{day:02},{day % 3},{day % 3 - 0.5}" for day in range(1, 31)]
+    (tmp_path / "x.csv").write_text("\n".join(lines) + "\n")
+    schema = prepare_series(tmp_path / "x.csv", tmp_path / "data", target="sold,heat", horizon=3).schema
+    assert schema.counts == (True, False)
+    paths = np.full((2, 2, 3), -1.0)
+    assert schema.possible(paths, [(30, 0), (30, 1)])[:, :, 0].tolist() == [[0.0, -1.0]] * 2
