@@ -24,7 +24,7 @@ once.
     sunspots     a year                                     elnino       temperature of the sea, monthly
     economy      five series of the USA, quarterly          carbon       CO2 a week, with gaps
     temperature  lowest of each day                         transformer  three loads of ETTh1, hourly
-    exchange     four rates, daily                          counts       generated: sales a day, negative binomial
+    exchange     two rates, daily                           counts       generated: sales a day, negative binomial
     intermittent generated: parts a week, mostly none
 """
 
@@ -293,7 +293,7 @@ def transformer(folder: Path) -> Set:
 
 def exchange(folder: Path) -> Set:
     table = np.array(lines(folder / "exchange_rate.txt.gz", header=False), dtype=np.float64)
-    return Set({f"rate {number}": values for number, values in enumerate(table.T[:4], 1)}, 5, 30, 5)
+    return Set({f"rate {number}": values for number, values in enumerate(table.T[:2], 1)}, 5, 30, 5)
 
 
 def counts(_: Path) -> Set:

@@ -191,9 +191,8 @@ class SmoothingForecaster(ChunkModel):
                 self._measure_by(number, y[known], floor)
                 z, _ = self._relative(y.unsqueeze(0), which)
                 ways.append(torch.cat([z, own.t().to(z)]))
-                densities.append(
-                    -self.scaling[1, number].log() * known.sum() - bool(floor) * (y[known].log().sum() + _DOUBT)
-                )
+                jacobian = y[known].log().sum() + _DOUBT if floor else 0.0
+                densities.append(-self.scaling[1, number].log() * known.sum() - jacobian)
             way, parameters, effects, errors = _search(torch.stack(ways), torch.stack(densities), self.season, heavy)
             self._measure_by(number, y[known], floors[way])
             self.smoothing[number], self.effects[number] = parameters, effects
