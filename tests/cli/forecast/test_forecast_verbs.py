@@ -124,7 +124,7 @@ def test_missing_rows_are_filled_in_in_training_and_in_what_is_forecast_later(co
 @pytest.mark.slow
 def test_a_long_budget_ends_after_the_passes_that_are_enough(command, ok, planned, series, tmp_path, monkeypatch):
     monkeypatch.setattr("chainrule_app.tasks.model.step_rate", lambda *_: 1e6)
-    monkeypatch.setattr(forecast_task, "_FEWEST_STEPS", 10)
+    monkeypatch.setattr(forecast_task, "_ENOUGH_STEPS", 10)
     asked = ("train", series, *ASKED, "--hidden-size", 8, "--overwrite", "--out", tmp_path / "run")
     outcome = ok(*asked, "--budget", "1h")
     assert "passes over the windows are enough, for each of 4 models that are averaged\n" in outcome.err
