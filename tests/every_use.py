@@ -41,7 +41,7 @@ UNSEEN = (
     "TransformerSeq2Seq",
     "VectorToSequence",
 )
-REAL_NUMBERS = ("Forecaster", "LinearForecaster")  # no symbols to search among, and no codes
+REAL_NUMBERS = ("ForecastMixture", "Forecaster", "LinearForecaster")  # no symbols to search among, and no codes
 
 
 def uses(model, x, context=None, lengths=None, *, device="cpu"):

@@ -58,6 +58,12 @@ SEQUENCES = {
         ),
         (pixels(3, 6, levels=4), None, torch.tensor([6, 2, 4])),
     ),
+    "ForecastMixture": lambda: (
+        models.ForecastMixture(
+            models.Forecaster([SeriesScaling(20.0, 4.0)], hidden_size=8, lags=[1, 2]), [SeriesScaling(20.0, 4.0)]
+        ).fit(20 + torch.randn(12, 1, dtype=torch.float64).cumsum(0), torch.zeros(12, 0)),
+        (20 + torch.randn(3, 5).cumsum(1), {"past": 20 + torch.randn(3, 6).cumsum(1)}, torch.tensor([5, 2, 4])),
+    ),
     "Forecaster": lambda: (
         models.Forecaster([SeriesScaling(20.0, 4.0)], hidden_size=8, lags=[1, 2]),
         (20 + torch.randn(3, 5).cumsum(1), {"past": 20 + torch.randn(3, 6).cumsum(1)}, torch.tensor([5, 2, 4])),

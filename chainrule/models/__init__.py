@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from chainrule.lazy import attach
 
 if TYPE_CHECKING:
+    from chainrule.models._forecast_mixture import ForecastMixture as ForecastMixture
     from chainrule.models._forecaster import Forecaster as Forecaster
     from chainrule.models._forecaster import LinearForecaster as LinearForecaster
     from chainrule.models._image_classifier import ConvNet as ConvNet

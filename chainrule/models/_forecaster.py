@@ -171,7 +171,7 @@ class Forecaster(SeriesModel):
 PRIOR = 1.0  # weight, in rows, of the prior that a coefficient is 0
 FEWEST_ROWS, MOST_ROWS = 1 << 11, 1 << 16  # that a series is fitted to, the last ones: most of one, fewer of many
 ROWS_TOGETHER = 1 << 18
-_DEGREES = (3.0, 4.0, 6.0, 10.0, 30.0)
+DEGREES = (3.0, 4.0, 6.0, 10.0, 30.0)
 _FIRST_ITERATIONS, _ITERATIONS = 15, 5  # for the heaviest tails, the most robust to outliers, and for each after it
 _LEAST_SCALE = 1e-6  # in units of s
 
@@ -226,7 +226,7 @@ class LinearForecaster(SeriesModel):
         zeros = torch.zeros(len(series), dtype=torch.float64)
         self.register_buffer("coefficients", zeros.unsqueeze(1).repeat(1, width))
         self.register_buffer("log_scales", zeros)
-        self.register_buffer("degrees", zeros + _DEGREES[-1])
+        self.register_buffer("degrees", zeros + DEGREES[-1])
 
     def fit(self, values: Tensor, features: Tensor, spans: Sequence[tuple[int, int]] | None = None) -> Self:
         r"""This model, with coefficients of the highest likelihood, found by reweighted least squares.
@@ -324,9 +324,9 @@ def _fit(inputs: Tensor, z: Tensor, heavy: bool) -> tuple[Tensor, float, float]:
 
     coefficients, errors, scale = solved(torch.ones_like(z))
     if not heavy:
-        return coefficients, scale, _DEGREES[-1]
+        return coefficients, scale, DEGREES[-1]
     fits: list[tuple[float, float, Tensor, float]] = []
-    for degrees in _DEGREES:
+    for degrees in DEGREES:
         for _ in range(_ITERATIONS if fits else _FIRST_ITERATIONS):
             coefficients, errors, scale = solved((degrees + 1) / (degrees + (errors / scale).square()))
         fits.append((_log_likelihood(errors, scale, degrees), degrees, coefficients, scale))
@@ -337,3 +337,9 @@ def _fit(inputs: Tensor, z: Tensor, heavy: bool) -> tuple[Tensor, float, float]:
 def _log_likelihood(errors: Tensor, scale: float, degrees: float) -> float:
     student = torch.distributions.StudentT(torch.tensor(degrees, dtype=errors.dtype, device=errors.device), 0.0, scale)
     return float(student.log_prob(errors).sum())
+
+
+def fit_tails(errors: Tensor, heavy: bool) -> tuple[float, float]:
+    """The scale and ν of errors (n,) about 0: the likeliest, or those of a normal distribution."""
+    _, scale, degrees = _fit(errors.new_zeros(len(errors), 1), errors, heavy)
+    return scale, degrees

@@ -189,7 +189,8 @@ class CalibratedMixture(ModelMean):
     The companion is fitted by counting or by least squares. An `NgramLM` knows a phrase that occurred once, and a
     `LinearForecaster` a season that occurred a few times; a network must read these many times to learn them. On the
     other hand, a network uses a longer past and generalises to similar symbols. Their errors differ (Mikolov et al.
-    2011), so the mixture often beats both, especially with few data or a short training.
+    2011), so the mixture often beats both, especially with few data or a short training. For forecasts of many steps
+    see `ForecastMixture`.
 
     The counts of an `NgramLM` are not in `state_dict`: load it into a mixture with the same counts.
 

@@ -223,7 +223,7 @@ class SeriesWindow(nn.Module):
             recent = torch.cat([recent[:, 1:], x_prev.to(recent).unsqueeze(1)], 1)
             num_real, read = (num_real + 1).clamp(max=self.longest_lag), read + 1
         whole = torch.cat([recent, x[:, :-1].to(recent)], 1)  # (B, L + T - 1)
-        readings = self.measure(whole, time, state["series"], _at(state["covariates"], read, time), num_real)
+        readings = self.measure(whole, time, state["series"], covariates_at(state["covariates"], read, time), num_real)
         return readings, {
             **state,
             "recent": whole[:, time - 1 :],
@@ -255,7 +255,7 @@ class SeriesWindow(nn.Module):
         return Readings(ratios, covariates, series, anchor, scale, finest * usual / scale)
 
 
-def _at(covariates: Tensor | None, read: Tensor, time: int) -> Tensor | None:
+def covariates_at(covariates: Tensor | None, read: Tensor, time: int) -> Tensor | None:
     """(B, T, F) of the next `time` elements of each row."""
     if covariates is None:
         return None

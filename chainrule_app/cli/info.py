@@ -101,7 +101,7 @@ def _show(facts: dict[str, Any], data: list[str], best: str, following: str, aga
     options = ", ".join(f"{name} {value}" for name, value in model["options"].items() if value is not None)
     best_record = facts["best"] or {}
     shares = [
-        f"{name.removeprefix('share_of_')} {value:.0%} of the mean"
+        f"{name.removeprefix('share_of_')} {value:.0%}"
         for name, value in best_record.items()
         if name.startswith("share_of_")
     ]
@@ -110,7 +110,7 @@ def _show(facts: dict[str, Any], data: list[str], best: str, following: str, aga
         "model": f"{facts['recipe']} ({options})",
         "parameters": f"{facts['parameters']:,}",
         "on disk": ", ".join(f"{name} {size_of(size)}" for name, size in facts["bytes"].items()),
-        "averaged": ", ".join(shares),
+        "averaged": ", ".join(shares) + " of the mean" * bool(shares),
         "data": data[0],
         "training": f"{counted(facts['step'], 'step')}; asked for {length}",
         "chosen": facts["chosen"],

@@ -342,6 +342,7 @@ def forecast_own(run: Run, back: int, paths: int, seed: int) -> dict[str, Any]:
     drawn = draw_paths(
         cast(Any, run.model), series.values, series.features, places, series.spans, task.history, horizon, paths, seed
     )
+    drawn = task.schema.possible(drawn, places)
     quantiles = quantiles_of_samples(drawn, [0.1, 0.5, 0.9])
     past = max(_PAST * horizon, _LEAST_PAST)
     return {

@@ -156,3 +156,16 @@ def share_of(name: str, description: str) -> "Observe":
         return Findings({f"share_of_{name}": value}, f"{description}: {value:.0%} of the mean")
 
     return share
+
+
+def shares_of(parts: dict[str, str]) -> "Observe":
+    """Observe the weights of the parts beside the network in a `ForecastMixture`, described in its order."""
+
+    def shares(trained: Any) -> "Findings":
+        from chainrule.training import Findings
+
+        weights = dict(zip(parts, trained.weights.tolist()[1:], strict=True))
+        text = ", ".join(f"{parts[name]}: {weight:.0%}" for name, weight in weights.items())
+        return Findings({f"share_of_{name}": weight for name, weight in weights.items()}, f"{text} of the mean")
+
+    return shares

@@ -36,7 +36,11 @@ def test_the_card_refuses_what_cuda_refuses():
         there.numpy()
 
 
-NEED_FLOAT64 = ("Forecaster", "LinearForecaster")  # series in the user's unit; their task computes on the processor
+NEED_FLOAT64 = (
+    "ForecastMixture",
+    "Forecaster",
+    "LinearForecaster",
+)  # series in the user's unit; their task computes on the processor
 
 
 def test_the_card_of_apple_refuses_float64():

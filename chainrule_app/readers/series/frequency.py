@@ -3,7 +3,7 @@
 import math
 from calendar import monthrange
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from itertools import pairwise
@@ -20,6 +20,7 @@ DAY = 86_400
 _MOST = 10**9
 _MICROSECOND, _PER_SECOND = timedelta(microseconds=1), 10**6
 _LATEST_CHANGE = 3  # hour of the day to which clocks are set back
+_ROWS_A_HARMONIC, _MOST_HARMONICS = 100, 3
 _NAMES = {DAY: "day", 3600: "hour", 60: "minute", 7 * DAY: "week", 1: "second"}
 
 
@@ -162,6 +163,12 @@ class Frequency:
                     return DAY // self.count if DAY % self.count == 0 else 1
                 return {DAY: 7, 7 * DAY: 52}.get(self.count, 1)
 
+    @property
+    def seconds(self) -> float:
+        """Seconds from a row to the next, on average."""
+        units = {"business days": DAY, "months": 30 * DAY, "month ends": 30 * DAY, "microseconds": 1 / _PER_SECOND}
+        return self.count * units.get(self.unit, 1)
+
     def __str__(self) -> str:
         if self.unit == "microseconds" and self.count % 1000 == 0:
             return f"every {self.count // 1000} milliseconds".replace("every 1 milliseconds", "every millisecond")
@@ -186,18 +193,29 @@ CYCLES: dict[str, tuple[int, Callable[[datetime], float]]] = {  # seconds, and t
 
 def calendar_names(frequency: Frequency, dates: Sequence[datetime]) -> list[str]:
     """Return the cycles that dates go through twice or more, so that no single dates are memorised."""
-    days = {"business days": DAY, "months": 30 * DAY, "month ends": 30 * DAY}
-    step = days.get(frequency.unit, frequency.count / (_PER_SECOND if frequency.unit == "microseconds" else 1))
-    span = (dates[-1] - dates[0]).total_seconds()
+    step, span = frequency.seconds, (dates[-1] - dates[0]).total_seconds()
     return [name for name, (cycle, _) in CYCLES.items() if step < cycle and 2 * cycle <= span + step]
 
 
-def calendar_features(dates: Sequence[datetime], names: Sequence[str]) -> Floats:
-    """Sine and cosine of the place in each cycle, (T, 2·cycles): Monday is as near to Sunday as to Tuesday."""
+def harmonics(frequency: Frequency, name: str, rows: int) -> int:
+    """Return how many sines and cosines describe a cycle: up to three, one for a hundred rows, as far as steps allow.
+
+    >>> [harmonics(Frequency("seconds", DAY), "day of week", rows) for rows in (90, 250, 5000)]
+    [1, 2, 3]
+    >>> harmonics(Frequency("months", 3), "day of year", 5000)
+    1
+    """
+    steps = round(CYCLES[name][0] / frequency.seconds)
+    return max(1, min(rows // _ROWS_A_HARMONIC, _MOST_HARMONICS, (steps - 1) // 2))
+
+
+def calendar_features(dates: Sequence[datetime], numbers: Mapping[str, int]) -> Floats:
+    """Sines and cosines of the place in each cycle, (T, N), so many pairs of each: Sunday is as near to Monday."""
     columns = []
-    for name in names:
+    for name, number in numbers.items():
         angles = np.array([math.tau * CYCLES[name][1](date) for date in dates])
-        columns += [np.sin(angles), np.cos(angles)]
+        for harmonic in range(1, number + 1):
+            columns += [np.sin(harmonic * angles), np.cos(harmonic * angles)]
     return np.stack(columns, 1) if columns else np.zeros((len(dates), 0))
 
 

@@ -1,6 +1,7 @@
 """A file of series becomes arrays on disk: a schema from training rows, values, covariates."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -13,7 +14,14 @@ import torch
 from chainrule.files import Record
 from chainrule.models import SeriesScaling
 from chainrule.option_error import OptionError, UserError, option
-from chainrule_app.readers.series.frequency import CYCLES, DAY, Frequency, calendar_features, calendar_names
+from chainrule_app.readers.series.frequency import (
+    CYCLES,
+    DAY,
+    Frequency,
+    calendar_features,
+    calendar_names,
+    harmonics,
+)
 from chainrule_app.readers.series.series_file import SeriesFile, read_series
 from chainrule_app.readers.store import Store, StoreWriter
 from chainrule_app.readers.tables.cell import as_number
@@ -22,6 +30,7 @@ from chainrule_app.readers.tables.table_file import TableSource
 from chainrule_app.readers.text import fingerprint
 
 Floats = npt.NDArray[np.float64]
+_ROWS_A_LAG, _MOST_LAGS = 20, 12
 _MOST_CATEGORIES = 64  # of a column that never changes
 
 
@@ -29,7 +38,7 @@ _MOST_CATEGORIES = 64  # of a column that never changes
 class SeriesSchema(Record):
     """Columns to forecast, their covariates and their units."""
 
-    FORMAT: ClassVar[int] = 6
+    FORMAT: ClassVar[int] = 7
 
     targets: tuple[str, ...]  # names of the series
     covariates: tuple[str, ...]  # names of the columns that are known in advance
@@ -42,6 +51,7 @@ class SeriesSchema(Record):
     calendar: tuple[str, ...]  # the cycles of the calendar that are told to the model
     anchor: int  # the lag that values are measured from; 0 for the centre
     scalings: tuple[SeriesScaling, ...]  # (S,) of the targets
+    counts: tuple[bool, ...]  # (S,) whether training values are whole numbers, none below 0
     fill: bool  # whether what a file leaves out is filled in
     item: str | None  # the name of the column of items; None where each series has a column
     value: str  # the name of the column of their values
@@ -53,8 +63,11 @@ class SeriesSchema(Record):
     trained_until: str | None  # the date of the last training row, by ISO 8601; None where rows are counted
 
     def __post_init__(self) -> None:
-        if len(self.scalings) != len(self.targets):
-            raise ValueError(f"scalings: expected {len(self.targets)}, one for each series, got {len(self.scalings)}")
+        if not len(self.scalings) == len(self.counts) == len(self.targets):
+            raise ValueError(
+                f"scalings, counts: expected {len(self.targets)}, one for each series, got {len(self.scalings)} and "
+                f"{len(self.counts)}"
+            )
         if not len(self.covariates) == len(self.centres) == len(self.spreads):
             raise ValueError(f"centres, spreads: expected {len(self.covariates)}, one for each covariate")
         if len(self.static_values) != len(self.targets) or {*map(len, self.static_values)} != {len(self.statics)}:
@@ -72,10 +85,11 @@ class SeriesSchema(Record):
         cls, file: SeriesFile, rows: int, season: int, anchor: int, fill: bool = False, static: str = ""
     ) -> "SeriesSchema":
         """From the first rows of a file."""
-        scalings = []
+        scalings, counts = [], []
         for number, (name, (start, stop)) in enumerate(zip(file.targets, file.spans.tolist(), strict=True)):
             own = slice(start, min(stop, rows))
             values, observed = (torch.from_numpy(part[own, number]) for part in (file.values, file.observed))
+            counts.append(bool(((values >= 0) & (values == values.round())).all()))
             try:
                 scalings.append(SeriesScaling.fit(values, anchor, observed))
             except ValueError as error:
@@ -97,6 +111,7 @@ class SeriesSchema(Record):
             calendar=() if file.frequency is None else tuple(calendar_names(file.frequency, file.dates[:rows])),
             anchor=anchor,
             scalings=tuple(scalings),
+            counts=tuple(counts),
             fill=fill,
             item=file.item,
             value=file.value,
@@ -119,16 +134,33 @@ class SeriesSchema(Record):
 
     @property
     def num_covariates(self) -> int:
-        """F of the model: the columns, what never changes, and two numbers for each cycle of the calendar."""
-        return len(self.covariates) + len(self.statics) + 2 * len(self.calendar)
+        """F of the model: the columns, what never changes, and two numbers for each harmonic of the calendar."""
+        return len(self.covariates) + len(self.statics) + 2 * sum(self.harmonics.values())
+
+    @property
+    def harmonics(self) -> dict[str, int]:
+        """How many sines and cosines describe each cycle of the calendar."""
+        if self.frequency is None:
+            return {}
+        return {name: harmonics(self.frequency, name, self.fitted_rows) for name in self.calendar}
 
     @property
     def lags(self) -> list[int]:
-        """Lags that the model reads: the last value, a season ago, and a week ago if a season is a day."""
+        """Lags that the model reads: the last values, a season ago, and a week ago if a season is a day.
+
+        Without a season there are more of the last values, one for 20 training rows: cycles have no fixed length.
+        """
         lags = {1, 2, 3} | {self.season, self.season + 1}
+        if self.season == 1:
+            lags |= set(range(1, min(self.fitted_rows // _ROWS_A_LAG, _MOST_LAGS) + 1))
         if self.frequency is not None and not self.frequency.daily and self.season > 1:
             lags.add(7 * self.season)
         return sorted(lags | ({self.anchor} if self.anchor else set()))
+
+    def possible(self, paths: Floats, places: Sequence[tuple[int, int]]) -> Floats:
+        """Return drawn paths (n, P, H) of places, each an origin and a series; those of counts are never below 0."""
+        least = np.array([0.0 if self.counts[series] else -math.inf for _, series in places])
+        return np.maximum(paths, least[:, None])
 
     def open(self, source: TableSource, where: str | None = None) -> SeriesFile:
         """Read other data as these were read; `where` names them in errors."""
@@ -180,7 +212,7 @@ class SeriesSchema(Record):
         if missing > 0:
             covariates = np.concatenate([covariates, np.full((missing, *covariates.shape[1:]), np.nan)])
         dates = [] if self.frequency is None else future_dates(file.dates, self.frequency, max(missing, 0))
-        calendar = calendar_features(dates, self.calendar) if dates else np.zeros((len(covariates), 0))
+        calendar = calendar_features(dates, self.harmonics) if dates else np.zeros((len(covariates), 0))
         if self.item is None or not (self.covariates or self.statics):
             return np.concatenate([covariates if covariates.ndim == 2 else covariates[:, 0], calendar], 1)
         count = len(self.targets)

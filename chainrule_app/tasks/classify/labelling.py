@@ -233,7 +233,7 @@ def evaluate_labels(run: "ClassifyTask", data: str | None, options: LabelEvaluat
 
     return Result(
         [], evaluated(), summary=figures, about={"measured": run.basis}, notes=lambda: figure_notes(figures()),
-        figure=confusion_figure, hints={"batchwise": True},
+        figure=None if run.labels.several else confusion_figure, hints={"batchwise": True},
     )  # fmt: skip
 
 

@@ -137,6 +137,7 @@ def _scores(
         model, series_reader.window_evaluation(values, features, places, run.history, horizon, 256, file.spans)
     )
     drawn = draw_paths(model, values, features, places, file.spans, run.history, horizon, paths, seed)
+    drawn = run.schema.possible(drawn, places)
     naive = {"persistence": 1} | ({"seasonal-naive": run.schema.season} if run.schema.season > 1 else {})
     rows = []
     for number, name in enumerate(file.targets):
@@ -203,10 +204,11 @@ def inspect_series(run: "ForecastTask", data: str | None, options: ForecastInspe
     pasts = sorted({lag + round(share * (history - lag)) for share in _SHARES})
     past_nats = [{"rows": past, "nats_per_value": nats(features, past)} for past in pasts]
     baseline, random, columns = past_nats[-1]["nats_per_value"], np.random.default_rng(seed), len(schema.covariates)
-    # Two features for each cycle of the calendar, its sine and cosine.
     places = [[index] for index in range(columns)]
     columns += len(schema.statics)
-    places += [[columns + 2 * cycle, columns + 2 * cycle + 1] for cycle in range(len(schema.calendar))]
+    for number in schema.harmonics.values():  # a sine and a cosine for each
+        places.append(list(range(columns, columns + 2 * number)))
+        columns += 2 * number
     gains = {}
     for name, index in zip([*schema.covariates, *schema.calendar], places, strict=True):
         shuffled = features.copy()

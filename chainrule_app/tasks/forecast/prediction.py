@@ -200,8 +200,10 @@ def _forecast(
     schema = run.schema
     features = schema.features(file, horizon)
     model = run.model(device)
+    run.refit(model, file, features)
     places = [(stop, number) for number, (start, stop) in enumerate(file.spans.tolist()) if stop > start]
     drawn = draw_paths(model, file.values, features, places, file.spans, run.history, horizon, paths, seed)
+    drawn = schema.possible(drawn, places)
     times = []
     for origin, number in places:
         if schema.frequency is None:

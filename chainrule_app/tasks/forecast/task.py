@@ -36,7 +36,7 @@ from chainrule_app.tasks.config import (
 from chainrule_app.tasks.display import counted, progress_bars, quoted, sparkline
 from chainrule_app.tasks.forecast.paths import draw_paths
 from chainrule_app.tasks.likelihood_record import Basis
-from chainrule_app.tasks.model import Model, Planned, share_of
+from chainrule_app.tasks.model import Model, Planned, shares_of
 from chainrule_app.tasks.run_directory import DATA, WEIGHTS
 from chainrule_app.tasks.size_schedule import describe_passes, limit_passes, record_resolved, resolve_decay, time_budget
 from chainrule_app.tasks.task import Shard, Source, Task
@@ -46,17 +46,21 @@ if TYPE_CHECKING:
     from chainrule.training import Evaluation as Measurement
     from chainrule.training import TrainingBatches, ValidationBatches
     from chainrule_app.readers.series.prepare import PreparedSeries, SeriesSchema
+    from chainrule_app.readers.series.series_file import SeriesFile
     from chainrule_app.tasks.preview import Observe, OnValidation
 
 _WARM_UP = 48  # rows read before a forecast in addition to those that lags reach, at least
 _ROWS = 256  # of a validation batch
 _SHOWN, _PATHS, _PAST = 3, 50, 24
-_MOST_PASSES, _FEWEST_STEPS = 2, 1000  # over all windows, which overlap: each value is in many of them
-_MOST_MEMBERS = 4
+_MOST_PASSES = 2  # over all windows, which overlap: each value is in many of them
+# Steps are as many as training values, within these bounds: of a short series most of the weight is on what is fitted.
+_FEWEST_STEPS, _ENOUGH_STEPS = 200, 1000
+_MOST_MEMBERS, _MOST_OF_FEW = 4, 2  # models, and of a series with fewer training values than enough steps
 _PATIENCE = 0.25  # share of the validations of a short series without improvement, after which it is given up
 _CHECKED_ROWS, _CHECKED_STEPS = 4, 8
 
-_CALIBRATED_ON = 1 << 16  # values
+_MOST_REFITTED = 2000  # values of a file
+_FITTED = {"linear": "linear autoregression", "smoothing": "exponential smoothing"}  # beside the network, in order
 _MOST_LAGS, _ROWS_A_LAG = 100, 50  # the shape of the weights follows: other numbers are another format of runs
 
 
@@ -110,7 +114,7 @@ class ForecastTraining(OptimisationOptions):
     learning_rate: LearningRate = 3e-3
     """Peak learning rate; 0.002 by default with AdamW."""
     linear: bool = True
-    """Average the network with a linear autoregression, weighted by the held-out rows."""
+    """Average the network with a linear autoregression and exponential smoothing, weighted by the held-out rows."""
 
 
 @dataclass(frozen=True)
@@ -199,9 +203,13 @@ class ForecastTask(Task["AutoregressiveModel"]):
             config = replace(config, options=replace(config.options, num_members=1))
         if config.duration.budget is None:
             return Planned(config)
-        most = float(max(_MOST_PASSES, math.ceil(_FEWEST_STEPS / batches.steps_per_epoch)))
+        spans, rows = self.series().spans.tolist(), self.facts.rows.train
+        values = sum(max(min(stop, rows) - start, 0) for start, stop in spans)
+        steps = min(max(values, _FEWEST_STEPS), _ENOUGH_STEPS) if self.training.linear else _ENOUGH_STEPS
+        most = float(max(_MOST_PASSES, math.ceil(steps / batches.steps_per_epoch)))
         timed = time_budget(type(self)(self.path, config), batches)
-        rate, members = timed.steps_per_second, _MOST_MEMBERS if open_number else 1
+        several = _MOST_MEMBERS if steps == _ENOUGH_STEPS else _MOST_OF_FEW
+        rate, members = timed.steps_per_second, several if open_number else 1
         limited = limit_passes(config, rate, batches, most, elements=batches.at(0).x.numel(), most_members=members)
         if most == _MOST_PASSES or limited.duration.epochs is None or limited.training.patience is not None:
             return Planned(limited, timed)
@@ -213,31 +221,44 @@ class ForecastTask(Task["AutoregressiveModel"]):
         return describe_passes(self.config, "values", "windows")
 
     def added_parts(self) -> Sequence[str]:
-        return ["linear autoregression"] if self.training.linear else []
+        return list(_FITTED.values()) if self.training.linear else []
 
     def completed(self, network: "AutoregressiveModel") -> "AutoregressiveModel":
-        """Average a network with a linear autoregression of its training rows, if the run has one."""
+        """Average a network with models that are fitted to its training rows, if the run has them."""
         if not self.training.linear:
             return network
-        from chainrule.models import CalibratedMixture, LinearForecaster
+        from chainrule.models import ForecastMixture
 
-        schema, options, rows = self.schema, self.config.options, self.facts.rows.train
-        linear = LinearForecaster(
+        schema, rows = self.schema, self.facts.rows.train
+        mixture = ForecastMixture(
+            network,
             schema.scalings,
-            head=options.head,
+            head=self.config.options.head,
             lags=lags_of(schema),
             anchor=schema.anchor,
+            season=schema.season,
             num_covariates=schema.num_covariates,
         )
         if (
             self.config.init is None and not (self.path / WEIGHTS).is_file()
-        ):  # else its coefficients are among the weights
+        ):  # else their parameters are among the weights
             series = self.series()
             spans = [(start, min(stop, rows)) for start, stop in series.spans.tolist()]
             with progress_bars() as begin:
-                begin(None, "fitting the linear autoregression")
-                linear.fit(torch.tensor(series.values[:rows]), torch.tensor(series.features[:rows]), spans)
-        return CalibratedMixture(network, linear, calibrated_on=_CALIBRATED_ON)
+                begin(None, "fitting the linear autoregression and exponential smoothing")
+                mixture.fit(torch.tensor(series.values[:rows]), torch.tensor(series.features[:rows]), spans)
+        return mixture
+
+    def refit(self, model: Any, file: "SeriesFile", features: Any) -> None:
+        """Fit the models beside the network again to a file, if it is short and as long as the training rows at least.
+
+        Rows that were held out, and later ones, tell much about a short series.
+        """
+        rows = len(file.values)
+        if self.training.linear and self.facts.rows.train <= rows and file.values.size <= _MOST_REFITTED:
+            weights = model.weights.clone()
+            model.fit(torch.tensor(file.values), torch.tensor(features[:rows]), file.spans.tolist())
+            model.weights.copy_(weights)
 
     def build(self) -> "AutoregressiveModel":
         schema = self.schema
@@ -322,7 +343,7 @@ class ForecastTask(Task["AutoregressiveModel"]):
         return preview
 
     def observe(self) -> "Observe | None":
-        return share_of("linear", "linear autoregression") if self.training.linear else super().observe()
+        return shares_of(_FITTED) if self.training.linear else super().observe()
 
     def best(self, evaluation: "Measurement", value: float | None, rows: int) -> tuple[dict[str, Any], str]:
         nats = evaluation.nats_per_element
@@ -367,6 +388,8 @@ class ForecastTask(Task["AutoregressiveModel"]):
 
 def lags_of(schema: "SeriesSchema") -> list[int]:
     """Choose the lags of the linear model: the network's, and each of the last season, or two for many rows."""
+    if schema.season == 1:
+        return schema.lags
     enough = schema.fitted_rows >= _ROWS_A_LAG * 2 * schema.season
     near = min((2 if enough else 1) * schema.season + 1, _MOST_LAGS, max(schema.lags))
     return sorted({*schema.lags, *range(1, near + 1)})

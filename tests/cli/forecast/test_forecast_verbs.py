@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from chainrule.metrics import quantiles_of_samples
-from chainrule.models import CalibratedMixture, Ensemble
+from chainrule.models import Ensemble, ForecastMixture
 from chainrule_app.cli.main import main
 from chainrule_app.tasks.forecast import task as forecast_task
 from chainrule_app.tasks.forecast.prediction import parse_quantiles
@@ -124,7 +124,7 @@ def test_missing_rows_are_filled_in_in_training_and_in_what_is_forecast_later(co
 @pytest.mark.slow
 def test_a_long_budget_ends_after_the_passes_that_are_enough(command, ok, planned, series, tmp_path, monkeypatch):
     monkeypatch.setattr("chainrule_app.tasks.model.step_rate", lambda *_: 1e6)
-    monkeypatch.setattr(forecast_task, "_FEWEST_STEPS", 10)
+    monkeypatch.setattr(forecast_task, "_ENOUGH_STEPS", 10)
     asked = ("train", series, *ASKED, "--hidden-size", 8, "--overwrite", "--out", tmp_path / "run")
     outcome = ok(*asked, "--budget", "1h")
     assert "passes over the windows are enough, for each of 4 models that are averaged\n" in outcome.err
@@ -153,7 +153,7 @@ def test_averaged_forecasters_forecast(command, ok, checked, refused, series, tm
     asked = ("train", series, *ASKED, "--hidden-size", 8, "--steps", 20, "--num-members", 2, "--out", run)
     ok(*asked)
     model = ForecastRun.open(run).model()
-    assert isinstance(model, CalibratedMixture)
+    assert isinstance(model, ForecastMixture)
     assert isinstance(model.network, Ensemble)
     first, second = (command("forecast", run, series, "--seed", 1).out for _ in range(2))
     assert first == second != ""

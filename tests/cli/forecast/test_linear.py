@@ -1,4 +1,4 @@
-"""The linear autoregression beside the network of a run on series: fitted to its rows, kept with its weights."""
+"""Models beside the network of a run on series: fitted to its rows, kept with its weights."""
 
 import json
 import math
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from chainrule.models import CalibratedMixture, Forecaster, LinearForecaster
+from chainrule.models import Forecaster, ForecastMixture, LinearForecaster
 from chainrule_app.tasks import open_run
 from chainrule_app.tasks.forecast.task import lags_of
 
@@ -33,15 +33,16 @@ def months(tmp_path_factory):
 def test_a_forecast_of_few_rows_is_that_of_the_lines(command, ok, months, tmp_path):
     out, alone = tmp_path / "run", tmp_path / "alone"
     trained = ok("train", months, *ASKED, *SAME, "--out", out)
-    assert " + linear autoregression with " in trained.err
+    assert " + linear autoregression + exponential smoothing with " in trained.err
     run = open_run(out)
     model = run.model()
-    assert isinstance(model, CalibratedMixture)
-    assert model.share > 0.5
-    assert f"linear autoregression: {float(model.share):.0%} of the mean\n" in trained.err
+    assert isinstance(model, ForecastMixture)
+    network, linear, smoothing = model.weights.tolist()
+    assert network < 0.5
+    assert f"linear autoregression: {linear:.0%}, exponential smoothing: {smoothing:.0%} of the mean\n" in trained.err
     (best,) = [record for record in run.metrics() if record.get("best")][-1:]
-    assert best["share_of_linear"] == pytest.approx(float(model.share), abs=1e-6)
-    assert f"linear {float(model.share):.0%} of the mean\n" in command("info", out).out
+    assert (best["share_of_linear"], best["share_of_smoothing"]) == pytest.approx((linear, smoothing), abs=1e-6)
+    assert f"linear {linear:.0%}, smoothing {smoothing:.0%} of the mean\n" in command("info", out).out
 
     without = command("train", months, *ASKED, *SAME, "--no-linear", "--out", alone)
     assert "linear" not in without.err
@@ -63,7 +64,7 @@ def test_coefficients_are_those_of_the_training_rows(ok, months, tmp_path):
     expected = LinearForecaster(schema.scalings, lags=lags_of(schema), num_covariates=schema.num_covariates)
     rows = slice(0, series.train_rows)
     expected.fit(torch.tensor(series.values[rows]), torch.tensor(series.features[rows]))
-    found = run.model().companion
+    found = run.model().linear
     for name in ("coefficients", "log_scales", "degrees"):
         assert torch.equal(found.get_buffer(name), expected.get_buffer(name))
     assert found.coefficients.abs().max() > 0.1
@@ -73,11 +74,11 @@ def test_coefficients_are_those_of_the_training_rows(ok, months, tmp_path):
 def test_a_resumed_run_keeps_what_was_fitted(ok, refused, months, tmp_path, monkeypatch):
     run = tmp_path / "run"
     ok("train", months, *ASKED, *SAME, "--out", run)
-    before = open_run(run).model().companion.coefficients
+    before = open_run(run).model().linear.coefficients
     assert "--linear was True" in refused("train", "--resume", "--out", run, "--no-linear")
     monkeypatch.delattr(LinearForecaster, "fit")
     ok("train", "--resume", "--steps", 6, "--out", run)
-    assert torch.equal(open_run(run).model().companion.coefficients, before)
+    assert torch.equal(open_run(run).model().linear.coefficients, before)
 
 
 def test_lags_are_as_many_as_rows_tell(months, ok, tmp_path):

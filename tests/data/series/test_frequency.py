@@ -4,6 +4,7 @@ from calendar import monthrange
 from datetime import UTC, datetime, timedelta, timezone
 from zoneinfo import ZoneInfo
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -111,7 +112,7 @@ def test_steps_below_a_second_are_steps():
     days = [START + timedelta(hours=hour, milliseconds=500) for hour in range(72)]
     assert str(Frequency.find(days, range(72), Origin("x"))) == "every hour"
     assert calendar_names(Frequency("microseconds", 500_000), [START, START + timedelta(days=3)]) == ["time of day"]
-    halves = calendar_features([START, START + timedelta(microseconds=500_000)], ["time of day"])
+    halves = calendar_features([START, START + timedelta(microseconds=500_000)], {"time of day": 1})
     assert halves[1, 0] > halves[0, 0]
 
 
@@ -147,11 +148,17 @@ def test_days_of_another_clock_are_daily_on_the_clock_of_the_first():
 
 def test_cycles_close():
     hours = dates(Frequency("seconds", 3600), 24 * 7 + 1)
-    features = calendar_features(hours, ["time of day", "day of week", "day of year"])
-    assert features.shape == (169, 6)
-    assert features[0, :4] == pytest.approx(features[-1, :4])
+    features = calendar_features(hours, {"time of day": 1, "day of week": 3, "day of year": 1})
+    assert features.shape == (169, 10)
+    assert features[0, :8] == pytest.approx(features[-1, :8])
     assert features[0, :2] != pytest.approx(features[12, :2])
-    assert calendar_features(hours, []).shape == (169, 0)
+    assert calendar_features(hours, {}).shape == (169, 0)
+
+
+def test_three_harmonics_tell_each_day_of_a_week_apart():
+    """Any profile of seven days is a sum of them, so that a linear model knows each day."""
+    features = calendar_features(dates(Frequency("seconds", 86_400), 7), {"day of week": 3})
+    assert np.linalg.matrix_rank(np.column_stack([np.ones(7), features])) == 7
 
 
 def test_only_cycles_that_were_seen_twice_are_told():

@@ -30,7 +30,7 @@ def test_the_last_rows_are_held_out_and_everything_comes_back(path):
     assert (series.train_rows, series.facts["rows"]) == (360, {"train": 360, "valid": 40})
     assert again.schema == series.schema
     np.testing.assert_array_equal(again.values[:, 0], [float(line.split(",")[1]) for line in ROWS.split("\n")[:-1]])
-    assert series.features.shape == (400, 5)  # the wind, and a sine and cosine of two cycles
+    assert series.features.shape == (400, 13)  # the wind, and three sines and cosines of two cycles
     assert (series.facts["step"], series.schema.season, series.schema.lags) == (
         "every hour",
         24,
@@ -59,11 +59,11 @@ def test_covariates_of_the_future_must_be_there_and_dates_go_on(path):
         file.write("2024-01-17 16:00,,3\n2024-01-17 17:00,,4\n")
     schema = prepared(path, covariates="wind").schema
     file = schema.open(path)
-    assert schema.features(file, 2).shape == (402, 5)
+    assert schema.features(file, 2).shape == (402, 13)
     with pytest.raises(ValueError, match=r"expected 3 rows after the last value with wind filled in .* got 2"):
         schema.features(file, 3)
     plain = prepared(path).schema
-    assert plain.features(plain.open(path), 48).shape == (448, 4)
+    assert plain.features(plain.open(path), 48).shape == (448, 12)
 
 
 def test_another_step_between_rows_is_named(path, tmp_path):
@@ -151,3 +151,12 @@ def test_a_schema_of_two_years_of_hours_has_every_cycle(path):
     assert cycles == list(CYCLES)
     place.write_text(json.dumps(json.loads(place.read_text()) | {"calendar": cycles}))
     assert list(SeriesSchema.load(place).calendar) == cycles
+
+
+def test_paths_of_counts_are_never_below_zero(tmp_path):
+    lines = ["date,sold,heat"] + [f"2024-01-{day:02},{day % 3},{day % 3 - 0.5}" for day in range(1, 31)]
+    (tmp_path / "x.csv").write_text("\n".join(lines) + "\n")
+    schema = prepare_series(tmp_path / "x.csv", tmp_path / "data", target="sold,heat", horizon=3).schema
+    assert schema.counts == (True, False)
+    paths = np.full((2, 2, 3), -1.0)
+    assert schema.possible(paths, [(30, 0), (30, 1)])[:, :, 0].tolist() == [[0.0, -1.0]] * 2

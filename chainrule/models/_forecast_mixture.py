@@ -1,0 +1,160 @@
+"""The mean of a network and of models that are fitted to a series, weighted by their forecasts of held-out rows."""
+
+from collections.abc import Iterable, Sequence
+from itertools import product
+from typing import Any, Literal, Self, final
+
+import torch
+from torch import Tensor
+
+from chainrule._base import AutoregressiveModel, Context
+from chainrule.heads._adapter import head_of
+from chainrule.models._forecaster import LinearForecaster
+from chainrule.models._model_mean import ModelMean, Rows
+from chainrule.models._series_window import SeriesScaling
+from chainrule.models._smoothing_forecaster import SmoothingForecaster
+from chainrule.modes import evaluating
+from chainrule.state import State, map_state, select
+
+_WINDOWS, _PATHS = 64, 32  # that weights are chosen by
+_USUAL_WINDOWS = 3.0  # that the usual weights count as
+_FEW_VALUES = 3000  # a network fitted to so many has half the usual weight of one that is fitted to many
+_LONGEST_SEASON = 24
+_LEAST = 1e-6  # weight: a logarithm is finite
+_PARTS = 20  # a weight is a multiple of 1 / this
+
+
+@final
+class ForecastMixture(ModelMean):
+    r"""A mixture of a network, a linear autoregression and exponential smoothing, with weights w.
+
+    .. math:: p(y_t \mid y_{<t}, c) = \sum_k w_k\, p_k(y_t \mid y_{<t}, c)
+
+    Few rows suffice for the two that are fitted. Their errors differ, so the mixture often beats each of them.
+
+    Training fits the network alone. `fit` fits the others to the training rows, and `calibrate` finds the weights whose
+    pooled paths have the smallest CRPS over n whole held-out windows, drawn towards usual weights u:
+
+    .. math:: \min_w\ \sum_k w_k\, \mathrm{E}|X_k - y| - \tfrac{1}{2} \sum_{k,l} w_k w_l\, \mathrm{E}|X_k - X_l'|
+        + \frac{3}{n}\, e\, \|w - u\|^2
+
+    e is the smallest of the absolute errors. u is a third for each, if there are many training values, and less for
+    the network if there are few. The likelihood one step ahead would tell little about a forecast of many steps.
+    `log_prob` is the exact likelihood of the mixture.
+
+    Args:
+        network: a forecaster of the same series.
+        series: the scaling of each series.
+        head: of the two others, as of the network.
+        lags: of the linear autoregression, see `LinearForecaster`.
+        anchor: see `LinearForecaster`.
+        season: of exponential smoothing; beyond 24 it has none.
+        num_covariates: F.
+
+    >>> from chainrule.models import Forecaster
+    >>> scalings = [SeriesScaling(centre=20.0, scale=2.0)]
+    >>> model = ForecastMixture(Forecaster(scalings, hidden_size=4), scalings)
+    >>> values = 20 + torch.arange(30.0).view(30, 1).double()
+    >>> model.fit(values, torch.zeros(30, 0)).weights
+    tensor([0.0033, 0.4983, 0.4983], dtype=torch.float64)
+    """
+
+    weights: Tensor
+    usual: Tensor
+
+    def __init__(
+        self,
+        network: AutoregressiveModel,
+        series: Sequence[SeriesScaling],
+        *,
+        head: Literal["student", "normal"] = "student",
+        lags: Sequence[int] = (1, 2),
+        anchor: int = 1,
+        season: int = 1,
+        num_covariates: int = 0,
+    ):
+        super().__init__()
+        self.network = network
+        self.linear = LinearForecaster(series, head=head, lags=lags, anchor=anchor, num_covariates=num_covariates)
+        season = season if season <= _LONGEST_SEASON else 1
+        self.smoothing = SmoothingForecaster(series, head=head, season=season, num_covariates=num_covariates)
+        self.check_parts(["network", "linear", "smoothing"])
+        for name in ("weights", "usual"):
+            self.register_buffer(name, torch.full((3,), 1 / 3, dtype=torch.float64, device="cpu"))
+
+    @property
+    def parts(self) -> tuple[AutoregressiveModel, ...]:
+        return self.network, self.linear, self.smoothing
+
+    @property
+    def log_weights(self) -> Tensor:
+        return self.weights.clamp(min=_LEAST).log()
+
+    def features(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
+        """Return the features that the network predicts an element from, (B, T, M)."""
+        network: Any = self.network
+        return network.features(x, context, lengths)
+
+    def training_objective(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
+        """Return the network's objective, (B,)."""
+        return self.network.training_objective(x, context, lengths)
+
+    def training_terms(self, x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[Tensor, State]:
+        """Return the network's terms, (B, T); the states of the others stay as they are."""
+        terms, after = self.network.training_terms(x, state[0], x_prev)
+        return terms, (after, *state[1:])
+
+    def fit(self, values: Tensor, features: Tensor, spans: Sequence[tuple[int, int]] | None = None) -> Self:
+        """Fit the linear autoregression and exponential smoothing to training rows, see `LinearForecaster.fit`."""
+        self.linear.fit(values, features, spans)
+        self.smoothing.fit(values, features, spans)
+        number = float(values.isfinite().sum())
+        network = number / (number + _FEW_VALUES) / 3
+        self.usual.copy_(torch.tensor([network, (1 - network) / 2, (1 - network) / 2]))
+        self.weights.copy_(self.usual)
+        return self
+
+    @torch.no_grad()
+    def calibrate(self, batches: Iterable[Rows]) -> None:
+        """Choose the weights by the forecasts of some windows of the first batch of held-out data."""
+        batch = next(iter(batches))
+        device = self.linear.coefficients.device
+        count = len(batch.x)
+        chosen = torch.linspace(0, count - 1, min(count, _WINDOWS)).round().long().to(batch.x.device)
+        y = batch.x[chosen].to(device)
+        context = map_state(lambda leaf: (leaf[chosen] if len(leaf) == count else leaf).to(device), batch.context)
+        units = (
+            self.linear.window.scaling[1, context["series"]] if "series" in context else self.linear.window.scaling[1]
+        )
+        with evaluating(self):
+            paths = torch.stack([_paths(part, y, context) for part in self.parts]) / units.view(-1, 1, 1)
+        self.weights.copy_(_weights(paths, y / units.view(-1, 1), self.usual))
+
+
+def _paths(model: AutoregressiveModel, x: Tensor, context: Context) -> Tensor:
+    """Draw paths (B, n, T) as long as x (B, T)."""
+    generator = torch.Generator(x.device).manual_seed(0)
+    forks = torch.arange(len(x), device=x.device).repeat_interleave(_PATHS)
+    state = select(model.initial_state(len(x), context), forks)
+    step, x_prev, elements = model.prepare().step, None, []
+    for _ in range(x.shape[1]):
+        conditional, state = step(x_prev, state)
+        x_prev = head_of(conditional).sample(generator=generator)
+        elements.append(x_prev)
+    return torch.stack(elements, 1).unflatten(0, (len(x), _PATHS)).to(x)
+
+
+def _weights(paths: Tensor, y: Tensor, usual: Tensor) -> Tensor:
+    """Weights (K,) of the smallest CRPS of pooled paths (K, B, n, T) about values (B, T)."""
+    number, windows, draws = paths.shape[:3]
+    distance = (paths - y.unsqueeze(1)).abs().mean((1, 2, 3))
+    between = torch.stack(
+        [(one.unsqueeze(2) - other.unsqueeze(1)).abs().mean() for one, other in product(paths, paths)]
+    )
+    between = between.view(number, number)
+    between += between.diag().mul(1 / (draws - 1)).diag()  # of different draws
+    grid = [part for part in product(range(_PARTS + 1), repeat=number) if sum(part) == _PARTS]
+    weights = torch.tensor(grid).to(paths) / _PARTS
+    scores = weights @ distance - torch.einsum("nk,kl,nl->n", weights, between, weights) / 2
+    doubt = _USUAL_WINDOWS / windows * distance.min() * (weights - usual.to(weights)).square().sum(1)
+    return weights[(scores + doubt).argmin()]

@@ -1,0 +1,80 @@
+"""A mixture of forecasters: its density, weights by the CRPS of whole windows, never worse than its best part."""
+
+import numpy as np
+import pytest
+import torch
+
+from chainrule.data import Batch
+from chainrule.metrics import crps_of_samples
+from chainrule.models import Forecaster, ForecastMixture
+from chainrule.models._forecast_mixture import _weights
+from chainrule.models._series_window import SeriesScaling
+
+
+def mixture(values, hidden_size=4, **options):
+    torch.manual_seed(0)
+    scalings = [SeriesScaling.fit(column, 1) for column in values.unbind(1)]
+    network = Forecaster(scalings, hidden_size=hidden_size, dropout=0.0, lags=[1, 2, 5])
+    return ForecastMixture(network, scalings, lags=[1, 2, 5], **options).eval()
+
+
+def walks(rows=200, columns=2):
+    random = torch.Generator().manual_seed(0)
+    return 20 + torch.randn(rows, columns, generator=random, dtype=torch.float64).cumsum(0)
+
+
+def test_densities_are_averaged():
+    values = walks()
+    model = mixture(values).fit(values, torch.zeros(200, 0))
+    model.weights.copy_(torch.tensor([0.5, 0.2, 0.3]))
+    x, context = values[100:106].t(), {"past": values[80:100].t(), "series": torch.tensor([0, 1])}
+    expected = sum(w * part(x, context).log_prob(x).exp() for w, part in zip((0.5, 0.2, 0.3), model.parts, strict=True))
+    torch.testing.assert_close(model(x, context).log_prob(x).exp(), expected)
+
+
+def test_weights_have_the_smallest_score_of_pooled_draws():
+    """Against the CRPS of a sample with so many draws of each part, at each point of the grid, without a doubt."""
+    random = np.random.default_rng(0)
+    y = random.normal(size=(1, 40))
+    centres = random.normal(size=(3, 1, 1, 40)) * 0.7
+    paths = centres + random.normal(size=(3, 1, 600, 40))
+    found = _weights(torch.from_numpy(paths), torch.from_numpy(y), torch.full((3,), 1 / 3))
+
+    def score(weights):
+        counts = [round(600 * float(weight)) for weight in weights]
+        pooled = np.concatenate([part[0, :count] for part, count in zip(paths, counts, strict=True)])
+        return crps_of_samples(pooled, y[0]).mean() + np.abs(paths - y[:, None]).mean((1, 2, 3)).min() * sum(
+            (float(weight) - 1 / 3) ** 2 for weight in weights
+        )
+
+    others = [(a / 10, b / 10, 1 - a / 10 - b / 10) for a in range(11) for b in range(11 - a)]
+    assert score(found) <= min(map(score, others)) + 1e-3  # draws of a part differ from its other draws
+
+
+@pytest.mark.parametrize("best", range(3))
+def test_a_part_that_is_best_gets_nearly_all_weight(best):
+    """If the network is far off, the mean is no worse than the random walk that the others are."""
+    y = torch.zeros(64, 12, dtype=torch.float64)
+    paths = torch.randn(3, 64, 16, 12, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    paths[[part for part in range(3) if part != best]] += 9
+    assert _weights(paths, y, torch.full((3,), 1 / 3))[best] > 0.9
+
+
+def test_calibration_reads_windows_of_held_out_rows():
+    values = walks()
+    model = mixture(values, season=5).fit(values[:150], torch.zeros(150, 0))
+    model.network.output.bias.data += 30  # a network that is wrong
+    places = [(origin, number) for origin in (150, 160, 170, 180) for number in (0, 1)]
+    past = torch.stack([values[origin - 30 : origin, number] for origin, number in places])
+    x = torch.stack([values[origin : origin + 10, number] for origin, number in places])
+    model.calibrate([Batch(x, context={"past": past, "series": torch.tensor([0, 1] * 4)})])
+    assert model.weights[0] < 0.1
+    assert model.weights.sum().item() == pytest.approx(1)
+
+
+@pytest.mark.slow
+def test_keeps_the_contract(keeps_contract):
+    values = walks()
+    model = mixture(values).double().fit(values, torch.zeros(200, 0))
+    context = {"past": values[90:100].t(), "series": torch.tensor([0, 1])}
+    keeps_contract(model, values[100:106].t(), context, torch.tensor([6, 3]))
