@@ -19,7 +19,7 @@ from chainrule.option_error import OptionError, option
 from chainrule.printing import printable
 from chainrule_app.readers.remote import is_url, shown, url_of
 from chainrule_app.readers.sources import KINDS, check_path, is_path, must_gather, paths_of
-from chainrule_app.tasks.baseline import SHARE
+from chainrule_app.tasks.baseline import compare_with_baseline
 from chainrule_app.tasks.config import (
     ChosenComputation,
     Duration,
@@ -135,22 +135,8 @@ def train_run(
                 ],
             )  # fmt: skip
         if process_group.first and result.steps_now:
-            _compare_with_baseline(run, network, result.elapsed)
+            compare_with_baseline(run, network, result.elapsed)
     return run, result if process_group.first else None
-
-
-def _compare_with_baseline(run: Task[Any], network: "TrainableModel", elapsed: float) -> None:
-    """Say and record how the trained model does beside the obvious alternative, in a small share of the time."""
-    import torch
-
-    from chainrule.modes import evaluating
-
-    seconds = SHARE * (run.config.duration.budget or elapsed)
-    with evaluating(network), torch.no_grad():
-        baseline = run.baseline(network, seconds)
-    if baseline is not None:
-        baseline.save(run.path)
-        print(printable(f"baseline: {baseline}"), file=sys.stderr, flush=True)
 
 
 def _prepare_again(run: Task[Any]) -> None:

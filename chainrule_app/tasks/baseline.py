@@ -3,6 +3,7 @@
 Each task names its own (`Task.baseline`), if there is one that costs little; the run keeps the comparison in a file.
 """
 
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from chainrule.files import read_json, write_json
+from chainrule.printing import printable
 from chainrule.typed_json import field_types, read_fields
 from chainrule_app.tasks.run_directory import BASELINE
 
@@ -83,3 +85,23 @@ def likelihoods(
 
     own = evaluate(model, noted())
     return own.nats_per_element, evaluate(other, read).nats_per_element
+
+
+def compare_with_baseline(run: Any, network: Any, elapsed: float) -> None:
+    """Say and record how the trained network of a run does beside its task's baseline, in a small share of the time.
+
+    Args:
+        run: a task's run, whose `baseline` makes the comparison.
+        network: its trained model.
+        elapsed: seconds of training, where there is no budget.
+    """
+    import torch
+
+    from chainrule.modes import evaluating
+
+    seconds = SHARE * (run.config.duration.budget or elapsed)
+    with evaluating(network), torch.no_grad():
+        baseline: Baseline | None = run.baseline(network, seconds)
+    if baseline is not None:
+        baseline.save(run.path)
+        print(printable(f"baseline: {baseline}"), file=sys.stderr, flush=True)
