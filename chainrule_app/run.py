@@ -22,7 +22,7 @@ from chainrule_app.keywords import (
     train_with,
 )
 from chainrule_app.listing import history_of
-from chainrule_app.readers.remote import shown
+from chainrule_app.readers.text import shown
 from chainrule_app.results import Report, Result
 from chainrule_app.tasks import open_run
 from chainrule_app.tasks.capabilities import METHODS

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from chainrule.option_error import OptionError, option
 from chainrule.printing import printable
-from chainrule_app.readers.remote import is_url, shown, url_of
 from chainrule_app.readers.sources import KINDS, check_path, is_path, must_gather, paths_of
+from chainrule_app.readers.text import is_url, shown, url_of
 from chainrule_app.tasks.baseline import compare_with_baseline
 from chainrule_app.tasks.config import (
     ChosenComputation,
@@ -80,8 +80,10 @@ def train_run(
     with ExitStack() as stack:
         peers = stack.enter_context(ending_together())
         named = peers.path(out)
-        sent = peers.after_first(lambda: stack.enter_context(publishing(named)))
-        out = copy_to_work_in(named)
+        out, sent = named, None
+        if url_of(named) is not None:
+            sent = peers.after_first(lambda: stack.enter_context(publishing(named)))
+            out = copy_to_work_in(named)
         before = None if resume is None else check_start(task, request, out, given, resume, overwrite)
         _announce(out if before is not None else request.sources["source"])
 

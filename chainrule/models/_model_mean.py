@@ -48,7 +48,8 @@ class ModelMean(AutoregressiveModel):
         self.sequence_length = lengths.pop()
 
     def forward(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Head:
-        return self._mean([part(x, context, lengths) for part in self.parts])
+        # No step calls a part as a whole, so that hooks of it would act here alone.
+        return self._mean([part.forward(x, context, lengths) for part in self.parts])
 
     def initial_state(self, batch_size: int, context: Context = None) -> State:
         """Return the states of all models."""

@@ -207,7 +207,7 @@ class SmoothingForecaster(ChunkModel):
         length = past.shape[1]
         if covariates is not None:
             z = z - self._effect(covariates[:, :length], series)
-        _, _, mean, variance = Space(self.smoothing[series], self.season).filter(z.unsqueeze(1), z.isfinite())
+        _, _, mean, variance = Space(wide(self.smoothing[series]), self.season).filter(z.unsqueeze(1), z.isfinite())
         return {
             "mean": mean[:, 0],
             "variance": variance,
@@ -223,7 +223,7 @@ class SmoothingForecaster(ChunkModel):
         if x.dim() != 2:
             raise ValueError(f"x: expected shape (B, T), got {tuple(x.shape)}")
         series, origin, mean, read = state["series"], state["origin"], state["mean"], state["read"]
-        space, length = Space(self.smoothing[series], self.season), x.shape[1]
+        space, length = Space(wide(self.smoothing[series]), self.season), x.shape[1]
         before = 0 if x_prev is None else 1  # an element that is read before the first that is predicted
         covariates = covariates_at(state["covariates"], read, length + before)
         effect = None if covariates is None else self._effect(covariates, series)
@@ -245,7 +245,7 @@ class SmoothingForecaster(ChunkModel):
         return conditional.with_parameters(*(part.squeeze(1) for part in conditional.parameters)), state
 
     def _effect(self, covariates: Tensor, series: Tensor) -> Tensor:
-        return (wide(covariates) * self.effects[series].unsqueeze(1)).sum(2)
+        return (wide(covariates) * wide(self.effects[series]).unsqueeze(1)).sum(2)
 
     def _measure_by(self, number: int, values: Tensor, floor: float) -> None:
         """Measure a series by itself, or with a floor > 0 by its logarithms in the unit of their changes."""
@@ -257,8 +257,8 @@ class SmoothingForecaster(ChunkModel):
 
     def _relative(self, values: Tensor, series: Tensor, origin: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Values (B, T) in units of s from the origin (B, 1): the first value of the past that is there."""
-        centre, scale, _ = self.scaling[:, series].unsqueeze(2)
-        values, floors = values.to(centre), self.floors[series].unsqueeze(1)
+        centre, scale, _ = wide(self.scaling[:, series]).unsqueeze(2)
+        values, floors = values.to(centre), wide(self.floors[series]).unsqueeze(1)
         values = torch.where(floors > 0, torch.maximum(values, floors.clamp(min=1e-300)).log(), values)
         if origin is None:
             known = values.isfinite()
@@ -268,13 +268,13 @@ class SmoothingForecaster(ChunkModel):
 
     def _conditional(self, means: Tensor, variance: Tensor, series: Tensor, origin: Tensor) -> LocationScaleMixture:
         """The distribution of each value in the user's units; means (B, T, 1) and a variance (B,) are in units of s."""
-        _, scale, finest = self.scaling[:, series].view(3, -1, 1, 1)
-        spread = variance.log() / 2 + self.log_scales[series]
+        _, scale, finest = wide(self.scaling[:, series]).view(3, -1, 1, 1)
+        spread = variance.log() / 2 + wide(self.log_scales[series])
         log_scales = scale.log() + torch.logaddexp(finest.log(), spread.view(-1, 1, 1)).expand_as(means)
         means, logarithms = origin.unsqueeze(2) + scale * means, self.floors[series].view(-1, 1, 1) > 0
         logs = means.clamp(-_LARGEST_LOG, _LARGEST_LOG)
         means, log_scales = torch.where(logarithms, logs.exp(), means), log_scales + torch.where(logarithms, logs, 0.0)
-        rest = (self.degrees[series].view(-1, 1, 1).expand_as(means),) if self.head == "student" else ()
+        rest = (wide(self.degrees[series]).view(-1, 1, 1).expand_as(means),) if self.head == "student" else ()
         return HEADS[self.head](torch.zeros_like(means), means, log_scales, *rest)
 
 

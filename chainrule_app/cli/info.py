@@ -10,7 +10,7 @@ from chainrule_app.cli.render import line_width, show, show_report
 from chainrule_app.cli.signature import RunPath
 from chainrule_app.inputs import inputs_of
 from chainrule_app.listing import runs as list_runs
-from chainrule_app.readers.remote import shown
+from chainrule_app.readers.text import shown
 from chainrule_app.result_table import fitted
 from chainrule_app.results import Column, Result
 from chainrule_app.tasks import open_run

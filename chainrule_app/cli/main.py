@@ -30,7 +30,7 @@ from chainrule.printing import printable
 from chainrule_app.cli.selection import described_verbs, is_verb, owners, select, verbs_of
 from chainrule_app.cli.signature import Verb, check_arguments, open_run
 from chainrule_app.printing import WRITE_OPTION
-from chainrule_app.readers.remote import shown
+from chainrule_app.readers.text import shown
 from chainrule_app.tasks.display import SafeOutput, Substitution, counted, flag, quoted, shortened
 from chainrule_app.tasks.task import Task
 

@@ -28,8 +28,8 @@ from chainrule_app.cli.verbs import (
     sample,
     score,
 )
-from chainrule_app.readers.remote import is_url
 from chainrule_app.readers.sources import is_images, paths_of, recognise
+from chainrule_app.readers.text import is_url
 from chainrule_app.tasks import TASK_VERBS, TASKS, task_class, unrecognised
 from chainrule_app.tasks.config import task_in
 from chainrule_app.tasks.display import resume_command

@@ -22,8 +22,8 @@ from chainrule_app.cli.signature import (
     Verb,
     flags_of,
 )
-from chainrule_app.readers.remote import shown
 from chainrule_app.readers.sources import names_files
+from chainrule_app.readers.text import shown
 from chainrule_app.tasks.baseline import baseline_values
 from chainrule_app.tasks.config import Duration, RunConfig
 from chainrule_app.tasks.display import counted, dump_json, flag, format_duration, resume_command

@@ -1,7 +1,7 @@
 """The bounded folder of copies of what lies behind URLs.
 
-    objects/s3/BUCKET/KEY   the copies, by the parts of their URLs
-    work/s3/BUCKET/RUN      runs that are trained, whose files go back to their URLs
+    url-objects/s3/BUCKET/KEY   the copies, by the parts of their URLs
+    url-work/s3/BUCKET/RUN      runs that are trained, whose files go back to their URLs
     versions/...            what the storage said of each copy: its tag, size and time; its own time is the last use
     partial/                copies under way
     using/                  for each process the copies that it uses, which nobody deletes before it ends
@@ -19,10 +19,11 @@ from secrets import token_hex
 from typing import Any
 
 from chainrule.files import write_json
+from chainrule_app.readers.text import TREES
 
 CACHE, LIMIT = "CHAINRULE_CACHE", "CHAINRULE_CACHE_GB"  # environment variables
 DEFAULT_LIMIT = 20.0  # GB
-TREES = ("objects", "work")
+OBJECTS, WORK = TREES
 _OLD = 86_400.0  # seconds after which a part belongs to nobody
 
 

@@ -1,7 +1,7 @@
 """A text file becomes symbols on disk: a training part and a held-out part, and the vocabulary of the first."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,7 @@ from chainrule.data import BPEVocabulary, ByteVocabulary, CharVocabulary, Vocabu
 from chainrule.files import load_record
 from chainrule.option_error import OptionError
 from chainrule.typed_json import read_fields
-from chainrule_app.readers.all_cores import Processes, processes_for
+from chainrule_app.readers.all_cores import WORTH_IT, Processes, processes_for
 from chainrule_app.readers.origin import ByteSource
 from chainrule_app.readers.store import FORMAT, Ids, Store, StoredTokens, StoreWriter, token_dtype
 from chainrule_app.readers.text import Pass, Progress, Source, no_progress, open_source, split_position
@@ -115,7 +115,8 @@ def prepare_corpus(
     text = open_source(source)
     held_out = None if validation is None else open_source(validation)
     strict, fingerprint = not LEVELS[level].reads_any_bytes, None
-    with Processes(processes_for(text.size, LEVELS[level])) as processes:
+    number = processes_for(text.size, LEVELS[level]) if text.size >= WORTH_IT else 1
+    with Processes(number) if number > 1 else nullcontext() as processes:
         with text.open() as file:
             cut = text.size if held_out is not None else _cut(text, file, validation_fraction, by_lines, strict)
             if tokenizer is not None:
@@ -124,10 +125,10 @@ def prepare_corpus(
                 first = Pass(text, file, progress)
                 fit: Any = LEVELS[level].fit
                 if level == "word":
-                    counted = partial(processes.counted, split_punctuation=split_punctuation)
-                    fit = partial(
-                        fit, split_punctuation=split_punctuation, counted=counted if processes.number > 1 else None
+                    counted = (
+                        None if processes is None else partial(processes.counted, split_punctuation=split_punctuation)
                     )
+                    fit = partial(fit, split_punctuation=split_punctuation, counted=counted)
                 with closing(first.text(cut, strict=strict, stage="vocabulary")) as chunks:
                     vocabulary = fit(chunks, eos=by_lines, vocabulary_size=vocabulary_size, min_count=min_count)
                 fingerprint = first.fingerprint()
@@ -211,7 +212,7 @@ def _write_tokens(
     writer: StoreWriter,
     name: str,
     vocabulary: Vocabulary,
-    processes: Processes,
+    processes: Processes | None,
     *,
     by_lines: bool,
 ) -> dict[str, int]:
@@ -233,7 +234,7 @@ def _write_tokens(
             yield chunk
 
     def encoded() -> Iterator[Ids]:
-        if processes.number > 1:
+        if processes is not None:
             yield from processes.encoded(vocabulary, token_dtype(len(vocabulary)), counted())
         else:
             yield from vocabulary.encode_chunks(counted())

@@ -17,20 +17,17 @@ from typing import Any, TypeVar
 
 from chainrule.files import naming
 from chainrule_app.readers.copies import (
-    TREES,
+    OBJECTS,
     drop,
     folder,
     is_current,
     make_room,
     note_version,
-    root,
     use,
     version_path,
 )
+from chainrule_app.readers.text import URL, public
 
-_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+([^/].*)", re.DOTALL)  # a `Path` has one slash where the URL has two
-_USER = re.compile(r"\b([A-Za-z][A-Za-z0-9+.-]+:/+)[^\s/@'\"]+@")
-_QUERY = re.compile(r"\b((?:https?|ftp):/+[^\s?'\"]*)\?[^\s'\"]*")
 _WEB = ("http", "https")
 _MAGIC = "*?["
 _RANGE = 1 << 24  # bytes that are asked for at once
@@ -46,42 +43,6 @@ Answer = TypeVar("Answer")
 Info = Mapping[str, Any]  # what a storage says of an object
 
 
-def is_url(path: str | Path) -> bool:
-    """Return whether a path is a URL; one letter before the colon is a drive.
-
-    >>> is_url("s3://bucket/a.csv"), is_url(Path("s3://bucket/a.csv")), is_url("a.csv"), is_url("C:/a.csv")
-    (True, True, False, False)
-    """
-    return _URL.fullmatch(str(path)) is not None
-
-
-def public(text: str) -> str:
-    """Return a text without what URLs in it hold of credentials: names before an @, and the query of a web address.
-
-    >>> public("no https://me:key@host/a.csv?signature=1 here")
-    'no https://host/a.csv here'
-    """
-    return _QUERY.sub(r"\1", _USER.sub(r"\1", text))
-
-
-def shown(path: str | Path) -> str:
-    """Return a path or a text with it as users know it: the URL of a copy, and no credentials of a URL.
-
-    >>> shown("rows.csv"), shown(Path("s3://bucket/a.csv"))
-    ('rows.csv', 's3://bucket/a.csv')
-    """
-    copies = rf"{re.escape(str(root()))}/(?:{'|'.join(TREES)})/"
-    text = re.sub(copies + r"([a-z][a-z0-9+.-]+)/(?:(\S*?/)query-[0-9a-f]{12}/)?", r"\1://\2", str(path))
-    match = _URL.fullmatch(text)
-    return public(f"{match[1].lower()}://{match[2]}" if match else text)
-
-
-def url_of(path: str | Path) -> str | None:
-    """Return the URL that a path is, or that it is a copy of; else None."""
-    copy = any(Path(path).is_relative_to(folder(tree)) for tree in TREES)
-    return shown(path) if copy or is_url(path) else None
-
-
 @dataclass(frozen=True)
 class Place:
     """An object, a folder of objects or a pattern of their names in a storage."""
@@ -89,11 +50,11 @@ class Place:
     scheme: str
     name: str = field(repr=False)  # as the file system takes it, which may hold a signature
     fs: Any = field(repr=False)
-    tree: str = "objects"  # that holds its copy
+    tree: str = OBJECTS  # that holds its copy
 
     @classmethod
-    def of(cls, url: str | Path, tree: str = "objects") -> "Place":
-        match = _URL.fullmatch(str(url))
+    def of(cls, url: str | Path, tree: str = OBJECTS) -> "Place":
+        match = URL.fullmatch(str(url))
         assert match is not None
         scheme, rest = match[1].lower(), match[2]
         name = public(f"{scheme}://{rest}")

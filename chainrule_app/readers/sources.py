@@ -13,8 +13,8 @@ from typing import Any, Literal
 from chainrule_app.readers.members import ARCHIVES, TARS, file_names
 from chainrule_app.readers.origin import DataSource
 from chainrule_app.readers.packed import GZIP, ZSTD
-from chainrule_app.readers.remote import is_url, local_paths
-from chainrule_app.readers.text import STDIN, no_such_file
+from chainrule_app.readers.remote import local_paths
+from chainrule_app.readers.text import STDIN, is_url, no_such_file
 
 Kind = Literal["text", "pairs", "tags", "labelled", "rows", "files"]
 KINDS: dict[str, Kind] = {

@@ -4,6 +4,7 @@ import codecs
 import hashlib
 import io
 import platform
+import re
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -20,6 +21,10 @@ from chainrule_app.readers.origin import ByteSource, DataSource
 from chainrule_app.readers.packed import open_unpacked
 
 STDIN = "-"  # the path of standard input
+URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+([^/].*)", re.DOTALL)  # a `Path` has one slash where the URL has two
+_USER = re.compile(r"\b([A-Za-z][A-Za-z0-9+.-]+:/+)[^\s/@'\"]+@")
+_QUERY = re.compile(r"\b((?:https?|ftp):/+[^\s?'\"]*)\?[^\s'\"]*")
+TREES = ("url-objects", "url-work")  # folders of copies of what is behind URLs
 CHUNK_BYTES = 1 << 20
 _SCHEMES = ("http", "https", "ftp", "s3", "gs", "hf")  # of a URL
 LONGEST_LINE = 1 << 25  # bytes: a line is held in memory
@@ -346,3 +351,47 @@ def _character_start(text: bytes | mmap, position: int) -> int:
     if not starts:
         return position
     return min((start for start in starts if start > 0), key=lambda start: abs(start - position), default=0)
+
+
+def is_url(path: str | Path) -> bool:
+    """Return whether a path is a URL; one letter before the colon is a drive.
+
+    >>> is_url("s3://bucket/a.csv"), is_url(Path("s3://bucket/a.csv")), is_url("a.csv"), is_url("C:/a.csv")
+    (True, True, False, False)
+    """
+    return URL.fullmatch(str(path)) is not None
+
+
+def public(text: str) -> str:
+    """Return a text without what URLs in it hold of credentials: names before an @, and the query of a web address.
+
+    >>> public("no https://me:key@host/a.csv?signature=1 here")
+    'no https://host/a.csv here'
+    """
+    return _QUERY.sub(r"\1", _USER.sub(r"\1", text))
+
+
+def shown(path: str | Path) -> str:
+    """Return a path or a text with it as users know it: the URL of a copy, and no credentials of a URL.
+
+    >>> shown("rows.csv"), shown(Path("s3://bucket/a.csv"))
+    ('rows.csv', 's3://bucket/a.csv')
+    """
+    text = str(path)
+    if _may_be_copy(text):
+        from chainrule_app.readers.copies import root
+
+        copies = rf"{re.escape(str(root()))}/(?:{'|'.join(TREES)})/"
+        text = re.sub(copies + r"([a-z][a-z0-9+.-]+)/(?:(\S*?/)query-[0-9a-f]{12}/)?", r"\1://\2", text)
+    match = URL.fullmatch(text)
+    return public(f"{match[1].lower()}://{match[2]}" if match else text)
+
+
+def url_of(path: str | Path) -> str | None:
+    """Return the URL that a path is, or that it is a copy of; else None."""
+    found = shown(path) if is_url(path) or _may_be_copy(str(path)) else ""
+    return found if is_url(found) else None
+
+
+def _may_be_copy(text: str) -> bool:
+    return any(tree in text for tree in TREES)

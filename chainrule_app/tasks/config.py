@@ -17,7 +17,7 @@ from chainrule.printing import one_line
 from chainrule.ranges import Range
 from chainrule.typed_json import described, field_types, read_value
 from chainrule_app.readers.origin import DataSource
-from chainrule_app.readers.remote import public
+from chainrule_app.readers.text import public
 from chainrule_app.tasks.display import parse_duration
 
 FORMAT = 21

@@ -21,7 +21,7 @@ from chainrule.option_error import OptionError, as_keyword
 from chainrule.printing import OVERRIDES, printable
 from chainrule_app.heavy import np
 from chainrule_app.printing import WRITE_OPTION, writable
-from chainrule_app.readers.remote import shown
+from chainrule_app.readers.text import shown
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -5,8 +5,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from chainrule.option_error import TakenError
-from chainrule_app.readers.copies import note_version, use
-from chainrule_app.readers.remote import Info, Place, copy_of_folder, url_of, version_of
+from chainrule_app.readers.copies import WORK, note_version, use
+from chainrule_app.readers.remote import Info, Place, copy_of_folder, version_of
+from chainrule_app.readers.text import url_of
 from chainrule_app.tasks.run_directory import (
     CHECKPOINT,
     CONFIG,
@@ -24,7 +25,7 @@ _WHILE_TRAINING = {*FILES, "tensorboard", "wandb"} - {VOCABULARY, NGRAMS, NEIGHB
 def copy_to_work_in(out: str | Path) -> Path:
     """Return the directory in which a run is written: of a URL, or of a copy, the copy to work in."""
     url = url_of(out)
-    return Path(out) if url is None else Place.of(url, "work").copy
+    return Path(out) if url is None else Place.of(url, WORK).copy
 
 
 @contextmanager
@@ -47,7 +48,7 @@ class Publisher:
     """
 
     def __init__(self, url: str):
-        self._place = Place.of(url, "work")
+        self._place = Place.of(url, WORK)
         self.copy = self._place.copy
         if is_locked(self.copy):
             raise TakenError("out", f"another process is working in {self._place}", "wait for it, or stop it")

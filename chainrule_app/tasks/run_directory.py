@@ -33,7 +33,8 @@ from weakref import finalize
 
 from chainrule.files import check_header, naming, read_json
 from chainrule.option_error import TakenError, option
-from chainrule_app.readers.remote import is_url, shown, steady_copy
+from chainrule_app.readers.remote import steady_copy
+from chainrule_app.readers.text import is_url, shown
 from chainrule_app.tasks.config import FORMAT, format_in, task_in
 from chainrule_app.tasks.display import resume_command
 

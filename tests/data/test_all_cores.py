@@ -26,6 +26,7 @@ def text(tmp_path):
 
 def prepared(text, folder, processes, monkeypatch, **options):
     monkeypatch.setattr(corpus, "processes_for", lambda *about: processes)
+    monkeypatch.setattr(corpus, "WORTH_IT", 0)
     corpus.prepare_corpus(text, folder, **options)
     return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
 

@@ -10,7 +10,7 @@ import pytest
 
 import chainrule
 from chainrule_app.cli.main import main
-from chainrule_app.readers import copies, remote
+from chainrule_app.readers import copies, remote, text
 from chainrule_app.tasks.config import recorded_source
 from chainrule_app.tasks.remote_run import Publisher, copy_to_work_in
 from chainrule_app.tasks.run_directory import local_run
@@ -31,7 +31,7 @@ def storage(tmp_path, monkeypatch):
 
 
 def copies_in(folder):
-    return sorted(path.name for path in (folder / "copies" / "objects").rglob("*") if path.is_file())
+    return sorted(path.name for path in (folder / "copies" / "url-objects").rglob("*") if path.is_file())
 
 
 def test_an_object_is_copied_once_and_again_when_it_changed(storage, tmp_path, monkeypatch):
@@ -44,7 +44,7 @@ def test_an_object_is_copied_once_and_again_when_it_changed(storage, tmp_path, m
     assert len(asked) == 1
     storage.pipe("/b/rows.csv", b"a\n2\n")  # of the same size
     assert Path(remote.local_paths("memory://b/rows.csv")[0]).read_bytes() == b"a\n2\n"
-    assert remote.shown(f"{path} line 3") == "memory://b/rows.csv line 3"
+    assert text.shown(f"{path} line 3") == "memory://b/rows.csv line 3"
 
 
 def test_a_cut_connection_is_taken_up_where_it_broke(storage, monkeypatch):
@@ -101,7 +101,7 @@ def test_the_folder_is_bounded_and_what_runs_use_stays(storage, tmp_path, monkey
     with pytest.raises(ValueError, match=f"memory://b/c: 1e-06 GB.* set {copies.LIMIT} to more"):
         remote.local_paths("memory://b/c")
     copies._claims.clear()  # as if this process had ended
-    old = copies.version_path(tmp_path / "copies/objects/memory/b/b")
+    old = copies.version_path(tmp_path / "copies/url-objects/memory/b/b")
     os.utime(old, (time.time() - 9, time.time() - 9))
     remote.local_paths("memory://b/c")
     assert copies_in(tmp_path) == ["a", "c"]
@@ -134,7 +134,7 @@ def test_signatures_are_neither_recorded_nor_part_of_the_copy():
     assert recorded_source(url) == "https://host/d/a.csv"
     copy = str(remote.Place("https", url, None).copy)
     assert "secret" not in copy
-    assert remote.shown(copy) == "https://host/d/a.csv"
+    assert text.shown(copy) == "https://host/d/a.csv"
 
 
 ROWS = b"age,smokes\n" + b"".join(b"%d,%s\n" % (20 + row % 40, b"yes" if row % 2 else b"no") for row in range(60))

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 _COST = 2e-6  # seconds of boosting for a row, a column and a class, at most on a slow core
 _FEWEST, _MOST_HELD_OUT, _TOGETHER = 200, 2000, 256
+_STOPPED_BY = 10  # rows of training for each that boosting holds out
 
 
 def table_baseline(run: "TableTask", model: Any, seconds: float) -> Baseline | None:
@@ -34,11 +35,14 @@ def _boosting(run: "TableTask", model: Any, target: int, seconds: float) -> Base
     train, valid = np.array(table.train[:rows]), np.array(table.valid[:_MOST_HELD_OUT])
     kinds = [run.schema.kept[number] for number in others]
     categorical = [kind.kind == "categorical" and len(kind.categories) < 250 for kind in kinds]
-    boosted = HistGradientBoostingClassifier(early_stopping=True, random_state=0, categorical_features=categorical)
     train = train[np.isfinite(train[:, target])]
     valid = valid[np.isfinite(valid[:, target])]
-    if len(np.unique(train[:, target])) < 2 or not len(valid):
+    counts = np.unique(train[:, target], return_counts=True)[1]
+    if len(counts) < 2 or not len(valid):
         return None
+    # It stops by a tenth of the rows, which must hold each class.
+    stops = bool(counts.min() > 1 and len(train) >= _STOPPED_BY * len(counts))
+    boosted = HistGradientBoostingClassifier(early_stopping=stops, random_state=0, categorical_features=categorical)
     shares = boosted.fit(train[:, others], train[:, target]).predict_proba(valid[:, others])
     place = {value: index for index, value in enumerate(boosted.classes_.tolist())}
     right = [place.get(value) for value in valid[:, target].tolist()]

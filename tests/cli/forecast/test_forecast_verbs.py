@@ -58,7 +58,9 @@ def test_series_are_read_shown_and_learnt(command, ok, series, tmp_path):
         "heat: before ",
     ):
         assert shown in outcome.err
-    assert set("▁▂▃▄▅▆▇█") & set(outcome.err.splitlines()[-1])
+    *_, drawn, baseline = outcome.err.splitlines()
+    assert set("▁▂▃▄▅▆▇█") & set(drawn)
+    assert baseline.startswith("baseline: seasonal naive ")
     evaluated = command("evaluate", tmp_path / "run", series, "--json")
     scores = {row["forecast"]: row for row in json.loads(evaluated.out)["scores"]}
     assert scores["model"]["crps"] < 0.7 * scores["persistence with its errors"]["crps"]
