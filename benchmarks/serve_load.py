@@ -33,26 +33,22 @@ def processor_seconds(process: int) -> float:
     return (int(fields[11]) + int(fields[12])) / sysconf("SC_CLK_TCK")
 
 
-async def scored(url: str, data: list[dict[str, object]], seconds: float, times: list[float]) -> None:
+async def scored(client: httpx.AsyncClient, data: list[dict[str, object]], seconds: float, times: list[float]) -> None:
     """Score one row after another."""
     end, number = perf_counter() + seconds, 0
-    async with httpx.AsyncClient(base_url=url, timeout=60) as client:
-        while (began := perf_counter()) < end:
-            answer = await client.post("/runs/table/score", json={"data": [data[number % len(data)]]})
-            answer.raise_for_status()
-            times.append(perf_counter() - began)
-            number += 1
+    while (began := perf_counter()) < end:
+        answer = await client.post("/runs/table/score", json={"data": [data[number % len(data)]]})
+        answer.raise_for_status()
+        times.append(perf_counter() - began)
+        number += 1
 
 
-async def streamed(url: str, tokens: int, seed: int) -> tuple[float, float]:
+async def streamed(client: httpx.AsyncClient, tokens: int, seed: int) -> tuple[float, float]:
     """Draw a text; return its seconds and the longest pause."""
     began = last = perf_counter()
     pause = 0.0
     body = {"model": "text", "prompt": "1", "max_tokens": tokens, "seed": seed, "stream": True}
-    async with (
-        httpx.AsyncClient(base_url=url, timeout=600) as client,
-        client.stream("POST", "/v1/completions", json=body) as response,
-    ):
+    async with client.stream("POST", "/v1/completions", json=body) as response:
         response.raise_for_status()
         async for line in response.aiter_lines():
             if line:
@@ -62,8 +58,16 @@ async def streamed(url: str, tokens: int, seed: int) -> tuple[float, float]:
 
 async def measured(url: str, server: int, data: list[dict[str, object]], options: argparse.Namespace) -> None:
     """Print the figures."""
-    await streamed(url, 20, 0)
-    found = await asyncio.gather(*(streamed(url, options.tokens, seed) for seed in range(options.streams)))
+    async with httpx.AsyncClient(base_url=url, timeout=600) as client:  # one: to make one takes 20 ms
+        await told(client, server, data, options)
+
+
+async def told(
+    client: httpx.AsyncClient, server: int, data: list[dict[str, object]], options: argparse.Namespace
+) -> None:
+    """Print the figures of a client with many connections."""
+    await asyncio.gather(*(streamed(client, 20, seed) for seed in range(options.streams)))
+    found = await asyncio.gather(*(streamed(client, options.tokens, seed) for seed in range(options.streams)))
     ends = [end for end, _ in found]
     print(
         f"{options.streams} streams of {options.tokens} symbols: {options.streams * options.tokens / max(ends):,.0f} "
@@ -71,10 +75,11 @@ async def measured(url: str, server: int, data: list[dict[str, object]], options
         f"longest pause {max(pause for _, pause in found):.2f} s",
         flush=True,
     )
-    await scored(url, data, 1.0, [])
+    clients = [httpx.AsyncClient(base_url=client.base_url, timeout=60) for _ in range(options.clients)]
+    await scored(clients[0], data, 1.0, [])
     times: list[float] = []
     began, had = perf_counter(), processor_seconds(server)
-    await asyncio.gather(*(scored(url, data, options.seconds, times) for _ in range(options.clients)))
+    await asyncio.gather(*(scored(one, data, options.seconds, times) for one in clients))
     seconds, used = perf_counter() - began, processor_seconds(server) - had
     milliseconds = [1e3 * time for time in sorted(times)]
     print(

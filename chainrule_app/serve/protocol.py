@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,9 @@ class Protocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as H11Protocol narrows it
         super().connection_made(transport)
+        # asyncio does that only for sockets that name the protocol TCP, as those of `socket.create_server` do not. The
+        # end of an answer would wait 40 ms for the client's acknowledgement of its beginning.
+        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         protocols = (other for other in self.connections if isinstance(other, Protocol))
         open_now = [other for other in protocols if not other.transport.is_closing()]
         if len(open_now) > self._most + _SPARE:

@@ -29,7 +29,7 @@ from chainrule_app.tasks.display import plain_value
 _IMAGES = ("image", "classify-images", "caption")  # tasks whose items are images
 _ARRAYS = {"sound": 1, "music": 2}  # tasks whose items are arrays, and their dimensions
 _MOST_PIXELS = 1 << 22
-_TOGETHER = 32  # rows of a call that answers several requests: a product of other sizes rounds differently
+_TOGETHER = 16  # rows of a call that answers several requests: a product of other sizes rounds differently
 
 
 def data_of(task: str, value: Any, name: str) -> list[Any]:
@@ -202,12 +202,15 @@ def _scores(run: Run, requests: list[list[Any]]) -> list[Any]:
     """Return the scores of the rows of several requests, or of one with more rows: bit for bit those of each alone."""
     from chainrule_app.tasks.table.task import TableTask
     from chainrule_app.tasks.table.verbs import divided_scores
+    from chainrule_app.tasks.text.sampling import one_thread
 
     task, rows = run.task, [row for rows in requests for row in rows]
     assert isinstance(task, TableTask)
-    if len(rows) <= _TOGETHER and _places_are_alike(run, rows[-1]):
-        result = run.score([*rows, *rows[-1:] * (_TOGETHER - len(rows))])
-        return list(map(answered, divided_scores(task, result, list(map(len, requests)))))
+    if len(rows) <= _TOGETHER:
+        with one_thread(task.device("auto")):
+            if _places_are_alike(run, rows[-1]):
+                result = run.score([*rows, *rows[-1:] * (_TOGETHER - len(rows))])
+                return list(map(answered, divided_scores(task, result, list(map(len, requests)))))
     return [answered(run.score(rows)) for rows in requests]
 
 

@@ -60,6 +60,28 @@ def test_requests_that_wait_are_answered_by_one_call():
     assert calls == [3, 3, 2]
 
 
+def test_clients_that_ask_again_are_answered_by_one_call_and_do_not_take_turns():
+    calls = []
+
+    async def answer(requests):
+        calls.append(len(requests))
+        await asyncio.sleep(0.02)
+        return [None] * len(requests)
+
+    async def client(together, late):
+        await asyncio.sleep(late)
+        for _ in range(4):
+            await together.call("sums", [1], answer)
+
+    async def ask():
+        together = Together(pause=0.001)
+        await asyncio.gather(*(client(together, 0.01 * (number % 2)) for number in range(6)))
+
+    asyncio.run(ask())
+    assert calls[0] == 3
+    assert 6 in calls  # the second group waits for the first, and both for each other from then on
+
+
 def test_a_request_that_fails_fails_alone():
     async def answer(requests):
         if any("bad" in items for items in requests):
@@ -103,7 +125,7 @@ def test_a_row_is_scored_alone_where_its_place_in_a_call_matters(table, monkeypa
     assert sizes == [1, 1]
     monkeypatch.delitem(table.task.computed, "places are alike")
     assert [len(found["rows"]) for found in _scores(table, rows)] == [1, 1]
-    assert sizes[2:] == [32, 32]
+    assert sizes[2:] == [16, 16]
 
 
 def test_sites_that_are_trusted_may_ask(served):
