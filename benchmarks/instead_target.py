@@ -67,7 +67,7 @@ def main() -> None:
     if options.part == "valid":
         report(figures, [])
         return
-    figures = with_published("instead_target", figures, "table")
+    figures = with_published("instead_target", figures, "table", "column")
     senses = {"log loss": "<=", "accuracy": ">=", "R²": ">=", "pinball": "<="}
     publish("instead_target", figures, duels(figures, ("table", "column"), senses))
 

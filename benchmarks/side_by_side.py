@@ -119,12 +119,12 @@ def duels(rows: list[dict[str, Any]], by: tuple[str, ...], senses: dict[str, str
     return claims
 
 
-def with_published(name: str, rows: list[dict[str, Any]], key: str) -> list[dict[str, Any]]:
-    """The published rows that differ from all of these in a column, and then these."""
+def with_published(name: str, rows: list[dict[str, Any]], *keys: str) -> list[dict[str, Any]]:
+    """The published rows that differ from each of these in one of some columns, and then these."""
     path = result_path(name)
     old = json.loads(path.read_text())["rows"] if path.exists() else []
-    again = {row.get(key) for row in rows}
-    return [row for row in old if row.get(key) not in again] + rows
+    again = {tuple(map(row.get, keys)) for row in rows}
+    return [row for row in old if tuple(map(row.get, keys)) not in again] + rows
 
 
 def over_processors(row: dict[str, Any], measurements: list[dict[str, Any]]) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Requests of one kind that come at about the same time, answered by one call.
 
 A call for one row takes nearly as long as one for twenty. Requests therefore wait for the call that is under way and a
-few milliseconds more, and the next call answers all of them. It waits for those that were answered just now, who may ask
-again, but at most as long as their call took: two groups of clients would take turns at half the speed.
+few milliseconds more, and the next call answers all of them. It waits for those that were answered just now, who may
+ask again, but at most as long as their call took: two groups of clients would take turns at half the speed.
 """
 
 import asyncio

@@ -36,6 +36,21 @@ def ask_by_hand(port, data, *, half_close=False):
     return int(head.split()[1]), head, body
 
 
+def test_the_end_of_an_answer_does_not_wait_for_an_acknowledgement(app, serving, monkeypatch):
+    """Every request took 40 ms."""
+    at_once, made = [], protocol.Protocol.connection_made
+
+    def noted(self, transport):
+        made(self, transport)
+        at_once.append(transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+
+    monkeypatch.setattr(protocol.Protocol, "connection_made", noted)
+    with serving(app()) as port:
+        assert ask_by_hand(port, request("/healthz", None, "GET", Connection="close"))[0] == 200
+    assert all(at_once)
+    assert at_once
+
+
 def test_requests_that_are_no_http_are_told_so_in_json(app, serving):
     with serving(app()) as port:
         status, head, body = ask_by_hand(port, b"nonsense\r\n\r\n")
