@@ -41,6 +41,7 @@ def test_a_line_for_each_run_and_an_end_in_good_order(runs, server):
         assert (process.returncode, out, err) == (0, "Stopped.\n", "loading default, words …\n")
 
 
+@pytest.mark.slow
 def test_sigterm_ends_the_server_too_and_tokens_are_told(runs, server):
     with server(runs("default").path, "--token", "a b") as (process, lines):
         assert re.fullmatch(r"The page asks for the token; with it: http://127\.0\.0\.1:\d+/#token=a%20b\n", lines[1])

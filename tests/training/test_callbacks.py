@@ -190,6 +190,7 @@ def test_plain_lines_of_steps_are_few(capsys: pytest.CaptureFixture[str]) -> Non
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.slow
 def test_a_notebook_shows_a_curve_that_grows(tmp_path):
     nbformat, client = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
     code = (
