@@ -39,6 +39,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
+from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 from statistics import mean
@@ -48,6 +49,7 @@ import numpy as np
 import polars
 from side_by_side import claim, publish, report
 
+from chainrule.files import write_json
 from chainrule_app import fit
 
 LEVELS = [round(0.1 * k, 1) for k in range(1, 10)]
@@ -83,9 +85,7 @@ def main() -> None:
     def answer(key: str, work: Callable[[], list[float]]) -> list[float]:
         if key not in known:
             known[key] = work()
-            beside = options.answers.with_suffix(".part")
-            beside.write_text(json.dumps(known, indent=1))
-            beside.replace(options.answers)
+            write_json(options.answers, known)
         losses: list[float] = known[key]
         return losses
 
@@ -99,9 +99,7 @@ def main() -> None:
         row: dict[str, Any] = {"set": name, "series": len(series.columns), "rows": rows_of(series)}
         parts = ("valid", "test") if options.part == "test" else ("valid",)
         if options.only != "chainrule":
-            try:
-                import statsforecast  # noqa: F401
-            except ModuleNotFoundError:
+            if find_spec("statsforecast") is None:
                 parser.exit(2, "statsforecast is not installed: pip install statsforecast, or pass --only chainrule\n")
             losses: dict[str, dict[str, float]] = {part: {} for part in parts}
             for part, peer in product(parts, PEERS):

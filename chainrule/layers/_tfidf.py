@@ -1,7 +1,7 @@
 """Logistic regression of the words, word n-grams and parts of words of a text, with TF-IDF weights."""
 
 from collections.abc import Iterable
-from typing import NamedTuple, cast, final
+from typing import Any, NamedTuple, cast, final
 
 import torch
 from torch import Tensor, nn
@@ -132,7 +132,7 @@ class TfidfScores(nn.Module):
                 return float(value + penalty / 2 * weight.square().sum())
 
             optimiser = torch.optim.LBFGS([weight, bias], max_iter=_STEPS, line_search_fn="strong_wolfe")
-            optimiser.step(cast("type[loss]", loss))  # type: ignore[valid-type]
+            optimiser.step(cast(Any, loss))  # torch wants a closure of a tensor; L-BFGS takes its float
             before = self.weight.clone()
             self.weight.zero_()[used] = weight
             nats = float(self._loss(held_out.product(self.weight) + bias, held_out.labels)[0])

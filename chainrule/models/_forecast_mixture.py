@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from itertools import product
-from typing import Any, Literal, Self, final
+from typing import Literal, Self, final
 
 import torch
 from torch import Tensor
@@ -10,11 +10,11 @@ from torch import Tensor
 from chainrule._base import AutoregressiveModel, Context
 from chainrule.heads._adapter import head_of
 from chainrule.models._forecaster import LinearForecaster
-from chainrule.models._model_mean import ModelMean, Rows
+from chainrule.models._model_mean import NetworkMean, Rows
 from chainrule.models._series_window import SeriesScaling
 from chainrule.models._smoothing_forecaster import SmoothingForecaster
 from chainrule.modes import evaluating
-from chainrule.state import State, map_state, select
+from chainrule.state import map_state, select
 
 _WINDOWS, _PATHS = 64, 32  # that weights are chosen by
 _USUAL_WINDOWS = 3.0  # that the usual weights count as
@@ -25,7 +25,7 @@ _PARTS = 20  # a weight is a multiple of 1 / this
 
 
 @final
-class ForecastMixture(ModelMean):
+class ForecastMixture(NetworkMean):
     r"""A mixture of a network, a linear autoregression and exponential smoothing, with weights w.
 
     .. math:: p(y_t \mid y_{<t}, c) = \sum_k w_k\, p_k(y_t \mid y_{<t}, c)
@@ -89,20 +89,6 @@ class ForecastMixture(ModelMean):
     @property
     def log_weights(self) -> Tensor:
         return self.weights.clamp(min=_LEAST).log()
-
-    def features(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
-        """Return the features that the network predicts an element from, (B, T, M)."""
-        network: Any = self.network
-        return network.features(x, context, lengths)
-
-    def training_objective(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
-        """Return the network's objective, (B,)."""
-        return self.network.training_objective(x, context, lengths)
-
-    def training_terms(self, x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[Tensor, State]:
-        """Return the network's terms, (B, T); the states of the others stay as they are."""
-        terms, after = self.network.training_terms(x, state[0], x_prev)
-        return terms, (after, *state[1:])
 
     def fit(self, values: Tensor, features: Tensor, spans: Sequence[tuple[int, int]] | None = None) -> Self:
         """Fit the linear autoregression and exponential smoothing to training rows, see `LinearForecaster.fit`."""

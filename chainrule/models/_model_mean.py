@@ -179,8 +179,28 @@ class Rows(Protocol):
     def previous(self) -> Tensor | None: ...
 
 
+class NetworkMean(ModelMean):
+    """A mean whose first part, a network, is trained by gradients alone; the others are fitted."""
+
+    network: AutoregressiveModel
+
+    def features(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
+        """Return the features that the network predicts an element from, (B, T, M)."""
+        network: Any = self.network
+        return network.features(x, context, lengths)
+
+    def training_objective(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
+        """Return the network's objective, (B,)."""
+        return self.network.training_objective(x, context, lengths)
+
+    def training_terms(self, x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[Tensor, State]:
+        """Return the network's terms, (B, T); the states of the others stay as they are."""
+        terms, after = self.network.training_terms(x, state[0], x_prev)
+        return terms, (after, *state[1:])
+
+
 @final
-class CalibratedMixture(ModelMean):
+class CalibratedMixture(NetworkMean):
     r"""A mixture of a network and a companion that is fitted without gradients, with weight λ for the companion.
 
     .. math::
@@ -233,20 +253,6 @@ class CalibratedMixture(ModelMean):
     @property
     def log_weights(self) -> Tensor:
         return torch.stack([1 - self.share, self.share]).log()
-
-    def features(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
-        """Return the features that the network predicts an element from, (B, T, M)."""
-        network: Any = self.network
-        return network.features(x, context, lengths)
-
-    def training_objective(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
-        """Return the network's objective, (B,)."""
-        return self.network.training_objective(x, context, lengths)
-
-    def training_terms(self, x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[Tensor, State]:
-        """Return the network's terms, (B, T); the companion's state stays as it is."""
-        terms, after = self.network.training_terms(x, state[0], x_prev)
-        return terms, (after, state[1])
 
     @torch.no_grad()
     def calibrate(self, batches: Iterable[Rows]) -> None:

@@ -12,18 +12,10 @@ import polars
 import pyarrow
 import pytest
 from polars.testing import assert_frame_equal
+from scale_data import DATA, SIZES, TINY, lines
 
 import chainrule
 from chainrule_app.scale import Mapper, mapper
-
-TINY = {"steps": 2, "threads": 1, "precision": "float32", "plain": True}
-SIZES = {"translate": {"model_size": 8, "num_layers": 1, "num_heads": 1}}
-WORDS = ["one", "fish", "two", "fish", "red", "fish", "blue", "fish"]
-
-
-def lines(number, seed=0):
-    random = Random(seed)
-    return [" ".join(random.choices(WORDS, k=random.randint(1, 9))) for _ in range(number)]
 
 
 def table(number, seed=0):
@@ -41,13 +33,7 @@ def gaps(number):
     return table(number, seed=2).with_columns(missing)
 
 
-FITTED = {
-    "table": lambda: table(200),
-    "text": lambda: lines(60),
-    "tag": lambda: [[(word, word[0]) for word in line.split()] for line in lines(60)],
-    "classify": lambda: [(line, len(line) // 20) for line in lines(60)],
-    "translate": lambda: [(line, line.upper()) for line in lines(60)],
-}
+FITTED = DATA | {"table": lambda: table(200)}
 
 
 @pytest.fixture(scope="module")
