@@ -198,7 +198,6 @@ def peer_losses(series: Set, peer: str, part: str) -> list[float]:
 def own_losses(series: Set, part: str, seconds: float, seed: int) -> list[float]:
     origins = origins_of(series, part)
     began = time.time()
-    gaps = any(np.isnan(values).any() for values in series.columns.values())
     table = polars.DataFrame(series.columns)
     table = table.select(polars.all().fill_nan(None))
     if series.dates is not None:
@@ -206,7 +205,7 @@ def own_losses(series: Set, part: str, seconds: float, seed: int) -> list[float]
     run: Any = fit(
         table[: origins[0]],
         task="forecast", target=",".join(series.columns), horizon=series.horizon, season=series.season,
-        budget=f"{seconds:g}s", seed=seed, fill=gaps,
+        budget=f"{seconds:g}s", seed=seed,
     )  # fmt: skip
     forecasts: dict[str, list[np.ndarray]] = {name: [] for name in series.columns}
     for origin in origins:

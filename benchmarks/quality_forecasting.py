@@ -31,7 +31,7 @@ from chainrule.decoding import sample_paths
 from chainrule.metrics import seasonal_naive
 from chainrule.models import Forecaster
 from chainrule.training import TrainingOptions, evaluate, train
-from chainrule_app.readers.series.prepare import SeriesSchema
+from chainrule_app.readers.series.schema import SeriesSchema
 from chainrule_app.readers.series.series_file import read_series
 from chainrule_app.readers.series.windows import rolling_origins, window_evaluation
 from chainrule_app.tasks.forecast.scores import ForecastScores, naive_paths

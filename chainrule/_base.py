@@ -162,6 +162,11 @@ class AutoregressiveModel(LikelihoodModel):
         return conditionals.log_prob(x), state
 
     @property
+    def accepts_missing(self) -> bool:
+        """Whether NaN in x is a missing value, which is neither scored nor conditioned on."""
+        return False
+
+    @property
     def reach(self) -> int | None:
         """Number of last elements that a conditional can depend on; `None` if every earlier element can matter."""
         return None
@@ -201,8 +206,10 @@ class AutoregressiveModel(LikelihoodModel):
 
     def log_prob(self, x: Tensor, context: Context = None, lengths: Tensor | None = None) -> Tensor:
         r"""Exact log-likelihood :math:`\sum_t \log p(x_t \mid x_{<t}, c)` of each row, (B,), nats."""
+        missing = x.isnan() if self.accepts_missing else None
         if lengths is None:
-            return self.forward(x, context).log_prob(x).flatten(1).sum(1)
+            terms = self.forward(x, context).log_prob(x if missing is None else x.masked_fill(missing, 0))
+            return (terms if missing is None else terms.masked_fill(missing, 0)).flatten(1).sum(1)
         sequence = self.to_sequence(x)
         check_lengths(lengths, (len(sequence), sequence.shape[1]))
         real = length_mask(lengths.to(sequence.device), sequence.shape[1])

@@ -20,7 +20,7 @@ class SeriesWindows:
     no state to save: to resume, ask for the next step.
 
     Args:
-        values: (T, S) training values.
+        values: (T, S) training values; NaN where one is missing.
         features: (T, F) covariates, or (T, S, F).
         past: rows before each window that are known and not scored.
         length: rows of each window that are.

@@ -133,7 +133,7 @@ def _paths(model: AutoregressiveModel, x: Tensor, context: Context) -> Tensor:
 def _weights(paths: Tensor, y: Tensor, usual: Tensor) -> Tensor:
     """Weights (K,) of the smallest CRPS of pooled paths (K, B, n, T) about values (B, T)."""
     number, windows, draws = paths.shape[:3]
-    distance = (paths - y.unsqueeze(1)).abs().mean((1, 2, 3))
+    distance = (paths - y.unsqueeze(1)).abs().nanmean((1, 2, 3))  # missing values tell nothing
     between = torch.stack(
         [(one.unsqueeze(2) - other.unsqueeze(1)).abs().mean() for one, other in product(paths, paths)]
     )

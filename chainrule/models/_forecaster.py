@@ -12,7 +12,7 @@ from chainrule._base import ChunkModel, Context
 from chainrule._ranges import check_sizes
 from chainrule.heads._real_mixtures import GaussianMixture, LocationScaleMixture, StudentTMixture
 from chainrule.layers._recurrent_stack import recurrent_stack
-from chainrule.models._series_window import Readings, SeriesScaling, SeriesWindow, WindowState
+from chainrule.models._series_window import Readings, SeriesScaling, SeriesWindow, WindowState, last_known
 from chainrule.modes import wide
 from chainrule.option_error import OptionError
 from chainrule.ranges import Layers, Probability, Range
@@ -37,6 +37,10 @@ class SeriesModel(ChunkModel):
     """A model of the next value of a series, in the user's units: its context, and steps as chunks of one."""
 
     window: SeriesWindow
+
+    @property
+    def accepts_missing(self) -> bool:
+        return True
 
     @abstractmethod
     def read(
@@ -72,7 +76,8 @@ class Forecaster(SeriesModel):
 
     x is what is forecast, (B, T); the context is what is known: `{"past": (B, P), "covariates": (B, P + T, F),
     "series": (B,)}`. The past, of any length P >= 1, is read and not scored: lags look into it (where they look beyond,
-    its first value is repeated), and where it is longer than the longest lag the network warms up on the rest.
+    its first value is repeated), and where it is longer than the longest lag the network warms up on the rest. NaN, in
+    x or in the past, is a missing value: it is not scored, and where it would be read, the last one before it is.
     Covariates are known in advance for every element, of the past as well; they are there if the model has any, and
     `series`, integers, if it has several. The past alone may be given as a tensor. `sample(n, context, length=H)` draws
     paths of H steps.
@@ -239,13 +244,13 @@ class LinearForecaster(SeriesModel):
         many rows, only the last are used: 65,536 for one series, at least 2,048 each for many.
 
         Args:
-            values: (T, S) training values.
+            values: (T, S) training values; NaN where one is missing, which is not fitted to.
             features: (T, F) covariates, or (T, S, F) of each series.
             spans: S pairs, the first row of each series and the one after its last; all rows if not given. A series
-                without a row that has all lags before it stays a random walk.
+                without a value that has all lags before it stays a random walk.
 
         Raises:
-            ValueError: shapes are others, there is no row with all lags before it, or a number is not finite.
+            ValueError: shapes are others, there is no row with all lags before it, or a number is infinite.
 
         Source: K. Lange, R. Little and J. Taylor, Robust statistical modeling using the t distribution, 1989.
         """
@@ -259,19 +264,20 @@ class LinearForecaster(SeriesModel):
             )
         most = min(MOST_ROWS, max(FEWEST_ROWS, ROWS_TOGETHER // count))
         for number, (start, stop) in enumerate(spans or [(0, rows)] * count):
-            if stop - start <= lag:
-                continue
             first = max(start + lag, stop - most)
             every = values[first - lag : stop, number].to(window.scaling).unsqueeze(0)
+            known = ~every.isnan()
+            if stop - start <= lag or not known[0, lag:].any():
+                continue
             own = features[first:stop] if features.dim() == 2 else features[first:stop, number]
-            if not bool(every.isfinite().all() and own.isfinite().all()):
+            if not bool(every[known].isfinite().all() and own.isfinite().all()):
                 raise ValueError("values, features: expected finite numbers")
             which = torch.full((1,), number, device=every.device)
-            num_real = torch.full_like(which, lag)
             covariates = own.to(window.scaling).unsqueeze(0) if window.num_covariates else None
-            readings = window.measure(every[:, :-1], stop - first, which, covariates, num_real)
-            z = (every[0, lag:] - readings.anchor[0]) / readings.scale[0]
-            coefficients, scale, degrees = _fit(self._inputs(readings)[0], z, self.head == "student")
+            readings = window.measure(last_known(every)[:, :-1], known[:, :-1], stop - first, which, covariates)
+            z = ((every[0, lag:] - readings.anchor[0]) / readings.scale[0])[known[0, lag:]]
+            inputs = self._inputs(readings)[0, known[0, lag:]]
+            coefficients, scale, degrees = _fit(inputs, z, self.head == "student")
             self.coefficients[number], self.degrees[number] = coefficients, degrees
             scale = max(scale - float(readings.finest.mean()), _LEAST_SCALE)  # which every density has besides
             self.log_scales[number] = math.log(scale)

@@ -69,6 +69,11 @@ class ModelMean(AutoregressiveModel):
         return torch.stack([part.visible_past(length) for part in self.parts]).any(0)
 
     @property
+    def accepts_missing(self) -> bool:
+        """Whether all of them accept missing values."""
+        return all(part.accepts_missing for part in self.parts)
+
+    @property
     def reach(self) -> int | None:
         """The longest reach of the models."""
         reaches = [part.reach for part in self.parts]

@@ -40,23 +40,23 @@ class SeriesScaling:
                 raise ValueError(f"{name}: expected a finite number{'' if name == 'centre' else ' > 0'}, got {value}")
 
     @classmethod
-    def fit(cls, values: Tensor, anchor: int, observed: Tensor | None = None) -> "SeriesScaling":
+    def fit(cls, values: Tensor, anchor: int) -> "SeriesScaling":
         """From training values alone.
 
         Args:
-            values: (T,) of a series.
+            values: (T,) of a series; NaN where one is missing.
             anchor: the lag that forecasts are measured from; 0 where they are measured from the centre.
-            observed: (T,) booleans, values that were written down; None for all. Others say nothing of the finest step.
         """
         values = values.double()
         if len(values) < anchor + 2:
             raise ValueError(f"values: expected at least {anchor + 2}, got {len(values)}")
-        centre = values.mean()
-        steps = values[anchor:] - values[:-anchor] if anchor else values - centre
+        known, (last,) = ~values.isnan(), last_known(values.unsqueeze(0))
+        centre = values[known].mean()
+        steps = (values[anchor:] - last[: len(last) - anchor])[known[anchor:]] if anchor else values[known] - centre
         scale = float(steps.square().mean().sqrt())
         if not 0 < scale < math.inf:
-            raise ValueError(f"values: expected finite numbers that change, got {len(values)} of scale {scale:g}")
-        gaps = (values if observed is None else values[observed]).unique().diff()
+            raise ValueError(f"values: expected finite numbers that change, got {int(known.sum())} of scale {scale:g}")
+        gaps = values[known].unique().diff()
         # Half the step in which values were written down, or a thousandth of the unit.
         finest = float(gaps.min()) / 2 / scale if len(gaps) else 1e-3
         return cls(float(centre), scale, min(max(finest, 1e-3), 0.25))
@@ -65,6 +65,20 @@ class SeriesScaling:
     def stacked(scalings: "tuple[SeriesScaling, ...]") -> Tensor:
         """(3, S) float64: centres, scales and finest scales."""
         return torch.tensor([[s.centre, s.scale, s.finest] for s in scalings], dtype=torch.float64).t().contiguous()
+
+
+def last_known(values: Tensor) -> Tensor:
+    """Values (B, T) with the last known one in place of each that is missing, NaN; before the first, that one.
+
+    >>> last_known(torch.tensor([[math.nan, 1.0, math.nan, 3.0]]))
+    tensor([[1., 1., 1., 3.]])
+    """
+    missing = values.isnan()
+    if not values_are_known(values) or not bool(missing.any()):
+        return values
+    places = torch.arange(values.shape[1], device=values.device).expand_as(values)
+    first = (~missing).int().argmax(1, keepdim=True)
+    return values.gather(1, places.masked_fill(missing, 0).cummax(1).values.maximum(first))
 
 
 _KEYS = {"past", "covariates", "series"}
@@ -123,7 +137,10 @@ def _series(series: Tensor | None, past: Tensor, count: int) -> Tensor:
 
 
 class WindowState(TypedDict):
-    """A state: the last L values, how many of them are known, elements read, covariates, the series."""
+    """A state: the last L values, which of them are known (B, L), elements read, covariates, the series.
+
+    What is not known repeats the last known value before it, or the first one of the past.
+    """
 
     recent: Tensor
     known: Tensor
@@ -157,7 +174,8 @@ class SeriesWindow(nn.Module):
     .. math:: s_t^2 = \frac{24\, s^2 + \sum_{j=1}^{n} (y_{t-j} - a_{t-j})^2}{24 + n}
 
     The anchor :math:`a_t` is :math:`y_{t - \text{anchor}}`, or the centre of the series where the anchor is 0; s is the
-    usual scale of the series, and n the longest lag less the anchor, or what there is in a shorter past.
+    usual scale of the series, and n the longest lag less the anchor, or what there is in a shorter past. In place of a
+    missing value, NaN, the last one before it is read, and s does not count it.
     """
 
     scaling: Tensor
@@ -194,12 +212,13 @@ class SeriesWindow(nn.Module):
 
     def begin(self, parts: SeriesContext) -> WindowState:
         """Return the state after the past."""
-        past, series, covariates = parts["past"], parts["series"], parts["covariates"]
-        missing = max(self.longest_lag - past.shape[1], 0)
-        recent = torch.cat([past[:, :1].expand(-1, missing), past[:, -self.longest_lag :]], 1)
+        series, covariates = parts["series"], parts["covariates"]
+        past, known = self._filled(parts["past"], series)
+        unread = max(self.longest_lag - past.shape[1], 0)
+        recent = torch.cat([past[:, :1].expand(-1, unread), past[:, -self.longest_lag :]], 1)
         return {
             "recent": recent,
-            "known": torch.full_like(series, past.shape[1]).clamp(max=self.longest_lag),
+            "known": nn.functional.pad(known[:, -self.longest_lag :], (unread, 0)),
             "read": torch.zeros_like(series),
             "covariates": None if covariates is None else covariates[:, past.shape[1] :],
             "series": series,
@@ -207,36 +226,42 @@ class SeriesWindow(nn.Module):
 
     def of_past(self, parts: SeriesContext) -> Readings | None:
         """Return the readings of the past from the first step at which all lags are known, if any."""
-        past, series, covariates = parts["past"], parts["series"], parts["covariates"]
+        series, covariates = parts["series"], parts["covariates"]
+        past, known = self._filled(parts["past"], series)
         steps = past.shape[1] - self.longest_lag
         if steps <= 0:
             return None
         covariates = None if covariates is None else covariates[:, self.longest_lag : past.shape[1]]
-        return self.measure(past[:, :-1], steps, series, covariates, torch.full_like(series, self.longest_lag))
+        return self.measure(past[:, :-1], known[:, :-1], steps, series, covariates)
+
+    def _filled(self, past: Tensor, series: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the past without gaps, and which of its values are known; a past without any is the centre."""
+        centre = self.scaling[0, series].to(past).unsqueeze(1)
+        return torch.where((filled := last_known(past)).isnan(), centre, filled), ~past.isnan()
 
     def read(self, x: Tensor, state: WindowState, x_prev: Tensor | None) -> tuple[Readings, WindowState]:
         """Return the readings of a chunk (B, T), and the state that is ready to read its last element."""
         if x.dim() != 2:
             raise ValueError(f"x: expected shape (B, T), got {tuple(x.shape)}")
-        recent, num_real, read, time = state["recent"], state["known"], state["read"], x.shape[1]
+        recent, read, time = state["recent"], state["read"], x.shape[1]
+        before = x[:, :-1] if x_prev is None else torch.cat([x_prev.to(x).unsqueeze(1), x[:, :-1]], 1)
+        whole = last_known(torch.cat([recent, before.to(recent)], 1))
+        known = torch.cat([state["known"], ~before.isnan()], 1)
         if x_prev is not None:
-            recent = torch.cat([recent[:, 1:], x_prev.to(recent).unsqueeze(1)], 1)
-            num_real, read = (num_real + 1).clamp(max=self.longest_lag), read + 1
-        whole = torch.cat([recent, x[:, :-1].to(recent)], 1)  # (B, L + T - 1)
-        readings = self.measure(whole, time, state["series"], covariates_at(state["covariates"], read, time), num_real)
+            whole, known, read = whole[:, 1:], known[:, 1:], read + 1
+        covariates = covariates_at(state["covariates"], read, time)
+        readings = self.measure(whole, known, time, state["series"], covariates)
         return readings, {
             **state,
             "recent": whole[:, time - 1 :],
-            "known": (num_real + time - 1).clamp(max=self.longest_lag),
+            "known": known[:, time - 1 :],
             "read": read + time - 1,
         }
 
-    def measure(
-        self, whole: Tensor, time: int, series: Tensor, covariates: Tensor | None, num_real: Tensor
-    ) -> Readings:
-        """Return the readings at each of T positions, from the values before them, (B, L + T - 1).
+    def measure(self, whole: Tensor, known: Tensor, time: int, series: Tensor, covariates: Tensor | None) -> Readings:
+        """Return the readings at each of T positions, from the values before them, (B, L + T - 1), that may be known.
 
-        Of the first L values the last `num_real`, (B,), are real.
+        Those that are not have a substitute.
         """
         centre, usual, finest = self.scaling[:, series].unsqueeze(2)  # (B, 1) each
         whole = whole.to(usual)
@@ -246,10 +271,9 @@ class SeriesWindow(nn.Module):
         scale = usual.expand(-1, time)
         if recent := self.longest_lag - self.anchor:  # changes whose anchor is among the values
             changes = whole[:, self.anchor :] - (whole[:, : -self.anchor] if self.anchor else centre)
-            there = torch.arange(changes.shape[1], device=whole.device) >= (self.longest_lag - num_real).unsqueeze(1)
+            there = known[:, self.anchor :] & (known[:, : -self.anchor] if self.anchor else True)
             squares = torch.where(there, changes.square(), 0.0)
-            total = squares.unfold(1, recent, 1)[:, :time].sum(2)
-            count = (torch.arange(time, device=whole.device) + num_real.unsqueeze(1) - self.anchor).clamp(0, recent)
+            total, count = (part.unfold(1, recent, 1)[:, :time].sum(2) for part in (squares, there))
             scale = ((USUAL * usual.square() + total) / (USUAL + count)).sqrt()
         ratios = (before.index_select(2, self.places) - anchor.unsqueeze(2)) / scale.unsqueeze(2)
         return Readings(ratios, covariates, series, anchor, scale, finest * usual / scale)

@@ -113,9 +113,9 @@ class SmoothingForecaster(ChunkModel):
 
     Level, trend and season before the first value of the past are normal with wide priors, and a Kalman filter
     conditions them on the past: given the parameters, a value after a short past has exactly the density that normal
-    errors give it. After 30 rows and four seasons the gain is its limit, α, β and γ. A past value that is missing, NaN,
-    is not conditioned on. A series of positive values is smoothed in logarithms where these are likelier: its season
-    and its errors are then in proportion to its level, and so is the scale of the density about its location.
+    errors give it. After 30 rows and four seasons the gain is its limit, α, β and γ. A missing value, NaN, is neither
+    scored nor conditioned on. A series of positive values is smoothed in logarithms where these are likelier: its
+    season and its errors are then in proportion to its level, and so is the scale of the density about its location.
 
     The context is that of a `Forecaster`, and both can be averaged. There is nothing to train: `fit` searches the
     parameters of each series. A new model has α = 1: it is a random walk.
@@ -164,6 +164,10 @@ class SmoothingForecaster(ChunkModel):
         self.register_buffer("effects", zeros.unsqueeze(1).repeat(1, num_covariates))
         self.register_buffer("log_scales", zeros.clone())  # of errors in units of their standard deviation
         self.register_buffer("degrees", zeros + DEGREES[-1])
+
+    @property
+    def accepts_missing(self) -> bool:
+        return True
 
     def fit(self, values: Tensor, features: Tensor, spans: Sequence[tuple[int, int]] | None = None) -> Self:
         """This model, with the likeliest parameters that a search finds, less a nat for each of them.

@@ -50,7 +50,9 @@ ValidationBatches: TypeAlias = Callable[[], Iterable[Batch]]
 
 
 def count_elements(batch: Batch) -> int:
-    """Count the elements that a model predicts in a batch."""
+    """Count the elements that a model predicts in a batch; NaN is a missing one."""
     if batch.lengths is not None:
         return int(batch.lengths.sum())
-    return batch.x.numel() if batch.whole else batch.x.shape[0] * batch.x.shape[1]
+    if not batch.whole:
+        return batch.x.shape[0] * batch.x.shape[1]
+    return int((~batch.x.isnan()).sum()) if batch.x.is_floating_point() else batch.x.numel()

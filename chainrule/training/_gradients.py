@@ -87,7 +87,7 @@ class Gradients:
             self._trials += 1
             self._model.zero_grad()
         seed()
-        result = self._computed(batch, state, elements, progress)
+        result = self._computed(batch, state, count_elements(batch), elements, progress)
         if launched is not None and not alike(launched, result):
             self._recordable = False
         return result
@@ -101,7 +101,12 @@ class Gradients:
             self._recorded = None
         if warming or not self.may_launch(batch):
             return None
-        shape = batch.whole, batch.previous is None, tuple((leaf.shape, leaf.dtype) for leaf in leaves(inputs))
+        shape = (
+            elements,
+            batch.whole,
+            batch.previous is None,
+            tuple((leaf.shape, leaf.dtype) for leaf in leaves(inputs)),
+        )
         if self._recorded is not None:
             return self._recorded if shape == self._shape else None
         self._seen[shape] += 1
@@ -113,14 +118,14 @@ class Gradients:
     def _record(self, inputs: State, whole: bool, elements: int) -> RecordedGradient | None:
         def compute(inputs: State) -> State:
             x, previous, context, state = inputs
-            return self._computed(_Rows(x, None, previous, context, whole), state, elements, 1.0)
+            return self._computed(_Rows(x, None, previous, context, whole), state, elements, elements, 1.0)
 
         there = map_state(lambda leaf: leaf.to(self._group.device), inputs)
         return recorded_gradient(compute, there, self._model)
 
-    def _computed(self, batch: Batch, state: State, elements: int, progress: float) -> StepResult:
+    def _computed(self, batch: Batch, state: State, own: int, elements: int, progress: float) -> StepResult:
         nats, state = score(self._objective, batch, state, self._group.device, progress)
-        self._group.share(nats, count_elements(batch), elements, self._model).backward()
+        self._group.share(nats, own, elements, self._model).backward()
         return StepResult(nats.detach(), clip_gradient(self._model, self._clip_norm), state)
 
 

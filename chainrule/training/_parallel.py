@@ -102,7 +102,7 @@ class Processes:
         """Scale the nats of `local` elements so that the gradient that DDP averages is the batch's, per element."""
         if not local and self.world > 1:  # DDP waits for a gradient of every weight, also without elements
             nats = nats + sum(0 * weight.sum() for weight in model.parameters() if weight.requires_grad)
-        return nats * (self.world / elements)
+        return nats * (self.world / max(elements, 1))
 
     def agree(self, decisions: Sequence[float]) -> list[float]:
         """Return the first process's numbers in every process."""

@@ -205,7 +205,7 @@ def days(folder, changed):
         if day not in (40, 86):
             rows.append(f"{datetime(2024, 1, 1) + timedelta(days=day):%Y-%m-%d},{heat},{wind}")
     path = series_file(folder / "days.csv", "date,heat,wind", rows)
-    return prepare_series(path, folder / "out", target="heat", covariates="wind", horizon=5, fill=True)
+    return prepare_series(path, folder / "out", target="heat", covariates="wind", horizon=5)
 
 
 def hours(folder, changed):
@@ -229,7 +229,7 @@ def items(folder, changed):
             if day not in (30, 53):
                 rows.append(row)
     path = series_file(folder / "items.csv", "item_id,at,sold,size", rows)
-    return prepare_series(path, folder / "out", target="sold", static="size", horizon=3, fill=True)
+    return prepare_series(path, folder / "out", target="sold", static="size", horizon=3)
 
 
 @pytest.mark.parametrize("prepare", [days, hours, items])

@@ -115,7 +115,7 @@ SUBJECTS = {
         ),
         subject(
             "forecast", "days.csv",
-            "{data}/days.csv --task forecast --target heat --covariates wind --horizon 2 --fill "
+            "{data}/days.csv --task forecast --target heat --covariates wind --horizon 2 "
             "--hidden-size 4 --steps 2",
             "forecast {run} {data}/days.csv --paths 4", "evaluate {run} {data}/days.csv --paths 4",
         ),

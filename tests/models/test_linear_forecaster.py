@@ -200,7 +200,8 @@ def test_the_last_rows_are_fitted_where_there_are_many(monkeypatch):
         (torch.zeros(50, 2), torch.zeros(50, 1), r"expected \(T, 2\)"),
         (torch.zeros(50, 2), torch.zeros(49, 2), r"expected \(T, 2\)"),
         (torch.zeros(4, 2), torch.zeros(4, 2), "T > 4"),
-        (torch.full((50, 2), torch.nan), torch.zeros(50, 2), "finite"),
+        (torch.full((50, 2), torch.inf), torch.zeros(50, 2), "finite"),
+        (torch.zeros(50, 2), torch.full((50, 2), torch.nan), "finite"),
     ],
 )
 def test_rows_that_do_not_fit_are_named(values, features, named):

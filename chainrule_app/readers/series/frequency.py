@@ -46,11 +46,12 @@ class Frequency:
         dates: Sequence[datetime],
         lines: Sequence[int],  # the line of each in the file, for errors
         where: Origin,
-        *,
-        gaps: bool = False,  # whether dates may be further apart; `complete_dates` looks at them
-        known: "Frequency | None" = None,  # returned if the dates fit it
+        known: "Frequency | None" = None,
     ) -> "Frequency":
-        """Return the step between dates, which must be equally spaced."""
+        """Return the usual step between dates, which must come in order; `complete_dates` finds what is missing.
+
+        Where a step is known, another is returned only if all dates have it.
+        """
         places = list(zip(dates, lines, strict=True))
         cls._check_repeated(places, where)
         for (before, _), (date, line) in pairwise(places):
@@ -66,22 +67,14 @@ class Frequency:
                     f"{date}+01:00, which keeps both; else {remedy}"
                 )
             raise ValueError(f"{where.at(line)}: {what}: {remedy}")
-        if known is not None and all(known.after(before) == date for before, date in pairwise(dates)):
-            return known
-        frequency = cls._most_common(dates)
-        if gaps:
-            return frequency
-        for (before, _), (date, line) in pairwise(places):
-            expected = frequency.after(before)
-            if date != expected:
-                filled = f"train with {option('fill')} to have what is missing filled in"
-                remedy = filled if date > expected else "move it"
-                raise UserError(
-                    f"{where.at(line)}: {'a gap: ' if date > expected else ''}expected {expected} after {before}, "
-                    f"as rows are {frequency}, got {date}",
-                    f"{remedy}, or train with {option('date', 'none')} to count rows only",
-                )
-        return frequency
+        usual = cls._most_common(dates)
+        if known is None or (usual != known and usual.fits(dates) and not known.fits(dates)):
+            return usual
+        return known
+
+    def fits(self, dates: Sequence[datetime]) -> bool:
+        """Return whether each date is a step after the one before."""
+        return all(self.after(before) == date for before, date in pairwise(dates))
 
     @staticmethod
     def _check_repeated(places: Sequence[tuple[datetime, int]], where: Origin) -> None:
@@ -256,6 +249,19 @@ def spread_out(values: Floats, places: Sequence[int]) -> Floats:
     return spread
 
 
+def without_gaps(values: Floats) -> Floats:
+    """Series (T, ...) with the last known value in place of each that is missing; before the first, that one.
+
+    >>> without_gaps(np.array([np.nan, 1.0, np.nan, 3.0])).tolist()
+    [1.0, 1.0, 1.0, 3.0]
+    """
+    known = ~np.isnan(values)
+    places = np.where(known, np.arange(len(values)).reshape(-1, *[1] * (values.ndim - 1)), 0)
+    last = np.maximum(np.maximum.accumulate(places), known.argmax(0))
+    filled: Floats = np.take_along_axis(values, last, 0)
+    return filled
+
+
 def fill_in(values: Floats, names: Sequence[str], where: Origin) -> Floats:
     """Columns (T, S) whose NaN repeat the last value before, so that no row depends on a later one.
 
@@ -270,9 +276,7 @@ def fill_in(values: Floats, names: Sequence[str], where: Origin) -> Floats:
                     f"{where}, column {name!r}: expected a value in the {end} row that others have, got an empty cell: "
                     "write it, or leave out the rows or the column"
                 )
-    last = np.maximum.accumulate(np.where(present, np.arange(len(values))[:, None], 0))  # (T, S) row of the last value
-    filled: Floats = np.take_along_axis(values, last, 0)
-    return filled
+    return without_gaps(values)
 
 
 def on_one_clock(dates: Sequence[datetime], utc_offset: int | None = None) -> tuple[list[datetime], int | None]:

@@ -11,8 +11,16 @@ from chainrule.option_error import OptionError, UserError, option
 from chainrule_app.printing import listed
 from chainrule_app.readers.origin import Origin
 from chainrule_app.readers.series.cells import MOST_CELLS, Cells, Places
-from chainrule_app.readers.series.frequency import Frequency, clock, complete_dates, fill_in, on_one_clock, spread_out
-from chainrule_app.readers.tables.cell import as_number, is_missing, is_odd_number
+from chainrule_app.readers.series.frequency import (
+    Frequency,
+    clock,
+    complete_dates,
+    fill_in,
+    on_one_clock,
+    spread_out,
+    without_gaps,
+)
+from chainrule_app.readers.tables.cell import as_number, is_odd_number
 from chainrule_app.readers.tables.dates import as_date, is_date_like, is_too_fine, read_dates, writes_months
 from chainrule_app.readers.tables.frame_table import FrameTable
 from chainrule_app.readers.tables.table_file import TableFile, TableSource, open_rows
@@ -28,7 +36,7 @@ class Part:
     dates: list[datetime]
     values: Floats
     known: Floats
-    observed: npt.NDArray[np.bool_]
+    repeated: int
 
 
 @dataclass(frozen=True)
@@ -38,30 +46,28 @@ class Reader:
     where: Origin
     targets: list[str]
     covariates: list[str]
-    fill: bool
+    past: int  # how many of the covariates, the last ones, are known up to the present only
 
     def read(self, rows: Places, dates: list[datetime], frequency: Frequency | None, what: str = "") -> Part:
         """Numbers of some rows at regular steps; `what` names the item in errors."""
-        where, fill, lines, step = self.where, self.fill, self.cells.lines[rows].tolist(), None
+        where, lines, step = self.where, self.cells.lines[rows].tolist(), None
         if dates:
-            date_step = Frequency.find(dates, lines, where, gaps=fill, known=frequency)
-            step = frequency if fill and frequency is not None else date_step
+            step = Frequency.find(dates, lines, where, frequency)
         places = [self.file.names.index(name) for name in self.targets]
         present = np.flatnonzero(~np.logical_and.reduce([self.cells.missing(index)[rows] for index in places]))
         if not len(present):
             raise ValueError(f"{where}: expected values in {what or listed(self.targets)}, got only empty cells")
         last = int(present[-1]) + 1
-        values = _numbers(self.cells, rows[:last], places, self.targets, where, fill)
+        values = _numbers(self.cells, rows[:last], places, self.targets, where)
         known_places = [self.file.names.index(name) for name in self.covariates]
-        covariates = _numbers(self.cells, rows, known_places, self.covariates, where, fill, truth_values=True)
-        observed = np.ones(values.shape, dtype=bool)
-        if fill:
-            if step is not None:
-                dates, row_places = complete_dates(dates, lines, step, where)
-                values, covariates = spread_out(values, row_places[:last]), spread_out(covariates, row_places)
-            observed = ~np.isnan(values)
-            values, covariates = fill_in(values, self.targets, where), fill_in(covariates, self.covariates, where)
-        return Part(step, dates, values, covariates, observed)
+        covariates = _numbers(self.cells, rows, known_places, self.covariates, where, truth_values=True)
+        if step is not None:
+            dates, row_places = complete_dates(dates, lines, step, where)
+            values, covariates = spread_out(values, row_places[:last]), spread_out(covariates, row_places)
+        ahead = len(self.covariates) - self.past
+        filled = [fill_in(covariates[:, :ahead], self.covariates[:ahead], where), without_gaps(covariates[:, ahead:])]
+        repeated = int(np.isnan(covariates[: len(values)]).sum())
+        return Part(step, dates, values, np.concatenate(filled, 1), repeated)
 
 
 @dataclass(frozen=True)
@@ -120,13 +126,12 @@ def lay_out(
     if length * count * (1 + len(reader.covariates)) > MOST_CELLS:
         raise ValueError(f"{reader.where}: expected at most {MOST_CELLS:,} items × rows, got more: keep the last rows")
     values = np.full((int(spans.max()), count), np.nan)
-    observed = np.zeros(values.shape, dtype=bool)
     covariates = np.full((length, count, len(reader.covariates)), np.nan)
     for number, (part, (start, stop)) in enumerate(zip(ordered, spans, strict=True)):
         values[start:stop, number] = part.values[:, 0]
-        observed[start:stop, number] = part.observed[:, 0]
         covariates[start : start + len(part.known), number] = part.known
-    return Layout(frequency, grid, values, covariates, observed, spans)
+    repeated = sum(part.repeated for part in ordered)
+    return Layout(frequency, grid, values, covariates, repeated, spans)
 
 
 def static_cells(
@@ -151,11 +156,10 @@ def _numbers(
     places: list[int],
     names: list[str],
     where: Origin,
-    fill: bool,
     *,
     truth_values: bool = False,
 ) -> Floats:
-    """Return the numbers of some columns; NaN for an empty cell where those will be filled in."""
+    """Return the numbers of some columns; NaN for an empty cell."""
     numbers = np.full((len(rows), len(places)), np.nan)
     bad = []  # the first row and the column of what is no number
     for column, index in enumerate(places):
@@ -167,20 +171,14 @@ def _numbers(
                 texts = cells.texts(index)
                 for row in np.flatnonzero(unknown & ~missing).tolist():
                     numbers[row, column] = TRUTH_VALUES.get((texts[rows[row]] or "").lower(), np.nan)
-            unknown = np.isnan(numbers[:, column]) & ~(missing & fill)
+            unknown = np.isnan(numbers[:, column]) & ~missing
             bad += [(row, column) for row in np.flatnonzero(unknown)[:1].tolist()]
     if bad:
         row, column = min(bad)
         cell = cells.texts(places[column])[rows[row]]
-        if is_missing(cell):
-            expected, remedy = "a value, got an empty cell", f"train with {option('fill')} to have it filled in"
-        else:
-            expected = f"a finite number, got {cell!r:.80}"
-            remedy = (
-                "write it with a decimal point and without a unit" if is_odd_number(cell or "") else "write a number"
-            )
-        line = int(cells.lines[rows[row]])
-        raise UserError(f"{where.at(line)}, column {names[column]!r}: expected {expected}", remedy)
+        remedy = "write it with a decimal point and without a unit" if is_odd_number(cell or "") else "write a number"
+        place = f"{where.at(int(cells.lines[rows[row]]))}, column {names[column]!r}"
+        raise UserError(f"{place}: expected a finite number, got {cell!r:.80}", remedy)
     for name, series in zip(names, numbers.T, strict=True):
         if np.isnan(series).all():
             raise ValueError(f"{where}, column {name!r}: expected values, got only empty cells")
@@ -195,7 +193,7 @@ ALL = "all"
 
 @dataclass(frozen=True)
 class SeriesFile:
-    """The series of a file, checked: numbers everywhere, dates at regular steps.
+    """The series of a file, checked: numbers, or NaN where one is missing, at regular steps.
 
     A file in long form has an item in each row, whose series may begin and end anywhere. Where they have dates they
     are laid out by these, else each begins in the first row; outside its span a series is NaN.
@@ -203,7 +201,7 @@ class SeriesFile:
 
     where: Origin
     targets: tuple[str, ...]  # names of the series that are forecast; of a file in long form its items
-    covariates: tuple[str, ...]  # names of the columns that are known in advance
+    covariates: tuple[str, ...]  # names of the columns that are known in advance, and of those that are not
     date: str | None  # the name of the column of dates; None for a file without dates
     frequency: Frequency | None  # the step between dates; None without any
     dates: list[datetime]  # (N,) local times, empty without dates
@@ -211,8 +209,8 @@ class SeriesFile:
     utc_offset: int | None
     monthly: bool  # whether dates are written as months, 2024-01
     values: Floats  # (T, S) the targets, T <= N: rows after them, with empty targets, are the future
-    known: Floats  # (N, F) the covariates; of a file in long form (N, S, F)
-    observed: npt.NDArray[np.bool_]  # (T, S) which of the values are in the file; others are filled in
+    known: Floats  # (N, F) the covariates, the last value before where one is missing; of a file in long form (N, S, F)
+    repeated: int  # how many of the covariates are missing
     spans: npt.NDArray[np.int64]  # (S, 2) the first row of each series, and the one after its last
     item: str | None = None  # the name of the column of items; None for a file with a column for each series
     value: str = ""  # the name of the column of their values
@@ -246,11 +244,11 @@ def read_series(
     covariates: str = "",  # names of the columns that are known in advance, separated by commas
     date: str = "auto",  # the name of the column of dates
     *,
+    past_covariates: str = "",  # names of those that are known up to the present only
     header: bool | None = None,  # whether the first row is a header; None looks
     item: str = "auto",  # the column that names the series of each row, of a file in long form
     static: str = "",  # names of columns that are the same in all rows of an item, separated by commas
     date_format: str = "",  # how dates are written, such as "%d/%m/%Y"; ISO 8601 and day.month.year if empty
-    fill: bool = False,  # fill in missing rows and empty cells with the last value before them
     frequency: Frequency | None = None,  # the step between dates where it is known
     utc_offset: int | None = None,  # of the clock that dates with a zone are read by, in seconds
     called: str | None = None,  # the name of the data in errors; the path by default
@@ -260,7 +258,10 @@ def read_series(
     rows, where = Cells(file), file.origin if called is None else Origin(called)
     if not len(rows):
         raise ValueError(f"{file.origin}: expected rows under the header, got none")
-    known_names = _columns(file, covariates, "covariates")
+    past_names = _columns(file, past_covariates, "past_covariates")
+    known_names = _columns(file, covariates, "covariates") + past_names
+    if twice := [name for index, name in enumerate(known_names) if name in known_names[:index]]:
+        raise OptionError("past_covariates", f"{twice[0]!r} is among the covariates too", "name it in one of them")
     static_names = _columns(file, static, "static")
     named = [] if target in (None, ALL) else _columns(file, target or "", "target")
     cells = {name: rows.first(index) for index, name in enumerate(file.names)}
@@ -292,13 +293,13 @@ def read_series(
         monthly = writes_months(cell or "" for cell in rows.texts(index))
         if len(dates) < 2:
             raise ValueError(f"{where}: expected at least two rows, got {len(dates)}")
-    reader = Reader(file, rows, where, targets, known_names, fill)
+    reader = Reader(file, rows, where, targets, known_names, len(past_names))
     if item_name is None:
         part = reader.read(np.arange(len(rows)), dates, frequency)
         spans = np.tile(np.array([[0, len(part.values)]]), (len(targets), 1))
         return SeriesFile(
             where, tuple(targets), tuple(known_names), date_name, part.step, part.dates, utc_offset, monthly,
-            part.values, part.known, part.observed, spans, date_format=date_format, header=file.header, zone=zone,
+            part.values, part.known, part.repeated, spans, date_format=date_format, header=file.header, zone=zone,
         )  # fmt: skip
     groups: dict[str, list[int]] = {}
     for number, own in enumerate(rows.texts(file.names.index(item_name))):
@@ -311,7 +312,7 @@ def read_series(
     layout = lay_out(reader, dates, groups, frequency)
     return SeriesFile(
         where, tuple(groups), tuple(known_names), date_name, layout.step, layout.dates, utc_offset, monthly,
-        layout.values, layout.known, layout.observed, layout.spans, item_name, targets[0], statics, date_format,
+        layout.values, layout.known, layout.repeated, layout.spans, item_name, targets[0], statics, date_format,
         file.header, zone,
     )  # fmt: skip
 

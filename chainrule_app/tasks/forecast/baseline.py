@@ -32,14 +32,15 @@ def naive_baseline(run: "ForecastTask", model: Any, seconds: float) -> Baseline 
     for index in order.tolist():
         origin, number = places[index]
         past, observed = values[spans[number][0] : origin, number], values[origin : origin + horizon, number]
-        unit = np.nanmean(np.abs(past[season:] - past[:-season]))
-        if not (unit > 0 and np.isfinite(observed).all() and np.isfinite(past[-season:]).all()):
+        past, known = series_reader.without_gaps(past), np.isfinite(observed)
+        unit = np.abs(past[season:] - past[:-season]).mean()
+        if not (unit > 0 and known.any()):
             continue
         drawn = draw_paths(
             model, values, series.features, [(origin, number)], spans, run.history, horizon, _PATHS, seed=0
         )
-        own.append(float(crps_of_samples(drawn[:, 0], observed).mean() / unit))
-        naive.append(float(np.abs(seasonal_naive(past, horizon, season) - observed).mean() / unit))
+        own.append(float(crps_of_samples(drawn[:, 0, known], observed[known]).mean() / unit))
+        naive.append(float(np.abs(seasonal_naive(past, horizon, season) - observed)[known].mean() / unit))
         if monotonic() - began > seconds:
             break
     if not own:

@@ -147,6 +147,9 @@ def _scores(
         start, stop = file.spans[number].tolist()
         own, origins = values[start:stop, number : number + 1], [places[place][0] - start for place in of_series]
         observed = np.stack([own[origin : origin + horizon].T for origin in origins])  # (O, 1, H)
+        if not np.isfinite(observed).any():
+            continue
+        own = series_reader.without_gaps(own)
         scores = {"model": ForecastScores.of_paths(drawn[:, of_series, None], observed, unit)}
         random = np.random.default_rng(seed)
         for baseline, season in naive.items():

@@ -13,7 +13,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class ForecastScores:
-    """Mean scores over origins, series and steps, in the unit of each series.
+    """Mean scores over the known values of all origins, series and steps, in the unit of each series.
 
     Args:
         crps: continuous ranked probability score; mean absolute error of a single-valued forecast.
@@ -37,7 +37,8 @@ class ForecastScores:
         >>> ForecastScores.of_paths(np.array([[[[0.0]]], [[[2.0]]]]), np.array([[[1.0]]]), np.array([1.0])).rmse
         0.0
         """
-        scale = units[:, None]
+        known = np.isfinite(observed)
+        scale, paths, observed = np.broadcast_to(units[:, None], known.shape)[known], paths[:, known], observed[known]
         (middle,) = quantiles_of_samples(paths, [0.5])
         return cls(
             crps=float((crps_of_samples(paths, observed) / scale).mean()),
@@ -50,7 +51,7 @@ class ForecastScores:
     @classmethod
     def of_values(cls, forecast: Floats, observed: Floats, units: Floats) -> "ForecastScores":
         """Score a single value for each step, (O, S, H)."""
-        errors = (forecast - observed) / units[:, None]
+        errors = ((forecast - observed) / units[:, None])[np.isfinite(observed)]
         mae = float(np.abs(errors).mean())
         return cls(mae, _rmse(errors), mae)
 

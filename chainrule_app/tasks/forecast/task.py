@@ -45,7 +45,8 @@ if TYPE_CHECKING:
     from chainrule import AutoregressiveModel
     from chainrule.training import Evaluation as Measurement
     from chainrule.training import TrainingBatches, ValidationBatches
-    from chainrule_app.readers.series.prepare import PreparedSeries, SeriesSchema
+    from chainrule_app.readers.series.prepare import PreparedSeries
+    from chainrule_app.readers.series.schema import SeriesSchema
     from chainrule_app.readers.series.series_file import SeriesFile
     from chainrule_app.tasks.preview import Observe, OnValidation
 
@@ -72,6 +73,8 @@ class ForecastData(HeaderOptions):
     """Rows to forecast."""
     covariates: str = ""
     """Columns known in advance, separated by commas."""
+    past_covariates: str = ""
+    """Columns known up to the present only, separated by commas; their values a horizon ago are read."""
     date: str = "auto"
     """Column of dates: its name, auto to detect it, none to count rows."""
     item: str = "auto"
@@ -80,8 +83,6 @@ class ForecastData(HeaderOptions):
     """Columns with one value for each item, separated by commas."""
     date_format: str = ""
     """Notation of the dates, such as %d/%m/%Y; by default ISO 8601 or day.month.year."""
-    fill: bool = False
-    """Fill in missing rows and empty cells with the last value before them."""
     season: Annotated[int, Range(1, 1 << 20)] | None = None
     """Rows of a season; by default 24 for hours, 7 for days, 12 for months."""
     anchor: Literal["last", "season", "centre"] = "last"
@@ -124,7 +125,8 @@ class SeriesFacts(Facts):
     step: str | None  # step between dated rows
     season: int
     items: int | None  # number of items in long form
-    filled: Parts  # number of values that were filled in
+    missing: Parts  # number of values that are not in the file
+    repeated: int  # number of covariates that are not, which repeat the one before
 
 
 class ForecastTask(Task["AutoregressiveModel"]):
@@ -302,24 +304,27 @@ class ForecastTask(Task["AutoregressiveModel"]):
             f"{facts.source.name}: {self._step()}{season}; {facts.rows.train:,} to train on, "
             f"{facts.rows.valid:,} held out"
         )
-        if self.data.fill:
-            filled = facts.filled
-            yield (
-                f"  filled in {filled.train:,} missing training values and {filled.valid:,} held-out ones with the "
-                "value before each, which count like observed values"
-            )
+        missing = facts.missing
+        if missing.train or missing.valid:
+            yield f"  missing, neither read nor scored: {missing.train:,} training values, {missing.valid:,} held out"
+        if facts.repeated:
+            yield f"  {facts.repeated:,} covariates are missing: each repeats the one before it"
         if facts.items is not None and self.is_prepared():
             spans = self.series().spans
             rows = (spans[:, 1] - spans[:, 0]).tolist()
             short = sum(min(stop, facts.rows.train) - start < self.history + self.data.horizon for start, stop in spans)
             told = f"; too short for a training window: {short:,}" if short else ""
             yield f"  {counted(facts.items, 'item')} of {min(rows):,} to {counted(max(rows), 'row')}{told}"
-        ahead = counted(self.data.horizon, "row")
+        horizon = self.data.horizon
+        ahead = counted(horizon, "row")
         yield f"  forecast: {listed(schema.targets)}, {ahead} ahead from {self.history}"
-        yield f"  known in advance: {self._known()}; lags: {', '.join(map(str, schema.lags))}"
+        late = schema.covariates[len(schema.ahead) :]
+        read = f"; read {counted(horizon, 'row')} late: {one_line(listed(late))}" if late else ""
+        yield f"  known in advance: {self._known()}{read}; lags: {', '.join(map(str, schema.lags))}"
 
     def on_validation(self) -> "OnValidation":
         series, horizon = self.series(), self.data.horizon
+        shown = series_reader.without_gaps(series.values)
         places = [
             (stop - horizon, number) for number, (start, stop) in enumerate(series.spans) if stop - start > horizon
         ]
@@ -331,8 +336,8 @@ class ForecastTask(Task["AutoregressiveModel"]):
             lines = []
             for place, (origin, number) in enumerate(places[:_SHOWN]):
                 name, first = self.schema.targets[number], series.spans[number, 0]
-                before = series.values[max(origin - _PAST, first) : origin, number]
-                came = series.values[origin : origin + horizon, number]
+                before = shown[max(origin - _PAST, first) : origin, number]
+                came = shown[origin : origin + horizon, number]
                 drawn = paths[:, place]
                 low = min(before.min(), came.min(), *drawn.mean(0))
                 high = max(before.max(), came.max(), *drawn.mean(0))
@@ -353,7 +358,7 @@ class ForecastTask(Task["AutoregressiveModel"]):
     def next_steps(self) -> Sequence[str]:
         path, source = quoted(self.path), quote(str(self.source))
         evaluate, plot = f"chainrule evaluate {path} {source}", "--plot forecast.png"
-        covariates, horizon = self.schema.covariates, self.data.horizon
+        covariates, horizon = self.schema.ahead, self.data.horizon
         if not covariates or self.facts.future >= horizon:
             return [f"chainrule forecast {path} {plot}", evaluate]
         needed = f"{counted(horizon, 'row')} after the last value, with {one_line(listed(covariates))} filled in"
@@ -374,7 +379,7 @@ class ForecastTask(Task["AutoregressiveModel"]):
         numbers = [whole[number % len(whole)] for number in range(_CHECKED_ROWS)]
         places = [(int(series.spans[own, 1]) - steps - number, own) for number, own in enumerate(numbers)]
         past = min(self.longest_lag, *(origin - int(series.spans[own, 0]) for origin, own in places))
-        batch = SeriesWindows.batch(series.values, series.features, places, past, steps)
+        batch = SeriesWindows.batch(series_reader.without_gaps(series.values), series.features, places, past, steps)
         return CheckedRows(self.model(), batch.x, batch.context)
 
     def _step(self) -> str:
@@ -383,7 +388,7 @@ class ForecastTask(Task["AutoregressiveModel"]):
         return "rows without dates" if step is None else f"rows {step}{zone}"
 
     def _known(self) -> str:
-        return ", ".join([*self.schema.covariates, *self.schema.calendar]) or "nothing"
+        return ", ".join([*self.schema.ahead, *self.schema.calendar]) or "nothing"
 
 
 def lags_of(schema: "SeriesSchema") -> list[int]:

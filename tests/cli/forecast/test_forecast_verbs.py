@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import math
+import random
 import shlex
 from datetime import datetime, timedelta
 
@@ -108,15 +109,13 @@ def test_a_forecast_without_a_file_continues_several_files(ok, tmp_path):
     assert [row["date"] for row in rows][::5] == ["2024-08-28", "2024-09-02"]
 
 
-def test_missing_rows_are_filled_in_in_training_and_in_what_is_forecast_later(command, ok, tmp_path):
+def test_missing_rows_are_neither_learned_nor_scored_in_training_and_later(command, ok, tmp_path):
     path, out = tmp_path / "days.csv", tmp_path / "run"
     path.write_text("".join(f"{line}\n" for number, line in enumerate(lines()) if number not in (40, 238, 239)))
     asked = ("train", path, *ASKED, "--out", out, "--steps", 20, "--hidden-size", 8)
-    refused = command(*asked)
-    assert (refused.status, refused.err.count("train with --fill")) == (2, 1)
-    outcome = ok(*asked, "--fill")
-    assert "filled in 1 missing training values and 2 held-out ones with the value before each" in outcome.err
-    assert "filled in 1 missing training values and 2 held-out ones" in command("info", out).out
+    said = "missing, neither read nor scored: 1 training values, 2 held out"
+    assert said in ok(*asked).err
+    assert said in command("info", out).out
     ok("evaluate", out, path)
     forecast = ok("forecast", out, path)
     dates = [row["date"] for row in csv.DictReader(io.StringIO(forecast.out))]
@@ -322,10 +321,7 @@ def test_inspection_tells_what_is_known_from_the_past_and_in_advance(command, ok
 
 def test_what_cannot_be_read_is_one_line_and_leaves_nothing(refused, series, run, tmp_path):
     broken, lines = tmp_path / "broken.csv", series.read_text().splitlines()
-    for changed, message in (
-        (lines[:5] + lines[6:], "broken.csv line 6: a gap"),
-        ([*lines[:5], "2024-01-05,12.5", *lines[5:]], "broken.csv line 6: expected 3 cells"),
-    ):
+    for changed, message in (([*lines[:5], "2024-01-05,12.5", *lines[5:]], "broken.csv line 6: expected 3 cells"),):
         broken.write_text("\n".join(changed))
         assert message in refused("train", broken, *ASKED, "--out", tmp_path / "out")
         assert message in refused("forecast", run, broken, "--out", tmp_path / "out.csv")
@@ -359,3 +355,21 @@ def test_arguments_out_of_range_are_named(refused, run, series, arguments, messa
 
 def test_quantiles_are_sorted_and_single():
     assert parse_quantiles("0.5,0.9,0.5") == [0.5, 0.9]
+
+
+def test_a_covariate_that_is_known_up_to_the_present_is_read_a_horizon_late(ok, refused, tmp_path):
+    """Heat is what the wind was six days ago: the future's wind is not asked for."""
+    noise, rows = random.Random(0), ["date,heat,wind"]
+    wind = [noise.gauss(0, 1) for _ in range(240)]
+    for day in range(240):
+        heat = wind[day - 6] + noise.gauss(0, 0.05)
+        rows.append(f"{datetime(2024, 1, 1) + timedelta(day):%Y-%m-%d},{heat:.3f},{wind[day]:.3f}")
+    path, out = tmp_path / "days.csv", tmp_path / "run"
+    path.write_text("\n".join(rows))
+    asked = ("--task", "forecast", "--target", "heat", "--horizon", 6, "--steps", 4, "--hidden-size", 4)
+    told = ok("train", path, *asked, "--past-covariates", "wind", "--out", out, "--anchor", "centre").err
+    assert "known in advance: day of week; read 6 rows late: wind" in told
+    forecast = list(csv.DictReader(io.StringIO(ok("forecast", out, "--seed", 0).out)))
+    errors = [float(row["mean"]) - value for row, value in zip(forecast, wind[-6:], strict=True)]
+    assert max(map(abs, errors)) < 0.5
+    assert "--horizon: expected at most 6" in refused("forecast", out, "--horizon", 7)

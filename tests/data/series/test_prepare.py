@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from chainrule_app.readers.series.frequency import CYCLES, Frequency, calendar_names
-from chainrule_app.readers.series.prepare import SeriesSchema, open_series, prepare_series
+from chainrule_app.readers.series.prepare import open_series, prepare_series
+from chainrule_app.readers.series.schema import SeriesSchema
 
 ROWS = "".join(f"2024-01-{1 + n // 24:02} {n % 24:02}:00,{np.sin(n / 3.8):.3f},{n % 7}\n" for n in range(400))
 

@@ -10,7 +10,7 @@ import torch
 
 from chainrule.data import SeriesWindows
 from chainrule_app.readers.series.frequency import Frequency
-from chainrule_app.readers.series.prepare import SeriesSchema
+from chainrule_app.readers.series.schema import SeriesSchema
 from chainrule_app.readers.series.series_file import read_series
 from chainrule_app.readers.series.windows import places_of, rolling_origins, whole_spans, window_evaluation
 
@@ -164,16 +164,16 @@ def test_years_have_four_digits(tmp_path, dates):
     assert [file.date_text(date) for date in file.dates] == list(dates)
 
 
-def test_missing_rows_and_cells_are_filled_in_where_that_is_asked_for(tmp_path):
+def test_missing_rows_and_cells_are_missing_values_and_covariates_repeat_the_one_before(tmp_path):
     rows = ["date,heat,wind,sun", "2024-02-27,1,0,3", "2024-02-28,2,2,", "2024-03-01,8,8,6", "2024-03-02,,9,NA"]
     path = written(tmp_path, "".join(f"{row}\n" for row in [*rows, "2024-03-03,,11,"]))
-    file = read_series(path, "heat,sun", covariates="wind", fill=True)
+    file = read_series(path, "heat,sun", covariates="wind")
     assert str(file.frequency) == "every day"
     assert [date.day for date in file.dates] == [27, 28, 29, 1, 2, 3]
-    np.testing.assert_array_equal(file.values, [[1, 3], [2, 3], [2, 3], [8, 6]])
-    np.testing.assert_array_equal(file.observed, [[1, 1], [1, 0], [0, 0], [1, 1]])
+    nan = np.nan
+    np.testing.assert_array_equal(file.values, [[1, 3], [2, nan], [nan, nan], [8, 6]])
     np.testing.assert_array_equal(file.known[:, 0], [0, 2, 2, 8, 9, 11])
-    assert file.future == 2
+    assert (file.future, file.repeated) == (2, 1)
 
 
 @pytest.mark.parametrize(
@@ -186,20 +186,20 @@ def test_missing_rows_and_cells_are_filled_in_where_that_is_asked_for(tmp_path):
 )
 def test_a_missing_row_is_found_whatever_the_step(tmp_path, dates, step, missing):
     text = "date,v\n" + "".join(f"{date},{number}\n" for number, date in enumerate(dates))
-    file = read_series(written(tmp_path, text), "v", fill=True)
+    file = read_series(written(tmp_path, text), "v")
     assert (str(file.frequency), len(file.dates)) == (step, 6)
-    assert [row for row, there in enumerate(file.observed[:, 0]) if not there] == [missing]
+    assert np.flatnonzero(np.isnan(file.values[:, 0])).tolist() == [missing]
 
 
 def test_gaps_are_of_the_step_that_is_known(tmp_path):
     path = written(tmp_path, "date,v\n2025-01-01,1\n2025-01-03,3\n2025-01-04,4\n2025-01-06,6\n")
     with pytest.raises(ValueError, match="expected a date some steps after"):
-        read_series(path, "v", fill=True)
-    file = read_series(path, "v", fill=True, frequency=Frequency("seconds", 86_400))
-    assert file.values[:, 0].tolist() == [1, 1, 3, 4, 4, 6]
+        read_series(path, "v")
+    file = read_series(path, "v", frequency=Frequency("seconds", 86_400))
+    np.testing.assert_array_equal(file.values[:, 0], [1, np.nan, 3, 4, np.nan, 6])
 
 
-def test_no_row_depends_on_a_later_one_where_gaps_are_filled_in(tmp_path):
+def test_no_row_depends_on_a_later_one_where_there_are_gaps(tmp_path):
     """Gaps were interpolated over the whole file: the past of each origin, and the training values, knew the future."""
     random = np.random.default_rng(0)
     rows = [[f"2024-{1 + day // 28:02}-{1 + day % 28:02}", *np.round(random.normal(size=2), 2)] for day in range(112)]
@@ -207,12 +207,12 @@ def test_no_row_depends_on_a_later_one_where_gaps_are_filled_in(tmp_path):
         row[1:] = [value if random.random() > 0.4 else "" for value in row[1:]]
     kept = [row for row in rows if row is rows[0] or random.random() > 0.2]
     text = "date,heat,wind\n" + "".join(",".join(map(str, row)) + "\n" for row in kept)
-    whole = read_series(written(tmp_path, text), "heat", covariates="wind", fill=True, date="none")
+    whole = read_series(written(tmp_path, text), "heat", covariates="wind", date="none")
     for count in (2, 30, 60, len(kept) - 1):
         if "" in kept[count - 1]:
             continue
         beginning = "".join(f"{line}\n" for line in text.splitlines()[: count + 1])
-        part = read_series(written(tmp_path, beginning), "heat", covariates="wind", fill=True, date="none")
+        part = read_series(written(tmp_path, beginning), "heat", covariates="wind", date="none")
         np.testing.assert_array_equal(part.values, whole.values[:count])
         np.testing.assert_array_equal(part.known, whole.known[:count])
 
@@ -248,19 +248,25 @@ def test_the_finest_step_is_that_of_values_that_were_written_down(tmp_path):
     gaps = "".join(line for line in whole.splitlines(keepends=True) if line[8:10] not in ("05", "06", "12"))
     found = []
     for text in (whole, gaps):
-        file = read_series(written(tmp_path, text), "v", fill=True)
-        scaling = SeriesSchema.fit(file, 28, 7, 1, fill=True).scalings[0]
+        file = read_series(written(tmp_path, text), "v")
+        scaling = SeriesSchema.fit(file, 28, 7, 1).scalings[0]
         found.append(scaling.finest * scaling.scale)
     assert found == pytest.approx([0.5, 0.5])
 
 
-def test_nothing_is_filled_in_where_nothing_is_missing(tmp_path):
-    path = written(tmp_path, DAYS + "2024-01-15,,5\n")
-    file, plain = read_series(path, "heat", covariates="wind", fill=True), read_series(path, "heat", covariates="wind")
-    assert file.observed.all()
-    assert file.dates == plain.dates
-    np.testing.assert_array_equal(file.values, plain.values)
-    np.testing.assert_array_equal(file.known, plain.known)
+def test_past_covariates_are_read_a_horizon_late_so_that_all_that_is_forecast_knows_them(tmp_path):
+    """Of the rows to come they may be empty, and no row reads what comes after the origin."""
+    path = written(tmp_path, DAYS + "2024-01-15,,\n2024-01-16,,\n")
+    file = read_series(path, "heat", past_covariates="wind")
+    assert (file.covariates, file.future, file.repeated) == (("wind",), 2, 0)
+    schema = SeriesSchema.fit(file, 14, 7, 1, past=1, delay=3)
+    wind = np.array([day % 3 for day in range(1, 15)])
+    late = (np.concatenate([wind[:1].repeat(3), wind]) - schema.centres[0]) / schema.spreads[0]
+    np.testing.assert_allclose(schema.features(file, 3)[:17, 0], late)
+    with pytest.raises(ValueError, match="horizon: expected at most 3, as wind is read so many rows late"):
+        schema.features(file, 4)
+    with pytest.raises(ValueError, match="'wind' is among the covariates too"):
+        read_series(path, "heat", covariates="wind", past_covariates="wind")
 
 
 @pytest.mark.parametrize(
@@ -269,25 +275,22 @@ def test_nothing_is_filled_in_where_nothing_is_missing(tmp_path):
         (DAYS.replace("2024-01-05", "2024-01-05 12:00"), "line 6: expected a date some steps after the one before it"),
         (DAYS + "2024-02-20,1,1\n", "line 16: expected no more missing dates than rows"),
         (DAYS + "2024-01-15,15,\n", "'wind': expected a value in the last row"),
-        (DAYS.replace("2024-01-01,1,1", "2024-01-01,,1"), "'heat': expected a value in the first row"),
+        (DAYS.replace("2024-01-01,1,1", "2024-01-01,1,"), "'wind': expected a value in the first row"),
         ("date,heat,wind\n2024-01-01,1,\n2024-01-02,2,\n", "column 'wind': expected values, got only empty cells"),
         (DAYS.replace("2024-01-05,5", "2024-01-05,warm"), "line 6, column 'heat': .*got 'warm'"),
         (DAYS.replace("2024-01-05,5", "2024-01-05,inf"), "line 6, column 'heat': expected a finite number"),
     ],
 )
-def test_what_cannot_be_filled_in_is_refused(tmp_path, text, message):
+def test_what_cannot_be_a_gap_is_refused(tmp_path, text, message):
     with pytest.raises(ValueError, match=message):
-        read_series(written(tmp_path, text), "heat", covariates="wind", fill=True)
+        read_series(written(tmp_path, text), "heat", covariates="wind")
 
 
 @pytest.mark.parametrize(
     ("text", "target", "message"),
     [
-        (DAYS.replace("2024-01-05,5,2\n", ""), "heat", "line 6: a gap: expected 2024-01-05 00:00:00 after 2024-01-04"),
         (DAYS.replace("2024-01-05,", "2024-01-04,"), "heat", "line 6: the date 2024-01-04 00:00:00 comes twice"),
         (DAYS.replace("2024-01-05,", "2023-01-05,"), "heat", "line 6: 2023-01-05 00:00:00 comes after 2024-01-04"),
-        (DAYS.replace("2024-01-05,5", "2024-01-05,"), "heat", "line 6, column 'heat': expected a value, got an empty"),
-        (DAYS.replace("2024-01-05,5", "2024-01-05,NaN"), "heat", "line 6, column 'heat': expected a value"),
         (DAYS.replace("2024-01-05,5", "2024-01-05,inf"), "heat", "line 6, column 'heat': expected a finite number"),
         (DAYS.replace("2024-01-05,5", "2024-01-05,warm"), "heat", "line 6, column 'heat': .*got 'warm'"),
         (DAYS.replace("2024-01-05,5,2", "2024-01-05,5"), "heat", "line 6: expected 3 cells, got 2"),
@@ -309,7 +312,7 @@ def test_what_is_wrong_is_named_with_its_line(tmp_path, text, target, message):
 
 
 def test_a_missing_covariate_of_the_future_is_named(tmp_path):
-    with pytest.raises(ValueError, match="line 16, column 'wind': expected a value"):
+    with pytest.raises(ValueError, match="column 'wind': expected a value in the last row"):
         read_series(written(tmp_path, DAYS + "2024-01-15,,\n"), "heat", covariates="wind")
 
 
