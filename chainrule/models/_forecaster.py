@@ -135,6 +135,20 @@ class Forecaster(SeriesModel):
         means = self.output.bias.data.view(self.head.num_parameters(1), -1)[1]
         means.copy_(torch.linspace(-0.5, 0.5, len(means) + 2)[1:-1])
 
+    @torch.no_grad()
+    def add_series(self, series: Sequence[SeriesScaling]) -> None:
+        """Forecast more series, which come after the others, as series of their kind: with the mean of the embeddings.
+
+        >>> model = Forecaster([SeriesScaling(), SeriesScaling()], hidden_size=4)
+        >>> model.add_series([SeriesScaling(centre=20.0)])
+        >>> model(torch.zeros(1, 2), {"past": torch.zeros(1, 5), "series": torch.tensor([2])}).mean.shape
+        torch.Size([1, 2])
+        """
+        self.window.add_series(series)
+        if self.embedding is not None:
+            known = self.embedding.weight
+            self.embedding = nn.Embedding.from_pretrained(_with_means(known, len(series)), freeze=False)
+
     def initial_state(self, batch_size: int, context: Context = None) -> ForecastState:
         """Return the state after the past, on which the recurrence warms up as far as all lags are known."""
         parts, recurrent = self.window.known(batch_size, context), self.recurrent.initial_state(batch_size)
@@ -171,6 +185,11 @@ class Forecaster(SeriesModel):
         """Return the mixture in the user's units, float64: large values with small changes need its digits."""
         logits, means, log_scales, *rest = self.head.from_parameters(wide(outputs)).parameters
         return self.head(logits, *readings.in_user_units(means, log_scales), *rest)
+
+
+def _with_means(rows: Tensor, count: int) -> Tensor:
+    """Rows (S, ...) and their mean as `count` more."""
+    return torch.cat([rows, rows.mean(0, keepdim=True).expand(count, *rows.shape[1:])])
 
 
 PRIOR = 1.0  # weight, in rows, of the prior that a coefficient is 0
@@ -282,6 +301,13 @@ class LinearForecaster(SeriesModel):
             scale = max(scale - float(readings.finest.mean()), _LEAST_SCALE)  # which every density has besides
             self.log_scales[number] = math.log(scale)
         return self
+
+    def add_series(self, series: Sequence[SeriesScaling]) -> None:
+        """Forecast more series, which come after the others, with the means of their coefficients until `fit`."""
+        self.window.add_series(series)
+        for name in ("coefficients", "log_scales"):
+            setattr(self, name, _with_means(getattr(self, name), len(series)))
+        self.degrees = torch.cat([self.degrees, self.degrees.median().expand(len(series))])
 
     def initial_state(self, batch_size: int, context: Context = None) -> WindowState:
         return self.window.begin(self.window.known(batch_size, context))

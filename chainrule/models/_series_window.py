@@ -200,6 +200,11 @@ class SeriesWindow(nn.Module):
         places = [self.longest_lag - lag for lag in self.lags]  # of the lags among the last L values
         fixed_buffer(self, "places", partial(torch.tensor, places))
 
+    def add_series(self, series: Sequence[SeriesScaling]) -> None:
+        """Measure more series."""
+        self.scaling = torch.cat([self.scaling, SeriesScaling.stacked(tuple(series)).to(self.scaling)], 1)
+        self.num_series += len(series)
+
     @property
     def seen_lags(self) -> set[int]:
         """Lags of the values that readings depend on: the lags, the anchor, and the changes that set the unit."""

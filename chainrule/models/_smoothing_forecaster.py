@@ -204,6 +204,15 @@ class SmoothingForecaster(ChunkModel):
             self.log_scales[number] = math.log(scale)
         return self
 
+    def add_series(self, series: Sequence[SeriesScaling]) -> None:
+        """Forecast more series, which come after the others: random walks until `fit`."""
+        new = SmoothingForecaster(series, season=max(self.season, 1), num_covariates=self.window.num_covariates)
+        for name in ("smoothing", "floors", "effects", "log_scales", "degrees"):
+            own: Tensor = getattr(self, name)
+            setattr(self, name, torch.cat([own, getattr(new, name).to(own)]))
+        self.scaling = torch.cat([self.scaling, new.scaling.to(self.scaling)], 1)
+        self.window.add_series(series)
+
     def initial_state(self, batch_size: int, context: Context = None) -> SmoothingState:
         parts = self.window.known(batch_size, context)
         past, series, covariates = parts["past"], parts["series"], parts["covariates"]

@@ -78,3 +78,23 @@ def test_keeps_the_contract(keeps_contract):
     model = mixture(values).double().fit(values, torch.zeros(200, 0))
     context = {"past": values[90:100].t(), "series": torch.tensor([0, 1])}
     keeps_contract(model, values[100:106].t(), context, torch.tensor([6, 3]))
+
+
+@torch.no_grad()
+def test_a_new_series_is_forecast_with_the_means_of_the_others_and_leaves_these_as_they_are():
+    values = walks()
+    model = mixture(values).double().fit(values, torch.zeros(200, 0)).eval()
+    new = SeriesScaling(centre=50.0, scale=3.0)
+    past, x = values[:30].T, values[30:34].T
+    before = model.log_prob(x, {"past": past, "series": torch.arange(2)})
+    rows = model.network.embedding.weight.clone()
+    for part in model.parts:
+        part.add_series([new])
+    after = model.log_prob(x, {"past": past, "series": torch.arange(2)})
+    torch.testing.assert_close(after, before, rtol=1e-12, atol=0)
+    torch.testing.assert_close(model.network.embedding.weight, torch.cat([rows, rows.mean(0, keepdim=True)]))
+    torch.testing.assert_close(model.linear.coefficients[2], model.linear.coefficients[:2].mean(0))
+    scaled = torch.cat([50 + 3 * (past[:1] - 1)]), 50 + 3 * (x[:1] - 1)
+    walk = model.smoothing(scaled[1], {"past": scaled[0], "series": torch.tensor([2])})
+    torch.testing.assert_close(walk.means[0, 0, 0], scaled[0][0, -1])
+    assert model.log_prob(scaled[1], {"past": scaled[0], "series": torch.tensor([2])}).isfinite().all()

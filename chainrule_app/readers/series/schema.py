@@ -55,7 +55,9 @@ class SeriesSchema(Record):
     counts: tuple[bool, ...]  # (S,) whether training values are whole numbers, none below 0
     item: str | None  # the name of the column of items; None where each series has a column
     value: str  # the name of the column of their values
-    statics: tuple[str, ...]  # names of what never changes, a number each
+    static: tuple[str, ...]  # names of the columns of what never changes
+    statics: tuple[str, ...]  # names of what they tell, a number each
+    static_units: tuple[tuple[float, float], ...]  # of each the mean and the spread
     static_values: tuple[tuple[float, ...], ...]  # (S, statics) of each series
     date_format: str  # see `SeriesFile`
     header: bool  # whether the file had one
@@ -85,20 +87,12 @@ class SeriesSchema(Record):
         cls, file: SeriesFile, rows: int, season: int, anchor: int, static: str = "", past: int = 0, delay: int = 1
     ) -> "SeriesSchema":
         """From the first rows of a file."""
-        scalings, counts = [], []
-        for number, (name, (start, stop)) in enumerate(zip(file.targets, file.spans.tolist(), strict=True)):
-            values = torch.from_numpy(file.values[start : min(stop, rows), number])
-            known = values[~values.isnan()]
-            counts.append(bool(((known >= 0) & (known == known.round())).all()))
-            try:
-                scalings.append(SeriesScaling.fit(values, anchor))
-            except ValueError as error:
-                what = "column" if file.item is None else f"{file.item}"
-                raise ValueError(f"{file.where}, {what} {name!r}: {error}: leave it out") from None
+        scalings, counts = _measured(file, rows, anchor)
         covariates = np.concatenate([*file.known[:rows]]) if file.known.ndim == 3 else file.known[:rows]
         covariates = covariates[~np.isnan(covariates).any(1)]
         spreads = covariates.std(0) if len(covariates) else np.ones(covariates.shape[1])
-        statics, static_values = _encoded([name.strip() for name in static.split(",") if name.strip()], file)
+        columns = tuple(name.strip() for name in static.split(",") if name.strip())
+        statics, units = _static_features(columns, file)
         return cls(
             targets=file.targets,
             covariates=file.covariates,
@@ -112,12 +106,15 @@ class SeriesSchema(Record):
             season=season,
             calendar=() if file.frequency is None else tuple(calendar_names(file.frequency, file.dates[:rows])),
             anchor=anchor,
-            scalings=tuple(scalings),
-            counts=tuple(counts),
+            scalings=scalings,
+            counts=counts,
             item=file.item,
             value=file.value,
+            static=columns,
             statics=statics,
-            static_values=static_values,
+            static_units=units,
+            static_values=tuple(_static_values(columns, statics, units, cells) for cells in file.statics)
+            or ((),) * len(file.targets),
             date_format=file.date_format,
             header=file.header,
             fitted_rows=rows,
@@ -168,8 +165,13 @@ class SeriesSchema(Record):
         least = np.array([0.0 if self.counts[series] else -math.inf for _, series in places])
         return np.maximum(paths, least[:, None])
 
-    def open(self, source: TableSource, where: str | None = None) -> SeriesFile:
-        """Read other data as these were read; `where` names them in errors."""
+    def open(
+        self, source: TableSource, where: str | None = None, *, new_items: bool = False, static: bool = False
+    ) -> SeriesFile:
+        """Read other data as these were read; `where` names them in errors.
+
+        New items are refused, or come after those of training, see `grown`.
+        """
         file = read_series(
             source,
             ",".join(self.targets) if self.item is None else self.value,
@@ -178,6 +180,7 @@ class SeriesSchema(Record):
             past_covariates=",".join(self.covariates[len(self.ahead) :]),
             header=self.header,
             item=self.item or "none",
+            static=",".join(self.static) if static else "",
             date_format=self.date_format,
             frequency=self.frequency,
             utc_offset=self.utc_offset,
@@ -188,23 +191,49 @@ class SeriesSchema(Record):
         if (file.utc_offset is None) != (self.utc_offset is None):
             wanted = "without a zone" if self.utc_offset is None else "with a zone, as +02:00 or Z,"
             raise ValueError(f"{file.where}: expected dates {wanted} as in training: rewrite them")
-        return file if self.item is None else self._in_order(file)
-
-    def _in_order(self, file: SeriesFile) -> SeriesFile:
-        """Return a copy of a file with its items in training order; a missing item has an empty span."""
-        number_of = {name: number for number, name in enumerate(self.targets)}
-        if unknown := [name for name in file.targets if name not in number_of]:
+        if self.item is None:
+            return file
+        unknown = [name for name in file.targets if name not in self.targets]
+        if unknown and not new_items:
             raise ValueError(
                 f"{file.where}, {self.item}: {unknown[0]!r:.60} is not among the {len(self.targets):,} items of "
                 "training: remove its rows, or train on them too"
             )
+        if unknown and self.static and not static:  # which tell what they are
+            return self.open(source, where, new_items=new_items, static=True)
+        return self._in_order(file, unknown)
+
+    def _in_order(self, file: SeriesFile, unknown: list[str]) -> SeriesFile:
+        """Return a copy of a file with its items in training order; a missing item has an empty span."""
+        targets = (*self.targets, *unknown)
+        number_of = {name: number for number, name in enumerate(targets)}
         columns = np.array([number_of[name] for name in file.targets])
-        count = len(self.targets)
+        count = len(targets)
         values = np.full((len(file.values), count), np.nan)
         covariates = np.full((len(file.known), count, file.known.shape[-1]), np.nan)
         spans = np.zeros((count, 2), np.int64)
         values[:, columns], covariates[:, columns], spans[columns] = file.values, file.known, file.spans
-        return replace(file, targets=self.targets, values=values, known=covariates, spans=spans)
+        told = dict(zip(file.targets, file.statics, strict=False))
+        statics = tuple(told.get(name, ()) for name in targets)
+        return replace(file, targets=targets, values=values, known=covariates, spans=spans, statics=statics)
+
+    def grown(self, file: SeriesFile) -> "SeriesSchema":
+        """Return the schema with the new items of a file, measured by their rows there."""
+        new = file.targets[len(self.targets) :]
+        if not new:
+            return self
+        scalings, counts = _measured(file, len(file.values), self.anchor, len(self.targets))
+        values = tuple(
+            _static_values(self.static, self.statics, self.static_units, cells)
+            for cells in file.statics[len(self.targets) :]
+        )
+        return replace(
+            self,
+            targets=file.targets,
+            scalings=self.scalings + scalings,
+            counts=self.counts + counts,
+            static_values=self.static_values + values,
+        )
 
     def features(self, file: SeriesFile, horizon: int = 0) -> Floats:
         """(N, F) covariates of a file and of `horizon` rows after its last value; (N, S, F) with items.
@@ -247,14 +276,33 @@ class SeriesSchema(Record):
                 )
 
 
-def _encoded(names: list[str], file: SeriesFile) -> tuple[tuple[str, ...], tuple[tuple[float, ...], ...]]:
-    """Names of numbers that never change, and these of each item: scaled numbers, or ones and zeros for categories."""
-    features: dict[str, list[float]] = {}
-    for index, name in enumerate(names):
+def _measured(
+    file: SeriesFile, rows: int, anchor: int, first: int = 0
+) -> tuple[tuple[SeriesScaling, ...], tuple[bool, ...]]:
+    """Units of the series from a number on, and whether each is one of counts, from the first rows."""
+    scalings, counts = list[SeriesScaling](), list[bool]()
+    for number, (start, stop) in list(enumerate(file.spans.tolist()))[first:]:
+        values = torch.from_numpy(file.values[start : min(stop, rows), number])
+        known = values[~values.isnan()]
+        counts.append(bool(((known >= 0) & (known == known.round())).all()))
+        try:
+            scalings.append(SeriesScaling.fit(values, anchor))
+        except ValueError as error:
+            what = file.item or "column"
+            raise ValueError(f"{file.where}, {what} {file.targets[number]!r}: {error}: leave it out") from None
+    return tuple(scalings), tuple(counts)
+
+
+def _static_features(
+    columns: Sequence[str], file: SeriesFile
+) -> tuple[tuple[str, ...], tuple[tuple[float, float], ...]]:
+    """Names of numbers that never change, or of categories, `column=category`; the mean and spread of each."""
+    features: dict[str, tuple[float, float]] = {}
+    for index, name in enumerate(columns):
         cells = [own[index] for own in file.statics]
         numbers = np.array([math.nan if (number := as_number(cell)) is None else number for cell in cells])
         if np.isfinite(numbers).all():
-            features[name] = ((numbers - numbers.mean()) / (numbers.std() or 1.0)).tolist()
+            features[name] = float(numbers.mean()), float(numbers.std()) or 1.0
             continue
         categories = sorted(set(cells))
         if len(categories) > _MOST_CATEGORIES:
@@ -262,10 +310,21 @@ def _encoded(names: list[str], file: SeriesFile) -> tuple[tuple[str, ...], tuple
                 "static",
                 f"{name!r} has {len(categories):,} different cells: expected at most {_MOST_CATEGORIES}, or numbers",
             )
-        for category in categories:
-            features[f"{name}={category}"] = [float(cell == category) for cell in cells]
-    rows = list(zip(*features.values(), strict=True)) or [()] * len(file.targets)
-    return tuple(features), tuple(rows)
+        features |= {f"{name}={category}": (0.0, 1.0) for category in categories}
+    return tuple(features), tuple(features.values())
+
+
+def _static_values(
+    columns: Sequence[str], features: Sequence[str], units: Sequence[tuple[float, float]], cells: Sequence[str]
+) -> tuple[float, ...]:
+    """The features of an item with some cells: numbers in their units, 1 for its categories and 0 for others."""
+    told = dict(zip(columns, cells, strict=True))
+    categories = {f"{column}={cell}" for column, cell in told.items()}
+    values = []
+    for name, (mean, spread) in zip(features, units, strict=True):
+        number = as_number(told[name]) if name in told else float(name in categories)
+        values.append(0.0 if number is None else (number - mean) / spread)
+    return tuple(values)
 
 
 def _last_date(file: SeriesFile, rows: int) -> str | None:

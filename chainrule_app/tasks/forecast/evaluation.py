@@ -13,8 +13,8 @@ from chainrule_app.readers import series as series_reader
 from chainrule_app.results import Report, Result
 from chainrule_app.tasks.config import CheckedOptions, Paths, Seed
 from chainrule_app.tasks.display import counted
+from chainrule_app.tasks.forecast.companions import lags_of, take_new_items
 from chainrule_app.tasks.forecast.paths import draw_paths
-from chainrule_app.tasks.forecast.task import lags_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -78,7 +78,7 @@ class TrainedRows:
 def evaluate_series(run: "ForecastTask", data: str | None, options: ForecastEvaluation, *, device: str) -> Result:
     if data is None:
         raise OptionError("data", "expected a file of series to forecast, got none")
-    file, horizon = run.schema.open(data), run.data.horizon
+    file, horizon = run.schema.open(data, new_items=True), run.data.horizon
     trained = TrainedRows.find(run, file)
     first = _first_origin(run, file, data, options.start, trained)
     origins = series_reader.rolling_origins(first, len(file.values), horizon)
@@ -131,13 +131,15 @@ def _scores(
 
     values, horizon, unit = file.values, run.data.horizon, np.ones(1)
     paths, seed = options.paths, options.seed
-    features = run.schema.features(file)
+    schema = run.schema.grown(file)
+    features = schema.features(file)
     model = run.model(device)
+    take_new_items(model, len(run.schema.targets), schema, file, features)
     nats = likelihood(
         model, series_reader.window_evaluation(values, features, places, run.history, horizon, 256, file.spans)
     )
     drawn = draw_paths(model, values, features, places, file.spans, run.history, horizon, paths, seed)
-    drawn = run.schema.possible(drawn, places)
+    drawn = schema.possible(drawn, places)
     naive = {"persistence": 1} | ({"seasonal-naive": run.schema.season} if run.schema.season > 1 else {})
     rows = []
     for number, name in enumerate(file.targets):

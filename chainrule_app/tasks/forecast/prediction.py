@@ -16,6 +16,7 @@ from chainrule_app.readers import series as series_reader
 from chainrule_app.results import Column, Result
 from chainrule_app.tasks.config import CheckedOptions, Paths, Seed
 from chainrule_app.tasks.display import counted
+from chainrule_app.tasks.forecast.companions import refit, take_new_items
 from chainrule_app.tasks.forecast.paths import draw_paths
 from chainrule_app.tasks.run_directory import FRAME
 
@@ -64,7 +65,7 @@ def predict_series(run: "ForecastTask", data: list[str] | None, options: Forecas
     horizon = run.data.horizon if options.horizon is None else options.horizon
     seed = randbelow(1 << 31) if options.seed is None else options.seed
     path = str(run.own_file) if data is None else data[0]
-    file = run.schema.open(path, where=_OWN if data is None else None)
+    file = run.schema.open(path, where=_OWN if data is None else None, new_items=True)
     prediction = _forecast(run, file, horizon, levels, options.paths, seed, device)
 
     def notes() -> Iterator[str]:
@@ -197,10 +198,11 @@ def _forecast(
 ) -> Forecast:
     from chainrule.metrics import quantiles_of_samples
 
-    schema = run.schema
+    schema = run.schema.grown(file)
     features = schema.features(file, horizon)
     model = run.model(device)
-    run.refit(model, file, features)
+    take_new_items(model, len(run.schema.targets), schema, file, features)
+    refit(model, run.facts.rows.train, file, features)
     places = [(stop, number) for number, (start, stop) in enumerate(file.spans.tolist()) if stop > start]
     drawn = draw_paths(model, file.values, features, places, file.spans, run.history, horizon, paths, seed)
     drawn = schema.possible(drawn, places)

@@ -34,6 +34,7 @@ from chainrule_app.tasks.config import (
     Parts,
 )
 from chainrule_app.tasks.display import counted, progress_bars, quoted, sparkline
+from chainrule_app.tasks.forecast.companions import lags_of
 from chainrule_app.tasks.forecast.paths import draw_paths
 from chainrule_app.tasks.likelihood_record import Basis
 from chainrule_app.tasks.model import Model, Planned, shares_of
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
     from chainrule.training import TrainingBatches, ValidationBatches
     from chainrule_app.readers.series.prepare import PreparedSeries
     from chainrule_app.readers.series.schema import SeriesSchema
-    from chainrule_app.readers.series.series_file import SeriesFile
     from chainrule_app.tasks.preview import Observe, OnValidation
 
 _WARM_UP = 48  # rows read before a forecast in addition to those that lags reach, at least
@@ -60,9 +60,7 @@ _MOST_MEMBERS, _MOST_OF_FEW = 4, 2  # models, and of a series with fewer trainin
 _PATIENCE = 0.25  # share of the validations of a short series without improvement, after which it is given up
 _CHECKED_ROWS, _CHECKED_STEPS = 4, 8
 
-_MOST_REFITTED = 2000  # values of a file
 _FITTED = {"linear": "linear autoregression", "smoothing": "exponential smoothing"}  # beside the network, in order
-_MOST_LAGS, _ROWS_A_LAG = 100, 50  # the shape of the weights follows: other numbers are another format of runs
 
 
 @dataclass(frozen=True)
@@ -251,17 +249,6 @@ class ForecastTask(Task["AutoregressiveModel"]):
                 mixture.fit(torch.tensor(series.values[:rows]), torch.tensor(series.features[:rows]), spans)
         return mixture
 
-    def refit(self, model: Any, file: "SeriesFile", features: Any) -> None:
-        """Fit the models beside the network again to a file, if it is short and as long as the training rows at least.
-
-        Rows that were held out, and later ones, tell much about a short series.
-        """
-        rows = len(file.values)
-        if self.training.linear and self.facts.rows.train <= rows and file.values.size <= _MOST_REFITTED:
-            weights = model.weights.clone()
-            model.fit(torch.tensor(file.values), torch.tensor(features[:rows]), file.spans.tolist())
-            model.weights.copy_(weights)
-
     def build(self) -> "AutoregressiveModel":
         schema = self.schema
         network: AutoregressiveModel = self.built(
@@ -389,12 +376,3 @@ class ForecastTask(Task["AutoregressiveModel"]):
 
     def _known(self) -> str:
         return ", ".join([*self.schema.ahead, *self.schema.calendar]) or "nothing"
-
-
-def lags_of(schema: "SeriesSchema") -> list[int]:
-    """Choose the lags of the linear model: the network's, and each of the last season, or two for many rows."""
-    if schema.season == 1:
-        return schema.lags
-    enough = schema.fitted_rows >= _ROWS_A_LAG * 2 * schema.season
-    near = min((2 if enough else 1) * schema.season + 1, _MOST_LAGS, max(schema.lags))
-    return sorted({*schema.lags, *range(1, near + 1)})

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import math
 import random
 from datetime import date, timedelta
 
@@ -108,3 +109,28 @@ def test_date_formats_come_back_as_they_were_written(command, ok, tmp_path):
     ok("train", tmp_path / "x.csv", *flags, "--out", tmp_path / "run")
     found = command("forecast", tmp_path / "run", tmp_path / "x.csv", "--csv", "--paths", 4).out.splitlines()
     assert [line.split(",")[0] for line in found[1:]] == ["11/04/2023", "12/04/2023", "13/04/2023", "14/04/2023"]
+
+
+@pytest.mark.parametrize("items", [["east", "south"], ["east"]])
+def test_new_items_are_forecast_and_scored_by_a_run_that_has_not_seen_them(ok, refused, run, sales, tmp_path, items):
+    """They are of a known kind: measured by their own rows, with the mean of the embeddings and of the lines."""
+    lines = sales.read_text().splitlines()
+    kept = [line for line in lines[1:] if line.split(",")[0] in items]
+    draw = random.Random(1)
+    new = [
+        f"east,{date(2024, 3, 15) + timedelta(days=day)},{500 + day % 7 + draw.random():.3f},15" for day in range(60)
+    ]
+    path = tmp_path / "more.csv"
+    path.write_text("\n".join([lines[0], *new, *kept]) + "\n")
+    rows = list(csv.DictReader(io.StringIO(ok("forecast", run, path, "--seed", 1, "--csv").out)))
+    assert {row["item_id"] for row in rows} == set(items)
+    east = [row for row in rows if row["item_id"] == "east"]
+    assert [row["timestamp"] for row in east] == [str(date(2024, 5, 14) + timedelta(days=step)) for step in range(4)]
+    assert all(490 < float(row["mean"]) < 520 for row in east)
+    scores = json.loads(ok("evaluate", run, path, "--json").out)["scores"]
+    assert "east" in {row["series"] for row in scores}
+    assert all(math.isfinite(row["crps"]) for row in scores)
+    path.write_text("\n".join([lines[0].replace("size", "colour"), *new]) + "\n")
+    assert "no column 'size'" in refused("forecast", run, path)
+    path.write_text("\n".join([lines[0], *(line.rsplit(",", 2)[0] + ",7,15" for line in new)]) + "\n")
+    assert "'east': values: expected finite numbers that change" in refused("forecast", run, path)

@@ -11,7 +11,7 @@ import torch
 
 from chainrule.models import Forecaster, ForecastMixture, LinearForecaster
 from chainrule_app.tasks import open_run
-from chainrule_app.tasks.forecast.task import lags_of
+from chainrule_app.tasks.forecast.companions import lags_of
 
 ASKED = ("--task", "forecast", "--target", "all", "--horizon", 4, "--hidden-size", 8, "--steps", 3)
 SAME = ("--precision", "float32", "--backend", "vendor", "--threads", 1)  # nothing is timed, and so nothing differs
