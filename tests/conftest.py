@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,37 @@ FLAGS = [
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
     "--disable-background-networking", "--disable-component-update",
 ]  # fmt: skip
+
+
+BY_DAY = {"text", "table", "image"}  # of a test of every task
+LONG_PAGES = {"tutorial.md", "handed_over.md"}  # which train until something is learnt, or many times
+OWN_MODELS = ("tests/models/", "tests/layers/")  # whose contract tests/test_contract.py checks by day
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """By day, do not import what files of the night need."""
+    if collection_path.suffix != ".py" or "not (slow" not in (config.getoption("markexpr") or ""):
+        return None
+    return "\npytestmark = pytest.mark.slow\n" in collection_path.read_text("utf-8") or None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave to the night: tests of every task but three, variants of models, and examples of long pages."""
+    tasks: dict[object, list[tuple[pytest.Item, object]]] = {}
+    for item in items:
+        if isinstance(item, pytest.DoctestItem) and item.path.name in LONG_PAGES:
+            item.add_marker("slow")
+        own = item.nodeid.startswith(OWN_MODELS) and "keeps_contract" in getattr(item, "fixturenames", ())
+        if own:
+            item.add_marker("slow")
+        if task := getattr(item, "callspec", None) and item.callspec.params.get("task"):
+            tasks.setdefault((item.path, item.originalname), []).append((item, task))
+    for every in tasks.values():
+        if BY_DAY & {task for _, task in every}:
+            for item, task in every:
+                if task not in BY_DAY:
+                    item.add_marker("slow")
 
 
 @pytest.fixture(scope="session", autouse=True)

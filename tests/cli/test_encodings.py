@@ -31,7 +31,7 @@ def encoded(monkeypatch, capsys):
     return call
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
+@pytest.mark.parametrize("encoding", ["ascii", pytest.param("cp1252", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("form", FORMS, ids=" ".join)
 def test_help_is_whole_in_every_encoding(encoded, form, encoding):
     """One minus sign in the line of `compress` left `chainrule --help > file` empty on Windows."""

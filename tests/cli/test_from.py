@@ -6,6 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
+from by_day import by_day
 from small_data import SMALL_SIZES, WRITERS
 
 import chainrule
@@ -100,9 +101,10 @@ def test_images_must_be_of_the_same_shape(command, ok, refused, tmp_path):
     assert not (tmp_path / "other").exists()
 
 
-@pytest.mark.parametrize(
-    "task", ["tag", "classify", "classify-images", "translate", "caption", "forecast", "sound", "music"]
-)
+EVERY = ("tag", "classify", "classify-images", "translate", "caption", "forecast", "sound", "music")
+
+
+@pytest.mark.parametrize("task", by_day(EVERY, "tag", "caption"))
 def test_every_task_starts_from_weights_and_vocabulary(command, ok, tmp_path, task):
     source, *flags = [*WRITERS[task](tmp_path), *SMALL_SIZES[task].split()]
     named = flags[: flags.index("--task") + 2] if "--task" in flags else []

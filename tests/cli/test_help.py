@@ -38,7 +38,7 @@ def helped(ok, made, monkeypatch):
 
 
 @pytest.mark.parametrize("form", FORMS, ids=" ".join)
-@pytest.mark.parametrize("columns", [80, 100])
+@pytest.mark.parametrize("columns", [80, pytest.param(100, marks=pytest.mark.slow)])
 def test_texts_fold_at_blanks_alone(helped, form, columns):
     """Continuation lines of a docstring kept their indents and their line ends."""
     shown = helped(form, columns)

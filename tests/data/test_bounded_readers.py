@@ -145,9 +145,8 @@ def big(tmp_path_factory):
     path.unlink()
 
 
-@pytest.mark.parametrize(
-    ("level", "reading"), [("char", "stream"), pytest.param("byte", "lines", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("level", "reading"), [("char", "stream"), ("byte", "lines")])
 def test_memory_does_not_grow_with_the_text(big, tmp_path, level, reading):
     command = [sys.executable, "-c", MEASURE, str(big), str(tmp_path / "corpus"), level, reading]
     growth = float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)

@@ -63,6 +63,7 @@ def test_what_counts_as_a_failure(answer: dict[str, object], found: bool) -> Non
     assert (problem(whole) is not None) == found
 
 
+@pytest.mark.slow
 def test_a_crash_is_reported_and_the_next_command_line_still_runs(worker: Worker) -> None:
     assert worker.run(["--version"])["status"] == 0
     assert worker._process is not None

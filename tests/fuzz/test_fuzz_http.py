@@ -9,7 +9,7 @@ ERROR = b'{"error": {"message": "prompt: expected a text"}}'
 
 
 @pytest.mark.parametrize(
-    ("kinds", "cases"), [(["text", "table"], 30), pytest.param(KINDS, 400, marks=pytest.mark.slow)]
+    ("kinds", "cases"), [(["text", "table"], 12), pytest.param(KINDS, 400, marks=pytest.mark.slow)]
 )
 def test_requests_are_answered_or_refused_in_one_line(kinds: list[str], cases: int) -> None:
     statuses = Counter[int | None]()

@@ -131,7 +131,8 @@ def test_a_flood_of_connections_is_survived_without_tracebacks(runs, server):
         assert process.communicate(timeout=120)[1] == "loading default …\n"
 
 
-@pytest.mark.parametrize("pause", [pytest.param(0, marks=pytest.mark.slow), 0.3])
+@pytest.mark.slow
+@pytest.mark.parametrize("pause", [0, 0.3])
 def test_two_signals_end_the_server_without_a_traceback(pause, runs, server):
     with server(runs("default").path) as (process, lines):
         port = int(lines[0].rsplit(":", 1)[1].partition("/")[0])

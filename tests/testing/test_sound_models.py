@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from by_day import by_day
 from sound_models import (
     FixedColumns,
     Tiny,
@@ -111,13 +112,14 @@ def test_garbage_past_the_given_lengths_does_no_harm(require_sound):
     "options",
     [
         {"cell": "lstm", "hidden_size": 1},
-        {"cell": "gru", "reset_after": False, "hidden_size": 33},
-        {"cell": "rnn", "nonlinearity": "relu", "hidden_size": 4},
-        {"num_layers": 2, "dropout": 0.5, "tie_weights": True, "hidden_size": 8},
-        {"vocab_size": 4, "cell": "rnn", "hidden_size": 4, "time": 150},
-        pytest.param(
-            {"vocab_size": 1_000, "cell": "gru", "embedding_size": 8, "hidden_size": 8, "time": 6},
-            marks=pytest.mark.slow,
+        *by_day(
+            [
+                {"cell": "gru", "reset_after": False, "hidden_size": 33},
+                {"cell": "rnn", "nonlinearity": "relu", "hidden_size": 4},
+                {"num_layers": 2, "dropout": 0.5, "tie_weights": True, "hidden_size": 8},
+                {"vocab_size": 4, "cell": "rnn", "hidden_size": 4, "time": 150},
+                {"vocab_size": 1_000, "cell": "gru", "embedding_size": 8, "hidden_size": 8, "time": 6},
+            ]
         ),
     ],
     ids=str,

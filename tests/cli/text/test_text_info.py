@@ -2,6 +2,7 @@ import json
 
 import pytest
 import torch
+from by_day import by_day
 from safetensors.torch import load_file
 
 from chainrule.models import CalibratedMixture, Ensemble, TransformerLM
@@ -92,7 +93,7 @@ def members_of(model):
     return model.network.members
 
 
-@pytest.fixture(params=SMALL)
+@pytest.fixture(params=by_day(SMALL, "lstm"))
 def run(request, ok, text_file, tmp_path):
     out = tmp_path / "run"
     ok(

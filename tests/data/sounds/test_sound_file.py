@@ -7,7 +7,6 @@ import pytest
 import soundfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.signal import resample_poly
 from sound_files import tone, write
 
 from chainrule_app.readers.sounds import sound_file as module
@@ -30,6 +29,8 @@ def whole(path: Path, rate: int) -> np.ndarray:
     st.sampled_from([(8000, 16000), (16000, 8000), (44100, 16000), (11025, 8000), (48000, 44100)]),
 )
 def test_blocks_of_any_size_give_what_the_whole_gives(frames, sizes, rates):
+    from scipy.signal import resample_poly
+
     x = np.random.default_rng(frames).standard_normal(frames).astype(np.float32)
     cuts = np.cumsum(sizes)
     blocks = [block for block in np.split(x, cuts[cuts < frames]) if len(block)]
