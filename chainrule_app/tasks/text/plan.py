@@ -314,7 +314,8 @@ def plan_blocks(run: TextTask, given: frozenset[str]) -> Planned:
     """Resolve the training options, size and dropout of a new run with blocks."""
     config, training, corpus = run.config, run.config.training, run.corpus()
     rows = training.batch_size or default_batch_size(len(corpus.train), training.chunk_length)
-    optimiser: Kind = training.optimiser or ("muon" if config.model in run.SIZE_SCHEDULES else "adamw")
+    of_model: Kind = "muon" if config.model in run.SIZE_SCHEDULES and training.lora_rank is None else "adamw"
+    optimiser = training.optimiser or of_model
     learning_rate = training.learning_rate or _LEARNING_RATE[optimiser]
     decay = training.weight_decay
     if decay is None:
