@@ -99,6 +99,17 @@ def test_it_is_scored_sampled_and_served(home, tmp_path, command):
     assert scored.json()["rows"][0]["nats"] == pytest.approx(run.score(["the cat sat on the mat"])["nats"][0], abs=1e-4)
 
 
+def test_changes_of_low_rank_leave_the_embedding_and_fit_the_layout_of_gpt2(home, tmp_path):
+    options = {"steps": 1, "chunk_length": POSITIONS, "batch_size": 4, "threads": 1, "precision": "float32"}
+    run = chainrule.fit(home / "new.txt", init=home / "old", lora_rank=2, **options)
+    old, new = chainrule.load(home / "old").model.state_dict(), run.model.state_dict()
+    changed = {name for name in old if not torch.equal(old[name], new[name])}
+    linear = ("in_proj_weight", "out_proj.weight", "linear1.weight", "linear2.weight")
+    assert changed == {name for name in old if name.endswith(linear)}
+    run.export("hub", tmp_path / "hub")
+    assert json.loads((tmp_path / "hub" / "config.json").read_text())["model_type"] == "gpt2"
+
+
 def test_chunks_longer_than_the_positions_are_refused(home, tmp_path, command):
     asked = ("train", home / "new.txt", "--from", home / "old", "--out", tmp_path / "run")
     status, _, error = command(*asked)
