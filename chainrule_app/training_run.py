@@ -160,6 +160,8 @@ def check_start(
     before = task.open(out).config if resume else None
     if before is None:
         task.check_asked(request, given)
+        if request.training.lora_rank is not None and request.init is None:
+            raise OptionError("lora_rank", f"requires {option('init')}", "there are no weights to change yet")
     _check_packages(task, request if before is None or "track" in given else before)
     if before is None:
         refuse_taken(out, overwrite=overwrite)
@@ -234,6 +236,7 @@ def create_run(
         draft.write_config()
         draft.batches((0, 1))
         model, optimiser = draft.trainable(timed)
+        options.check_model(model)
         remove(out)
         for part in sorted(draft_path.iterdir(), key=lambda part: part.name == CONFIG):  # last: it makes it a run
             part.rename(out / part.name)

@@ -29,13 +29,22 @@ class StreamBatches:
         chunk_length: T.
         seed: at least 0.
         shard: (rank, number of processes): this one gets the rows rank, rank + processes, ...
+        carry: whether a chunk continues from the state after the one before; without it each chunk begins anew, as a
+            model with learned positions needs, which reads at most as many elements as it has positions.
 
     Raises:
         ValueError: the corpus has fewer than B·T + T − 1 elements.
     """
 
     def __init__(
-        self, tokens: Tokens, batch_size: int, chunk_length: int, seed: int = 0, shard: tuple[int, int] = (0, 1)
+        self,
+        tokens: Tokens,
+        batch_size: int,
+        chunk_length: int,
+        seed: int = 0,
+        shard: tuple[int, int] = (0, 1),
+        *,
+        carry: bool = True,
     ) -> None:
         check_batch_size(batch_size, shard)
         check_seed(seed)
@@ -49,6 +58,7 @@ class StreamBatches:
                 f"lower {option('batch_size')} or {option('chunk_length')}, or give more text",
             )
         self.tokens, self.batch_size, self.chunk_length, self.seed = tokens, batch_size, chunk_length, seed
+        self.carry = carry
         self.steps_per_epoch = (len(tokens) - chunk_length + 1) // (batch_size * chunk_length)
         self._tracks = np.arange(shard[0], batch_size, shard[1]) * (self.steps_per_epoch * chunk_length)
 
@@ -61,15 +71,16 @@ class StreamBatches:
         """Return the batch of a step, counted from 0 over all epochs."""
         epoch, chunk = divmod(step, self.steps_per_epoch)
         starts = self._tracks + (self.offset(epoch) + chunk * self.chunk_length)
-        return _chunk(self.tokens, starts, self.chunk_length, first=chunk == 0)
+        return _chunk(self.tokens, starts, self.chunk_length, first=chunk == 0 or not self.carry)
 
     @staticmethod
-    def evaluation(tokens: Tokens, batch_size: int, chunk_length: int) -> Iterator[Batch]:
+    def evaluation(tokens: Tokens, batch_size: int, chunk_length: int, *, carry: bool = True) -> Iterator[Batch]:
         """Read every element of a stream exactly once, in order within each of at most `batch_size` tracks.
 
         The state is reset at each track, so fewer tracks give each element a longer past: one track is the chain rule
         over the whole text. A short text gets fewer tracks, each at least one chunk long. Elements that do not divide
-        by the number of tracks (fewer than `batch_size`) come last, in a batch of one row.
+        by the number of tracks (fewer than `batch_size`) come last, in a batch of one row. Without `carry` the state
+        is reset at each chunk, too.
 
         Raises:
             ValueError: there is no element to read, or an argument is below 1.
@@ -79,14 +90,14 @@ class StreamBatches:
             raise OptionError("chunk_length", f"expected at least 1, got {chunk_length}")
         if not len(tokens):
             raise ValueError("tokens: expected at least one element to evaluate, got none")
-        return _stream_evaluation(tokens, max(min(batch_size, len(tokens) // chunk_length), 1), chunk_length)
+        return _stream_evaluation(tokens, max(min(batch_size, len(tokens) // chunk_length), 1), chunk_length, carry)
 
 
-def _stream_evaluation(tokens: Tokens, rows: int, chunk_length: int) -> Iterator[Batch]:
+def _stream_evaluation(tokens: Tokens, rows: int, chunk_length: int, carry: bool) -> Iterator[Batch]:
     length, rest = divmod(len(tokens), rows)
     tracks = np.arange(rows) * length
     for begin in range(0, length, chunk_length):
-        yield _chunk(tokens, tracks + begin, min(chunk_length, length - begin), first=begin == 0)
+        yield _chunk(tokens, tracks + begin, min(chunk_length, length - begin), first=begin == 0 or not carry)
     if rest:
         yield _chunk(tokens, np.array([rows * length]), rest, first=True)
 

@@ -201,9 +201,7 @@ class CrossAttention(MultiHeadAttention):
             A state, batch first: "keys" and "values" (B, G, S, d), and "real" (B, S) booleans.
         """
         memory, real = self._checked(memory, lengths)
-        begin = self.model_size
-        bias = None if self.in_proj_bias is None else self.in_proj_bias[begin:]
-        heads = self._split(nn.functional.linear(memory, self.in_proj_weight[begin:], bias))
+        heads = self._split(self._projected(memory, slice(self.model_size, None)))
         keys, values = heads.chunk(2, 1)
         if real is None:
             real = torch.ones(memory.shape[:2], dtype=torch.bool, device=memory.device)
@@ -235,9 +233,7 @@ class CrossAttention(MultiHeadAttention):
         return attention_weights(self._queries(x), remembered["keys"], self._mask(real)) * real[:, None, None]
 
     def _queries(self, x: Tensor) -> Tensor:
-        size = self.model_size
-        bias = None if self.in_proj_bias is None else self.in_proj_bias[:size]
-        return self._split(nn.functional.linear(x, self.in_proj_weight[:size], bias))
+        return self._split(self._projected(x, slice(self.model_size)))
 
     @staticmethod
     def _mask(real: Tensor) -> Tensor:

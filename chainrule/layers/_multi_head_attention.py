@@ -133,6 +133,8 @@ class MultiHeadAttention(nn.Module, ABC):
         bias: whether the projections have biases.
     """
 
+    low_rank: nn.Module | None  # the change of `in_proj_weight` in training, see `_low_rank`
+
     def __init__(
         self,
         model_size: int,
@@ -167,6 +169,7 @@ class MultiHeadAttention(nn.Module, ABC):
         self.in_proj_weight = nn.Parameter(torch.empty(rows, model_size))
         self.in_proj_bias = nn.Parameter(torch.zeros(rows)) if bias else None
         self.out_proj = nn.Linear(model_size, model_size, bias=bias)
+        self.register_module("low_rank", None)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -182,14 +185,22 @@ class MultiHeadAttention(nn.Module, ABC):
         """(B, T, heads · d) -> (B, heads, T, d)."""
         return projected.unflatten(2, (-1, self.head_size)).transpose(1, 2)
 
+    def _projected(self, x: Tensor, rows: slice | None = None) -> Tensor:
+        """Queries, keys and values of x, side by side, or the given part of them."""
+        weight: Tensor = self.in_proj_weight
+        bias: Tensor | None = self.in_proj_bias
+        if rows is not None:
+            weight, bias = weight[rows], None if bias is None else bias[rows]
+        y = nn.functional.linear(x, weight, bias)
+        return y if self.low_rank is None else y + self.low_rank(x, rows)
+
     def _heads(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries (B, H, T, d), keys and values (B, G, T, d) of x, (B, T, D).
 
         The first two are turned by their positions, (T,) or (B, T), if they are rotary. Heads are split before their
         axis is moved: the gradients of the parts then join in the order of memory, without a copy.
         """
-        projected = nn.functional.linear(x, self.in_proj_weight, self.in_proj_bias)
-        heads = projected.unflatten(2, (-1, self.head_size))  # (B, T, H + 2G, d)
+        heads = self._projected(x).unflatten(2, (-1, self.head_size))  # (B, T, H + 2G, d)
         sizes = [self.num_heads, self.num_kv_heads, self.num_kv_heads]
         if self.position == "rotary":
             turning, values = heads.split([sum(sizes[:2]), sizes[2]], 2)

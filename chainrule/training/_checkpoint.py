@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from chainrule._base import AutoregressiveModel
+from chainrule.layers._low_rank import merged
 from chainrule.state import State, count_rows, flatten, unflatten
 from chainrule.tensor_files import read_tensors, write_tensors
 from chainrule.training._duration import Position
@@ -81,9 +82,10 @@ def reading_state(path: Path, *, restored: bool) -> Iterator[None]:
 
 def save_weights(path: str | Path, model: nn.Module, about: dict[str, Any]) -> None:
     """Write the weights and a JSON record about them, atomically."""
-    parameters = sum(weight.numel() for weight in model.parameters())
+    weights = merged(model)
+    parameters = sum(weights[name].numel() for name, _ in model.named_parameters() if name in weights)
     record = {"kind": "weights", "about": about, "parameters": parameters}
-    write_tensors(Path(path), dict(model.state_dict()), record)
+    write_tensors(Path(path), weights, record)
 
 
 def load_weights(path: str | Path, model: nn.Module) -> dict[str, Any]:

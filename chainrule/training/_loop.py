@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 
 from chainrule._base import TrainableModel
 from chainrule.devices import multiply_dtype
+from chainrule.layers._low_rank import adapted
 from chainrule.option_error import MissingError, OptionError, option
 from chainrule.state import State
 from chainrule.training._batch import Batch, TrainingBatches, ValidationBatches, count_elements
@@ -89,7 +90,8 @@ def train(
         options: options of training.
         directory: run directory, created if it is missing.
         optimiser: result of `make_optimiser` for this model, of the kind that the options name, to use in place of a
-            new one. It starts without moments, with the learning rate and weight decay of the options.
+            new one. It starts without moments, with the learning rate and weight decay of the options. Low-rank changes
+            have their own.
         resume: continue from the checkpoint in the directory, if there is one.
         on_validation: function of the model (in evaluation mode), the step and the available seconds that returns a
             text to show. It is skipped if its last call took longer than the available time.
@@ -133,15 +135,16 @@ def train(
         directory.mkdir(parents=True, exist_ok=True)
         display = make_display(enabled=progress and process_group.first)
         model.to(process_group.device)
-        duration = make_duration(options, train_batches.steps_per_epoch, valid_batches)
-        validation = Validation(model, valid_batches, metric, observe, on_validation, duration, interrupts)
-        loop = TrainingLoop(
-            model, train_batches, options, directory, process_group, interrupts, duration, validation, watch, display,
-            callbacks, optimiser=optimiser, samples=samples, began=began, resume=resume,
-        )  # fmt: skip
-        if on_start is not None and process_group.first:
-            on_start()
-        loop.run()
+        with adapted(model, options.lora_rank, options.lora_alpha, options.seed):
+            duration = make_duration(options, train_batches.steps_per_epoch, valid_batches)
+            validation = Validation(model, valid_batches, metric, observe, on_validation, duration, interrupts)
+            loop = TrainingLoop(
+                model, train_batches, options, directory, process_group, interrupts, duration, validation, watch,
+                display, callbacks, optimiser=optimiser, samples=samples, began=began, resume=resume,
+            )  # fmt: skip
+            if on_start is not None and process_group.first:
+                on_start()
+            loop.run()
         process_group.agree([0.0])  # a barrier: the first process has written the best weights
         load_weights(directory / WEIGHTS, model)
     position = loop.position
@@ -176,7 +179,7 @@ class TrainingLoop:
         self._model, self._train_batches, self._options, self._directory = model, train_batches, options, directory
         self._process_group, self._interrupts = process_group, interrupts
         self._duration, self._validation = duration, validation
-        if optimiser is None:
+        if optimiser is None or options.lora_rank is not None:
             optimiser = make_optimiser(model, options.learning_rate, options.weight_decay, options.optimiser)
         restart(optimiser, options.learning_rate, options.weight_decay)
         self._optimiser = optimiser
@@ -200,6 +203,9 @@ class TrainingLoop:
         if note := emulation_note(dtype, process_group.device):
             self._report.note(note)
         every = options.watch_every or (EVERY_ON_GPU if process_group.device.type == "cuda" else EVERY)
+        if options.lora_rank is not None:
+            trained = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
+            self._report.note(f"{trained:,} numbers are trained, those of changes of rank {options.lora_rank}")
         self._watch = None if watch is None else GradientMonitor(watch, every)
         self._rate = options.learning_rate
         self._saved_at = monotonic()

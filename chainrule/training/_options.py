@@ -5,7 +5,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
-from chainrule.option_error import OptionError
+from torch import nn
+
+from chainrule.layers._low_rank import adaptable
+from chainrule.option_error import OptionError, option
 
 DEFAULT_BUDGET = 180.0  # seconds, without steps, epochs or budget
 
@@ -33,6 +36,10 @@ class TrainingOptions:
         precision: bfloat16 multiplies in half precision (weights stay float32); auto does so if the device supports it.
         seed: seed of all randomness of training (dropout).
         device: auto, cpu, cuda or cuda:N; auto uses a GPU if there is one.
+        lora_rank: rank of the changes that training gives to the linear layers of attention and feed-forward networks
+            (LoRA, Hu et al. 2021) while all other weights are fixed; the trained model has them in its weights. None
+            trains all weights.
+        lora_alpha: the changes are α / rank · B A; twice the rank by default.
         watch_every: steps between measurements by a gradient probe; default 20 steps, on a GPU 100.
 
     Raises:
@@ -59,6 +66,8 @@ class TrainingOptions:
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     seed: int = 0
     device: str = "auto"
+    lora_rank: int | None = None
+    lora_alpha: float | None = None
     watch_every: int | None = None
 
     def __post_init__(self) -> None:
@@ -71,7 +80,7 @@ class TrainingOptions:
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value < 1):
                 raise OptionError(name, f"expected an integer >= 1, got {value!r}")
-        for name in ("epochs", "budget", "most_seconds", "learning_rate", "clip_norm"):
+        for name in ("epochs", "budget", "most_seconds", "learning_rate", "clip_norm", "lora_alpha"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise OptionError(name, f"expected a finite number > 0, got {value}")
@@ -83,8 +92,17 @@ class TrainingOptions:
             raise OptionError("precision", f"expected auto, float32 or bfloat16, got {self.precision!r}")
         if self.optimiser not in ("adamw", "muon"):
             raise OptionError("optimiser", f"expected adamw or muon, got {self.optimiser!r}")
+        if self.lora_rank is not None and self.optimiser != "adamw":
+            raise OptionError("lora_rank", f"requires {option('optimiser', 'adamw')}, got {self.optimiser}")
+        if self.lora_rank is None and self.lora_alpha is not None:
+            raise OptionError("lora_alpha", f"requires {option('lora_rank')}")
         if not isinstance(self.seed, int) or self.seed < 0:
             raise OptionError("seed", f"expected an integer >= 0, got {self.seed!r}")
+
+    def check_model(self, model: nn.Module) -> None:
+        """Raise ValueError for a model that these options cannot train."""
+        if self.lora_rank is not None:
+            adaptable(model)
 
     def check_unchanged(self, earlier: Mapping[str, Any]) -> None:
         """Raise ValueError if options of a resumed run differ from the checkpoint's, except those in `MAY_CHANGE`."""
@@ -102,5 +120,14 @@ class TrainingOptions:
 
 
 DURATIONS = ("steps", "epochs", "budget")
-COUNTS = ("steps", "batch_size", "chunk_length", "line_length", "validate_every", "patience", "watch_every")
+COUNTS = (
+    "steps",
+    "batch_size",
+    "chunk_length",
+    "line_length",
+    "validate_every",
+    "patience",
+    "lora_rank",
+    "watch_every",
+)
 MAY_CHANGE = frozenset((*DURATIONS, "most_seconds", "patience", "device", "watch_every"))

@@ -116,6 +116,10 @@ class OptimisationOptions(CheckedOptions):
     """Steps between validations; ten to a hundred validations per run by default."""
     patience: Steps | None = None
     """Stop after this many validations without improvement; never by default."""
+    lora_rank: Annotated[int, Range(1, 1 << 16)] | None = None
+    """Train only changes of this rank of the linear layers of Transformer blocks (LoRA); requires --from."""
+    lora_alpha: Annotated[float, Range(0.0, 1e6)] | None = None
+    """α of the changes α / rank · B A; twice the rank by default."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Precision of matrix products; auto follows a rule of processor and model."""
     threads: Threads | None = None

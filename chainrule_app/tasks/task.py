@@ -113,6 +113,8 @@ class Task(Declaration, Checks, ABC, Generic[M]):
         """Resolve the options that the user left open, after the data are prepared."""
         defaults = self.DEFAULT_TRAINING.get(self.config.model, {})
         defaults = {name: value for name, value in defaults.items() if name not in given}
+        if self.training.lora_rank is not None:
+            defaults.pop("optimiser", None)
         rates = defaults.pop("learning_rate", {})
         training = replace(self.training, **defaults)
         training = replace(training, learning_rate=rates.get(training.optimiser, training.learning_rate))

@@ -148,6 +148,52 @@ def test_sounds_need_the_same_labels(ok, refused, tmp_path):
     assert "--label-pattern was None" in refused("train", source, "--from", tmp_path / "old", *pattern)
 
 
+BLOCKS = ("--model", "transformer", "--model-size", 16, "--num-layers", 1, "--num-heads", 2, "--chunk-length", 16)
+
+
+@pytest.fixture(scope="module")
+def blocks(made):
+    """The run of a Transformer with counts of n-grams."""
+    asked = ("train", made / "old.txt", "--validation", made / "held.txt", *BLOCKS, "--steps", 2)
+    assert main([*map(str, asked), "--out", str(made / "blocks")]) == 0
+    return made / "blocks"
+
+
+def test_changes_of_low_rank_leave_an_ordinary_run(command, ok, blocks, made, tmp_path):
+    asked = ("train", made / "new.txt", "--validation", made / "held.txt", "--from", blocks, "--lora-rank", 2)
+    ok(*asked, "--chunk-length", 16, *STILL, "--out", tmp_path / "still")
+    assert figure(command, tmp_path / "still") == pytest.approx(figure(command, blocks), abs=1e-6)
+    outcome = ok(*asked, "--chunk-length", 16, "--steps", 4, "--learning-rate", 0.02, "--out", tmp_path / "run")
+    assert "of changes of rank 2" in outcome.err
+    config = json.loads((tmp_path / "run/config.json").read_text())
+    assert (config["training"]["optimiser"], config["training"]["lora_rank"]) == ("adamw", 2)
+    old, new = (chainrule.load(path).model.state_dict() for path in (blocks, tmp_path / "run"))
+    changed = {name.rpartition("layers.0.")[2] for name in old if not old[name].equal(new[name])}
+    linear = {f"feed_forward.linear{number}.weight" for number in (1, 2)}
+    parts = {"mixer.in_proj_weight", "mixer.out_proj.weight"} | linear
+    assert {name for name in changed if name.startswith(("mixer", "feed_forward", "norm"))} == parts
+    assert len(changed - parts) <= 1  # the share of the counts, which is fitted without gradients
+    ok("sample", tmp_path / "run", "--length", 5)
+    ok("train", "--resume", "--out", tmp_path / "run", "--steps", 5)
+    again = chainrule.fit(
+        str(made / "new.txt"), init=blocks, lora_rank=2, lora_alpha=4.0, steps=1, chunk_length=16
+    )  # the default α is twice the rank
+    assert again.task.training.lora_alpha == 4.0
+
+
+def test_low_ranks_need_weights_and_blocks(refused, old, blocks, tmp_path):
+    train = ("train", tmp_path / "new.txt")
+    assert "--lora-rank: requires --from" in refused(*train, "--lora-rank", 2, "--out", tmp_path / "run")
+    (tmp_path / "kept").mkdir()
+    out = ("--out", tmp_path / "kept" / "run")
+    assert "this model (LSTM) has none: leave out --lora-rank" in refused(*train, "--from", old, "--lora-rank", 2, *out)
+    assert not (tmp_path / "kept" / "run").exists()
+    assert "requires --optimiser adamw" in refused(
+        *train, "--from", blocks, "--lora-rank", 2, "--optimiser", "muon", *out
+    )
+    assert "--lora-alpha: requires --lora-rank" in refused(*train, "--from", blocks, "--lora-alpha", 2, *out)
+
+
 def test_what_cannot_start_from_another_says_so(command, refused, old, runs, tmp_path):
     new = tmp_path / "new.txt"
     assert "--hidden-size was 16 and is 9" in refused("train", new, "--from", old, "--hidden-size", 9)

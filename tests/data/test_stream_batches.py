@@ -47,6 +47,19 @@ def test_tracks_go_on_from_chunk_to_chunk_and_start_anew_with_the_epoch(stream):
 
 
 @given(streams(), st.integers(0, 1000))
+def test_chunks_that_carry_nothing_hold_the_same_elements_and_begin_anew(stream, step):
+    batch = batches(stream, carry=False).at(step)
+    assert torch.equal(batch.x, batches(stream).at(step).x)
+    assert batch.fresh
+    assert batch.previous is None
+    read = [
+        list(StreamBatches.evaluation(Tokens(range(stream[0])), *stream[1:3], carry=carry)) for carry in (True, False)
+    ]
+    assert all(torch.equal(one.x, other.x) for one, other in zip(*read, strict=True))
+    assert all(batch.fresh and batch.previous is None for batch in read[1])
+
+
+@given(streams(), st.integers(0, 1000))
 def test_a_batch_depends_on_seed_and_step_alone(stream, step):
     reader = batches(stream)
     reader.at(step + 1)

@@ -307,6 +307,7 @@ def default_learning_rate(size: int, cautious: bool) -> float:
 
 
 _LEARNING_RATE: dict[Kind, float] = {"adamw": 2e-3, "muon": 8e-3}
+_LORA_LEARNING_RATE = 8e-3  # thin changes need larger steps (benchmarks/LOG.md)
 _WEIGHT_DECAY = 0.1  # of words, and by AdamW
 
 
@@ -314,8 +315,10 @@ def plan_blocks(run: TextTask, given: frozenset[str]) -> Planned:
     """Resolve the training options, size and dropout of a new run with blocks."""
     config, training, corpus = run.config, run.config.training, run.corpus()
     rows = training.batch_size or default_batch_size(len(corpus.train), training.chunk_length)
-    optimiser: Kind = training.optimiser or ("muon" if config.model in run.SIZE_SCHEDULES else "adamw")
-    learning_rate = training.learning_rate or _LEARNING_RATE[optimiser]
+    of_model: Kind = "muon" if config.model in run.SIZE_SCHEDULES and training.lora_rank is None else "adamw"
+    optimiser = training.optimiser or of_model
+    of_kind = _LEARNING_RATE[optimiser] if training.lora_rank is None else _LORA_LEARNING_RATE
+    learning_rate = training.learning_rate or of_kind
     decay = training.weight_decay
     if decay is None:
         narrow = optimiser == "muon" and corpus.level in ("char", "byte")

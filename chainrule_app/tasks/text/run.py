@@ -9,6 +9,7 @@ from chainrule_app.tasks.capabilities import CheckedRows, FileCodec
 from chainrule_app.tasks.display import counted
 from chainrule_app.tasks.likelihood_record import Basis, LikelihoodRecord
 from chainrule_app.tasks.text.inspection import TextInspection, inspect_text
+from chainrule_app.tasks.text.options import positions_end
 from chainrule_app.tasks.text.rows import TextScoring, score_text
 from chainrule_app.tasks.text.sampling import (
     TextEmbedding,
@@ -71,7 +72,8 @@ class TextRun(TextTask):
     def checked_rows(self) -> CheckedRows:
         from chainrule_app.tasks.text.windows import own_window
 
-        x, lengths, _ = own_window(self, _CHECKED_ROWS, _CHECKED_ELEMENTS)
+        elements = min(_CHECKED_ELEMENTS, positions_end(self.config) or _CHECKED_ELEMENTS)
+        x, lengths, _ = own_window(self, _CHECKED_ROWS, elements)
         return CheckedRows(self.model(), x, lengths=lengths)
 
     def codec(self) -> FileCodec:

@@ -15,7 +15,16 @@ from chainrule_app.tasks.display import counted, format_duration, format_passes,
 from chainrule_app.tasks.model import Planned, share_of
 from chainrule_app.tasks.run_directory import CONFIG, DATA, NGRAMS, VOCABULARY
 from chainrule_app.tasks.task import Shard, Source, Task
-from chainrule_app.tasks.text.options import DROPOUTS, MODELS, PLANNED, SIZE_SCHEDULES, TextData, TextTraining
+from chainrule_app.tasks.text.options import (
+    DROPOUTS,
+    MODELS,
+    PLANNED,
+    SIZE_SCHEDULES,
+    TextData,
+    TextTraining,
+    check_positions,
+    positions_end,
+)
 
 if TYPE_CHECKING:
     from chainrule import AutoregressiveModel
@@ -121,15 +130,8 @@ class TextTask(Task["AutoregressiveModel"]):
         order = config.training.kneser_ney_order
         if order == 1:
             raise OptionError("kneser_ney_order", "expected 2 to 16 symbols, or 0 for no counts, got 1")
-        if getattr(config.options, "position", None) == "learned" and not (config.facts and config.facts.imported):
-            context, lines = config.options.context_length, config.data.reading == "lines"
-            if not lines or config.training.line_length > context:
-                longest = f"lines of up to {config.training.line_length}" if lines else "a stream, which has no end"
-                raise OptionError(
-                    "position",
-                    f"learned positions end after the {option('context_length')}, {context} symbols, got {longest}",
-                    f"use rotary, or {option('reading', 'lines')} with a {option('line_length')} of at most {context}",
-                )
+        if not (config.facts and config.facts.imported):
+            check_positions(config)
         if config.data.split_punctuation and config.data.level != "word":
             raise OptionError(
                 "split_punctuation",
@@ -246,9 +248,10 @@ class TextTask(Task["AutoregressiveModel"]):
                 LineBatches(corpus.train, rows, training.line_length, seed, shard),
                 lambda: LineBatches.evaluation(corpus.valid, rows),
             )
+        end = positions_end(self.config)  # where a state that goes on would find no position
         return (
-            StreamBatches(corpus.train, rows, length, seed, shard),
-            lambda: StreamBatches.evaluation(corpus.valid, _EVALUATION_ROWS, 4 * length),
+            StreamBatches(corpus.train, rows, length, seed, shard, carry=end is None),
+            lambda: StreamBatches.evaluation(corpus.valid, _EVALUATION_ROWS, end or 4 * length, carry=end is None),
         )
 
     def introduce(self) -> Iterable[str]:
@@ -273,10 +276,12 @@ class TextTask(Task["AutoregressiveModel"]):
 
         vocabulary = self.vocabulary
         ends = vocabulary.eos if self.data.reading == "lines" else None
+        length = _SAMPLE_LENGTH[self.data.level]
+        length = min(length, positions_end(self.config) or length)
 
         def sample(trained: Any, step: int, seconds: float) -> str:
             sampler = Sampler(trained, vocabulary, eos=ends)
-            return sampler.texts(1, vocabulary.begin(""), _SAMPLE_LENGTH[self.data.level], step)[0][0]
+            return sampler.texts(1, vocabulary.begin(""), length, step)[0][0]
 
         return sample
 

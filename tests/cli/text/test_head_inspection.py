@@ -111,7 +111,7 @@ def test_bad_input_gets_one_line(refused, transformers, text_file, tmp_path):
             "--position",
             "learned",
         ): "--position: learned positions end after the --context-length, 64 symbols, got a stream",
-        ("--position", "learned", "--reading", "lines"): "got lines of up to 1024: use rotary",
+        ("--position", "learned", "--reading", "lines"): "got --line-length 1024: use rotary",
     }.items():
         assert said in refused(*train, *options)
     assert not (tmp_path / "none").exists()
