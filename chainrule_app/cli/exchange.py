@@ -15,6 +15,8 @@ from chainrule.option_error import OptionError
 from chainrule.printing import one_line
 from chainrule.ranges import Range
 from chainrule_app.cli.signature import RunPath
+from chainrule_app.readers.outgoing import is_there
+from chainrule_app.readers.text import shown, url_of
 from chainrule_app.tasks import open_run
 from chainrule_app.tasks.display import Switch, dump_json, progress_bars, quoted, size_of
 
@@ -36,6 +38,8 @@ def compress(
     from chainrule_app.tasks.compression import compress_data, file_name
 
     name = file_name(file)
+    if out is None and url_of(file) is not None:
+        raise OptionError("out", "expected the file to write, as the data are behind a URL", "name it")
     target = out or file.with_name(f"{name}.chain")
     refuse_taken(target)
     data, began = file.read_bytes(), monotonic()
@@ -44,8 +48,8 @@ def compress(
     write_bytes(target, compressed.data)
     seconds, size, written = monotonic() - began, len(data), len(compressed.data)
     values = {
-        "file": str(file),
-        "out": str(target),
+        "file": shown(file),
+        "out": shown(target),
         "method": compressed.method,
         "bytes": size,
         "compressed_bytes": written,
@@ -63,7 +67,7 @@ def compress(
     if compressed.unit != "byte" and size:
         rate += f", {8 * written / size:.4f} bits a byte"
     checked = "read back and compared" if verify else "not read back"
-    print(f"{one_line(str(target))}: {size_of(size)} in {size_of(written)}{rate}; {checked}; {seconds:.1f} s")
+    print(f"{one_line(shown(target))}: {size_of(size)} in {size_of(written)}{rate}; {checked}; {seconds:.1f} s")
     if compressed.note:
         print(compressed.note)
 
@@ -90,8 +94,8 @@ def decompress(run: RunPath, file: Path, /, *, out: Path | None = None, json: Sw
         data = decompress_data(container, str(file), run, progress=progress)
     write_bytes(target, data)
     values = {
-        "file": str(file),
-        "out": str(target),
+        "file": shown(file),
+        "out": shown(target),
         "bytes": len(data),
         "method": container.header["method"],
         "seconds": monotonic() - began,
@@ -99,12 +103,12 @@ def decompress(run: RunPath, file: Path, /, *, out: Path | None = None, json: Sw
     if json:
         print(dump_json(values))
         return
-    print(f"{one_line(str(target))}: {size_of(len(data))}; its SHA-256 is right; {values['seconds']:.1f} s")
+    print(f"{one_line(shown(target))}: {size_of(len(data))}; its SHA-256 is right; {values['seconds']:.1f} s")
 
 
 def refuse_taken(path: Path) -> None:
     """Raise FileExistsError if `path` exists, FileNotFoundError if its folder does not."""
-    if path.exists() or path.is_symlink():
+    if is_there(path):
         raise FileExistsError(f"{path}: already exists: remove it, or name another file with --out")
     if not path.parent.is_dir():
         raise FileNotFoundError(f"{path.parent}: no such folder")
@@ -131,10 +135,10 @@ def export(
     written = sorted(out.iterdir()) if out.is_dir() else [out]
     files = {file.name: file.stat().st_size for file in written if file.is_file()}
     if json:
-        print(dump_json({"run": str(run.path), "to": to, "out": str(out), "files": files, "notes": lines}))
+        print(dump_json({"run": shown(run.path), "to": to, "out": shown(out), "files": files, "notes": lines}))
         return
     sizes = ", ".join(f"{name} {size_of(size)}" for name, size in files.items())
-    print(f"{one_line(str(out if out.is_dir() else out.parent))}: {sizes}")
+    print(f"{one_line(shown(out if out.is_dir() else out.parent))}: {sizes}")
     for line in lines:
         print(line)
 
@@ -144,7 +148,7 @@ def import_(
     file: Path,
     /,
     *,
-    out: Path,
+    into: Annotated[Path, Parameter(name="--out")],
     vocabulary: Path | None = None,
     start: str | None = None,
     embedding: str | None = None,
@@ -161,7 +165,7 @@ def import_(
         kind: nanogpt, a checkpoint of nanoGPT; torch-rnn, the state dict of an embedding, nn.LSTM, nn.GRU or nn.RNN,
             and a linear layer; huggingface, a folder with GPT-2.
         file: The checkpoint, or the folder.
-        out: The run directory.
+        into: The run directory.
         vocabulary: The symbols: a tokenizer.json, JSON that lists or numbers the symbols, or a text with every
             character once, in order; required unless the folder has a tokenizer.json.
         start: Symbol before the first one; <|endoftext|> if the vocabulary has it, else the line feed.
@@ -176,15 +180,15 @@ def import_(
     from chainrule_app.tasks.text.run import TextRun
 
     options = {"embedding": embedding, "activation": activation}
-    run = import_model(kind, file, out, vocabulary=vocabulary, start=start, overwrite=overwrite, **options)
+    run = import_model(kind, file, into, vocabulary=vocabulary, start=start, overwrite=overwrite, **options)
     weights = sum(weight.numel() for weight in run.model.parameters())
     name = run.config["model"]["name"]
-    size = len(TextRun.open(out).vocabulary)
+    size = len(TextRun.open(into).vocabulary)
     if json:
-        print(dump_json({"run": str(out), "model": name, "parameters": weights, "vocabulary_size": size}))
+        print(dump_json({"run": shown(into), "model": name, "parameters": weights, "vocabulary_size": size}))
         return
     print(f"{name}: {weights:,} weights, {size:,} symbols")
-    print(f"run:  {quoted(out)}\nnext: chainrule sample {quoted(out)}")
+    print(f"run:  {quoted(into)}\nnext: chainrule sample {quoted(into)}")
 
 
 _NEEDED = ("fastapi", "uvicorn", "prometheus_client")
