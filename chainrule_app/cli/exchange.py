@@ -14,7 +14,7 @@ from chainrule.files import refuse_device, write_bytes
 from chainrule.option_error import OptionError
 from chainrule.printing import one_line
 from chainrule.ranges import Range
-from chainrule_app.cli.signature import RunPath
+from chainrule_app.cli.signature import Device, RunPath
 from chainrule_app.readers.outgoing import is_there
 from chainrule_app.readers.text import shown, url_of
 from chainrule_app.tasks import open_run
@@ -202,6 +202,7 @@ def serve(
     cors: str = "",
     drain: Annotated[float, Range(0.0, 3600.0)] = 20.0,
     workers: Annotated[int, Range(1, 1024)] = 1,
+    device: Device = "auto",
     open_page: Annotated[bool, Parameter(name="--open", negative=())] = False,
 ) -> None:
     """Serve trained runs: a page to play with in a browser, OpenAI-compatible completions, and a JSON API.
@@ -217,6 +218,7 @@ def serve(
         cors: Sites whose pages may ask this server, separated by commas, such as https://example.org; none by default.
         drain: Seconds that requests under way have to end after SIGTERM; new ones are refused meanwhile.
         workers: Processes that answer; each holds the runs in memory.
+        device: Where to compute: auto, cpu, cuda or mps; auto draws texts on the processor.
         open_page: Open the page in a browser.
     """
     if not runs:
@@ -235,7 +237,10 @@ def serve(
         if name in paths:
             raise ValueError(f"{path}: another run is called {name} too: rename one of the two directories")
         paths[name] = path
-    _serve(paths, port=port, host=host, token=token, origins=origins, drain=drain, workers=workers, open_page=open_page)
+    _serve(
+        paths, port, host, workers,
+        token=token, origins=origins, drain=drain, device=device, open_page=open_page,
+    )  # fmt: skip
 
 
 TOKEN = "CHAINRULE_TOKEN"  # the environment variable
@@ -255,36 +260,25 @@ def demo(
         open_page: Open the page in a browser.
     """
     paths = {path.parent.name: path.parent for path in sorted(DEMO.glob("*/config.json"))}
-    _serve(paths, port=port, host="127.0.0.1", open_page=open_page)
+    _serve(paths, port, "127.0.0.1", open_page=open_page)
 
 
 DEMO = Path(__file__).parents[1] / "demo"  # runs that benchmarks/demo_runs.py trains
 
 
 def _serve(
-    paths: dict[str, Path],
-    *,
-    port: int,
-    host: str,
-    open_page: bool,
-    token: str | None = None,
-    origins: tuple[str, ...] = (),
-    drain: float = 0.0,
-    workers: int = 1,
+    paths: dict[str, Path], port: int, host: str, workers: int = 1, *, device: str = "auto", **options: Any
 ) -> None:
     if missing := [name for name in _NEEDED if find_spec(name) is None]:
         raise ValueError(f"serve: needs packages that are not installed: pip install {' '.join(missing)}")
     from chainrule_app.serve.listening import listen
 
+    if device not in ("auto", "cpu"):  # an absent one is told before anything is loaded
+        for path in paths.values():
+            type(open_run(path)).device(device)
+    options |= {"host": host, "device": device}
     with listen(host, port) as listening:
         print(f"loading {', '.join(paths)} …", file=sys.stderr, flush=True)
-        options: dict[str, Any] = {
-            "host": host,
-            "token": token,
-            "origins": origins,
-            "drain": drain,
-            "open_page": open_page,
-        }
         if workers > 1:
             from chainrule_app.serve.workers import serve_in_processes
 
