@@ -138,10 +138,12 @@ def main() -> None:
         folder = Path(name).resolve()
         subprocess.run([sys.executable, "-m", "venv", folder / "environment"], check=True)
         path = f"{folder / 'environment' / 'bin'}{os.pathsep}/usr/bin{os.pathsep}/bin"
-        home = {"PATH": path, "HOME": str(folder / "home"), "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_COMPILE": "1"}
+        home = {"PATH": path, "HOME": str(folder / "home")}
+        ours = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
+        pip = ours | {"PATH": path, "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_COMPILE": "1"}  # mirrors are ours
         for part in ("application", "empty", "home"):
             (folder / part).mkdir()
-        command, stop = build(folder / "application", home)
+        command, stop = build(folder / "application", pip)
         shutil.rmtree(folder / "application")  # what runs is what was installed
         command[0] = shutil.which(command[0], path=path) or command[0]
         train = [
