@@ -99,8 +99,8 @@ class Engine:
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._work, name=f"chainrule {run.path.name}", daemon=True)
         self._thread.start()
-        self._loading = threading.Thread(target=self._load_loops, args=(executor,), name=f"loops of {run.path.name}")
-        self._loading.start()
+        self.loading = threading.Thread(target=self._load_loops, args=(executor,), name=f"loops of {run.path.name}")
+        self.loading.start()
 
     def _load_loops(self, executor: Executor) -> None:
         """Load compiled loops in the background; not in a daemon thread: exiting during a compilation may crash."""

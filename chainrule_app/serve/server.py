@@ -173,7 +173,9 @@ def serve_runs(
         _announce(runs, address, host, token, open_page=open_page)
     server.run(sockets=[listening])
     if announce is None:
-        print("Stopped.")
+        print("Stopped.", flush=True)
+    if server.told and app.state.server.loading:
+        os._exit(0)  # Python would wait until they are compiled, longer than managers of containers do
 
 
 def _announce(runs: Mapping[str, Run], address: str, host: str, token: str | None, *, open_page: bool) -> None:
@@ -220,6 +222,7 @@ class _Server(uvicorn.Server):
     """
 
     drain = 0.0  # seconds for requests that are under way at SIGTERM
+    told = False  # to end, by a signal
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Let more connections wait in the system than asyncio accepts at once."""
@@ -238,7 +241,7 @@ class _Server(uvicorn.Server):
         state: ServerState = self.config.app.state.server  # type: ignore[union-attr]  # app: never a string here
         if self.should_exit or state.draining:
             os._exit(0)  # nothing is written to a file, and tasks that are cancelled would each log that
-        state.draining = sig == signal.SIGTERM
+        self.told, state.draining = True, sig == signal.SIGTERM
         self.should_exit = not state.draining  # before the thread, which may set it at once
         Thread(target=self._end, args=(state, self.drain if state.draining else 0.0)).start()
 

@@ -38,6 +38,11 @@ class ServerState:
         return self._calls.alive and all(engine.alive for engine in self.engines.values())
 
     @property
+    def loading(self) -> bool:
+        """True if compiled loops are still being loaded, which cannot be stopped."""
+        return any(engine.loading.is_alive() for engine in self.engines.values())
+
+    @property
     def waiting(self) -> int:
         """Calls that are made or wait."""
         return self._calls.waiting

@@ -4,6 +4,8 @@ import json
 import re
 import signal
 import socket
+import subprocess
+import sys
 import urllib.request
 from pathlib import Path
 
@@ -52,6 +54,29 @@ def test_sigterm_ends_the_server_too_and_tokens_are_told(runs, server):
         assert get(f"{url}runs", Authorization="Bearer a b")["runs"]
         process.terminate()
         assert process.wait(timeout=120) == 0
+
+
+LOADING = """
+import sys, time
+from chainrule_app.cli.main import main
+from chainrule_app.serve.engine import Engine
+Engine._load_loops = lambda *about: time.sleep(3600)
+main(["serve", *sys.argv[1:], "--port", "0"])
+"""
+
+
+def test_a_server_that_still_loads_its_loops_ends_when_it_is_told(runs):
+    """Compiled for the first time, loops took longer than the 40 seconds that a container had to end."""
+    command = [sys.executable, "-c", LOADING, str(runs("default").path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        try:
+            while not process.stdout.readline().startswith("Ctrl-C"):
+                assert process.poll() is None
+            process.terminate()
+            assert process.wait(timeout=300) == 0
+            assert process.stdout.read() == "Stopped.\n"
+        finally:
+            process.kill()
 
 
 def test_mistakes_are_one_line(runs, tmp_path, capsys, monkeypatch):
