@@ -107,6 +107,7 @@ nightly: setup ## tests, in browsers too, speed, thousands of damaged files, the
 	CHAINRULE_KERNELS=off OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(TWO) -m "not (slow or kernel)" tests/layers tests/models tests/decoding \
 	  tests/test_contract.py
 	$(AVX2) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(TWO) -m "not (slow or scale)" tests/layers tests/training
+	$(BIN)/python deploy/check.py
 	$(BIN)/python benchmarks/ray_kills.py
 	$(MAKE) bench-all
 	$(BIN)/python benchmarks/mutants.py --table build/mutants.md

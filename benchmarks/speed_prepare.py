@@ -44,7 +44,7 @@ def main() -> None:
             stores = set[str]()
             for _ in range(options.repeats):
                 for number in (1, 2):
-                    corpus.processes_for = lambda size, kind, number=number: number
+                    corpus.processes_for = lambda size, kind, number=number: number if number > 1 else 0
                     begin, clock = processor_seconds(), monotonic()
                     corpus.prepare_corpus(text, Path(folder) / "store", level=level)
                     taken[number].append(processor_seconds() - begin)

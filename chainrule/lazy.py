@@ -51,6 +51,10 @@ def attach(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]
             if not (isinstance(value, ModuleType) and homes.get(name, package) != package):
                 super().__setattr__(name, value)
 
+        def __reduce__(self) -> tuple[Any, ...]:
+            # As a plain module: functions that use it go to the processes of Ray, Dask and Spark.
+            return import_module, (package,)
+
     def get(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")

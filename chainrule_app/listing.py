@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from chainrule.printing import one_line
 from chainrule_app.pages.result_figures import learning_figure
+from chainrule_app.readers.text import is_url, shown
 from chainrule_app.results import Column, Result
 from chainrule_app.tasks.run_directory import CHECKPOINT, CONFIG, WEIGHTS, count_parameters, is_locked, sealed_record
 from chainrule_app.tasks.train_command import train_command
@@ -48,6 +49,8 @@ def runs(folder: str | Path = "runs") -> Result:
         FileNotFoundError: there is no such folder.
         ValueError: it holds no run.
     """
+    if is_url(folder):
+        raise ValueError(f"{shown(folder)}: expected a local folder, got a URL: name runs with `chainrule compare`")
     folder = Path(folder)
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder}: no such folder; `chainrule train` makes runs in runs/")

@@ -334,8 +334,11 @@ class Report:
     page: str = ""
 
     def save(self, path: str | Path) -> None:
-        """Write the page, whole or not at all."""
-        write_text(Path(path), self.page)
+        """Write the page, whole or not at all, to a path or URL."""
+        from chainrule_app.readers.outgoing import outgoing
+
+        with outgoing() as local:
+            write_text(local(path, "path"), self.page)
 
     def __repr__(self) -> str:
         return "\n".join(self.lines)

@@ -22,6 +22,7 @@ from chainrule_app.keywords import (
     train_with,
 )
 from chainrule_app.listing import history_of
+from chainrule_app.readers.outgoing import outgoing
 from chainrule_app.readers.text import shown
 from chainrule_app.results import Report, Result
 from chainrule_app.tasks import open_run
@@ -323,8 +324,8 @@ class Run(Answering):
 
         if not isinstance(to, str):
             raise OptionError("to", f"expected hub, onnx, torch-export or web, got a {type(to).__name__}")
-        with self._calling() as run:
-            export_run(run, to, path_of(out, "out"))
+        with self._calling() as run, outgoing() as local:
+            export_run(run, to, local(path_of(out, "out"), "out"))
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Move the run into a directory, if it is in a temporary one; else copy it there.

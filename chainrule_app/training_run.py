@@ -36,11 +36,11 @@ from chainrule_app.tasks.run_directory import (
     CONFIG,
     DRAFT,
     WEIGHTS,
+    clear_draft,
     local_run,
     lock_run,
     refuse_taken,
     remove,
-    remove_folder,
     remove_unfinished,
     task_of,
 )
@@ -218,11 +218,14 @@ def create_run(
     multiply_dtype(options.precision, task.device(options.device))  # and this, that the machine supports them
     is_new = not out.exists()
     draft_path = out / DRAFT
-    remove_folder(draft_path)  # left by a run that was killed while it prepared its data
+    clear_draft(out, keep_answers=True)  # left by a run that was killed while it prepared its data
     try:
         with readable(task, request) as unpacked:
             unpacked = task.resolve_reading(unpacked)
-            draft = task.create(draft_path, unpacked)
+            task.check_config(unpacked)
+            draft_path.mkdir(parents=True, exist_ok=True)
+            draft = task(draft_path, unpacked)
+            draft.write_config()
             facts = draft.prepare_data()
             draft.config = replace(unpacked, facts=facts_of(task.Facts, facts))
             if request.init is not None:  # it leaves no option of the model open
@@ -242,7 +245,7 @@ def create_run(
             part.rename(out / part.name)
         return task(out, draft.config), model, optimiser
     finally:
-        remove_folder(draft_path)
+        clear_draft(out, keep_answers=isinstance(sys.exception(), KeyboardInterrupt))
         if is_new:
             with suppress(OSError):  # not there, or not empty
                 out.rmdir()

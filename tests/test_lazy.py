@@ -1,6 +1,7 @@
 """Packages import their names when they are first used."""
 
 import ast
+import pickle
 from importlib import import_module
 from pathlib import Path
 from pkgutil import walk_packages
@@ -31,3 +32,9 @@ def test_every_exported_name_is_imported_when_it_is_used(name):
         assert getattr(package, one) is not None
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         _ = package.nothing
+
+
+def test_packages_are_pickled_by_their_names():
+    """Engines pickle a function with the packages that it uses; a replica of Ray Serve could not use `chainrule`."""
+    for package in (chainrule, chainrule.layers):
+        assert pickle.loads(pickle.dumps(package)) is package  # noqa: S301  ours

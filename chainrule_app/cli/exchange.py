@@ -14,7 +14,9 @@ from chainrule.files import refuse_device, write_bytes
 from chainrule.option_error import OptionError
 from chainrule.printing import one_line
 from chainrule.ranges import Range
-from chainrule_app.cli.signature import RunPath
+from chainrule_app.cli.signature import Device, RunPath
+from chainrule_app.readers.outgoing import is_there
+from chainrule_app.readers.text import shown, url_of
 from chainrule_app.tasks import open_run
 from chainrule_app.tasks.display import Switch, dump_json, progress_bars, quoted, size_of
 
@@ -36,6 +38,8 @@ def compress(
     from chainrule_app.tasks.compression import compress_data, file_name
 
     name = file_name(file)
+    if out is None and url_of(file) is not None:
+        raise OptionError("out", "expected the file to write, as the data are behind a URL", "name it")
     target = out or file.with_name(f"{name}.chain")
     refuse_taken(target)
     data, began = file.read_bytes(), monotonic()
@@ -44,8 +48,8 @@ def compress(
     write_bytes(target, compressed.data)
     seconds, size, written = monotonic() - began, len(data), len(compressed.data)
     values = {
-        "file": str(file),
-        "out": str(target),
+        "file": shown(file),
+        "out": shown(target),
         "method": compressed.method,
         "bytes": size,
         "compressed_bytes": written,
@@ -63,7 +67,7 @@ def compress(
     if compressed.unit != "byte" and size:
         rate += f", {8 * written / size:.4f} bits a byte"
     checked = "read back and compared" if verify else "not read back"
-    print(f"{one_line(str(target))}: {size_of(size)} in {size_of(written)}{rate}; {checked}; {seconds:.1f} s")
+    print(f"{one_line(shown(target))}: {size_of(size)} in {size_of(written)}{rate}; {checked}; {seconds:.1f} s")
     if compressed.note:
         print(compressed.note)
 
@@ -90,8 +94,8 @@ def decompress(run: RunPath, file: Path, /, *, out: Path | None = None, json: Sw
         data = decompress_data(container, str(file), run, progress=progress)
     write_bytes(target, data)
     values = {
-        "file": str(file),
-        "out": str(target),
+        "file": shown(file),
+        "out": shown(target),
         "bytes": len(data),
         "method": container.header["method"],
         "seconds": monotonic() - began,
@@ -99,12 +103,12 @@ def decompress(run: RunPath, file: Path, /, *, out: Path | None = None, json: Sw
     if json:
         print(dump_json(values))
         return
-    print(f"{one_line(str(target))}: {size_of(len(data))}; its SHA-256 is right; {values['seconds']:.1f} s")
+    print(f"{one_line(shown(target))}: {size_of(len(data))}; its SHA-256 is right; {values['seconds']:.1f} s")
 
 
 def refuse_taken(path: Path) -> None:
     """Raise FileExistsError if `path` exists, FileNotFoundError if its folder does not."""
-    if path.exists() or path.is_symlink():
+    if is_there(path):
         raise FileExistsError(f"{path}: already exists: remove it, or name another file with --out")
     if not path.parent.is_dir():
         raise FileNotFoundError(f"{path.parent}: no such folder")
@@ -131,10 +135,10 @@ def export(
     written = sorted(out.iterdir()) if out.is_dir() else [out]
     files = {file.name: file.stat().st_size for file in written if file.is_file()}
     if json:
-        print(dump_json({"run": str(run.path), "to": to, "out": str(out), "files": files, "notes": lines}))
+        print(dump_json({"run": shown(run.path), "to": to, "out": shown(out), "files": files, "notes": lines}))
         return
     sizes = ", ".join(f"{name} {size_of(size)}" for name, size in files.items())
-    print(f"{one_line(str(out if out.is_dir() else out.parent))}: {sizes}")
+    print(f"{one_line(shown(out if out.is_dir() else out.parent))}: {sizes}")
     for line in lines:
         print(line)
 
@@ -144,7 +148,7 @@ def import_(
     file: Path,
     /,
     *,
-    out: Path,
+    into: Annotated[Path, Parameter(name="--out")],
     vocabulary: Path | None = None,
     start: str | None = None,
     embedding: str | None = None,
@@ -161,7 +165,7 @@ def import_(
         kind: nanogpt, a checkpoint of nanoGPT; torch-rnn, the state dict of an embedding, nn.LSTM, nn.GRU or nn.RNN,
             and a linear layer; huggingface, a folder with GPT-2.
         file: The checkpoint, or the folder.
-        out: The run directory.
+        into: The run directory.
         vocabulary: The symbols: a tokenizer.json, JSON that lists or numbers the symbols, or a text with every
             character once, in order; required unless the folder has a tokenizer.json.
         start: Symbol before the first one; <|endoftext|> if the vocabulary has it, else the line feed.
@@ -176,15 +180,15 @@ def import_(
     from chainrule_app.tasks.text.run import TextRun
 
     options = {"embedding": embedding, "activation": activation}
-    run = import_model(kind, file, out, vocabulary=vocabulary, start=start, overwrite=overwrite, **options)
+    run = import_model(kind, file, into, vocabulary=vocabulary, start=start, overwrite=overwrite, **options)
     weights = sum(weight.numel() for weight in run.model.parameters())
     name = run.config["model"]["name"]
-    size = len(TextRun.open(out).vocabulary)
+    size = len(TextRun.open(into).vocabulary)
     if json:
-        print(dump_json({"run": str(out), "model": name, "parameters": weights, "vocabulary_size": size}))
+        print(dump_json({"run": shown(into), "model": name, "parameters": weights, "vocabulary_size": size}))
         return
     print(f"{name}: {weights:,} weights, {size:,} symbols")
-    print(f"run:  {quoted(out)}\nnext: chainrule sample {quoted(out)}")
+    print(f"run:  {quoted(into)}\nnext: chainrule sample {quoted(into)}")
 
 
 _NEEDED = ("fastapi", "uvicorn", "prometheus_client")
@@ -198,6 +202,7 @@ def serve(
     cors: str = "",
     drain: Annotated[float, Range(0.0, 3600.0)] = 20.0,
     workers: Annotated[int, Range(1, 1024)] = 1,
+    device: Device = "auto",
     open_page: Annotated[bool, Parameter(name="--open", negative=())] = False,
 ) -> None:
     """Serve trained runs: a page to play with in a browser, OpenAI-compatible completions, and a JSON API.
@@ -213,6 +218,7 @@ def serve(
         cors: Sites whose pages may ask this server, separated by commas, such as https://example.org; none by default.
         drain: Seconds that requests under way have to end after SIGTERM; new ones are refused meanwhile.
         workers: Processes that answer; each holds the runs in memory.
+        device: Where to compute: auto, cpu, cuda or mps; auto draws texts on the processor.
         open_page: Open the page in a browser.
     """
     if not runs:
@@ -231,7 +237,10 @@ def serve(
         if name in paths:
             raise ValueError(f"{path}: another run is called {name} too: rename one of the two directories")
         paths[name] = path
-    _serve(paths, port=port, host=host, token=token, origins=origins, drain=drain, workers=workers, open_page=open_page)
+    _serve(
+        paths, port, host, workers,
+        token=token, origins=origins, drain=drain, device=device, open_page=open_page,
+    )  # fmt: skip
 
 
 TOKEN = "CHAINRULE_TOKEN"  # the environment variable
@@ -251,36 +260,25 @@ def demo(
         open_page: Open the page in a browser.
     """
     paths = {path.parent.name: path.parent for path in sorted(DEMO.glob("*/config.json"))}
-    _serve(paths, port=port, host="127.0.0.1", open_page=open_page)
+    _serve(paths, port, "127.0.0.1", open_page=open_page)
 
 
 DEMO = Path(__file__).parents[1] / "demo"  # runs that benchmarks/demo_runs.py trains
 
 
 def _serve(
-    paths: dict[str, Path],
-    *,
-    port: int,
-    host: str,
-    open_page: bool,
-    token: str | None = None,
-    origins: tuple[str, ...] = (),
-    drain: float = 0.0,
-    workers: int = 1,
+    paths: dict[str, Path], port: int, host: str, workers: int = 1, *, device: str = "auto", **options: Any
 ) -> None:
     if missing := [name for name in _NEEDED if find_spec(name) is None]:
         raise ValueError(f"serve: needs packages that are not installed: pip install {' '.join(missing)}")
     from chainrule_app.serve.listening import listen
 
+    if device not in ("auto", "cpu"):  # an absent one is told before anything is loaded
+        for path in paths.values():
+            type(open_run(path)).device(device)
+    options |= {"host": host, "device": device}
     with listen(host, port) as listening:
         print(f"loading {', '.join(paths)} …", file=sys.stderr, flush=True)
-        options: dict[str, Any] = {
-            "host": host,
-            "token": token,
-            "origins": origins,
-            "drain": drain,
-            "open_page": open_page,
-        }
         if workers > 1:
             from chainrule_app.serve.workers import serve_in_processes
 

@@ -26,6 +26,7 @@ from chainrule_app.cli.row_format import (
     packed,
     write_parquet,
 )
+from chainrule_app.readers.text import shown
 from chainrule_app.result_table import table_lines
 from chainrule_app.results import Column, Report, Result
 from chainrule_app.tasks.display import counted, dump_json, plain_value, progress_bars
@@ -94,11 +95,11 @@ def _with_progress(result: Result, *, parts: bool) -> Result:
 def write_plot(result: Result, out: Path) -> None:
     """Write the plot of a result in the format that the file name asks for."""
     save_figure(result.plot(), out)
-    say([f"{out}{_seed(result)}"])
+    say([f"{shown(out)}{_seed(result)}"])
 
 
 def show_report(report: Report, out: Path | None, *, json: bool) -> None:
-    named = {"page": str(out)} if report.page and out is not None else {}
+    named = {"page": shown(out)} if report.page and out is not None else {}
     if report.page and out is not None:
         write_page(out, report.page)
     if json:
@@ -154,9 +155,9 @@ def json_facts(result: Result) -> Iterator[str]:
 def _write_media(result: Result, form: str, out: Path | None, *, json: bool) -> None:
     files = {"images": write_images, "sounds": write_sounds, "music": write_music}[form](result, out)
     if json:
-        _print_lines(_json_lines(result.replaced(result.main, "file", [str(file) for file, _ in files])))
+        _print_lines(_json_lines(result.replaced(result.main, "file", [shown(file) for file, _ in files])))
     else:
-        lines = dict.fromkeys(f"{file}: {about}{_seed(result)}" for file, about in files)
+        lines = dict.fromkeys(f"{shown(file)}: {about}{_seed(result)}" for file, about in files)
         say(chain(lines, result.notes()))
 
 
@@ -177,7 +178,7 @@ def _write(result: Result, form: str, out: Path, *, json: bool, parts: bool) -> 
 
 def say_written(result: Result, out: Path, rows: int, *, json: bool) -> None:
     """Say how many rows of a result were written, and its figures."""
-    say([f"{out}: {counted(rows, 'row')}{_seed(result)}"])
+    say([f"{shown(out)}: {counted(rows, 'row')}{_seed(result)}"])
     if not json:
         rows_alone = result.form == "table" and format_of(out).endswith(ROWS_ALONE)
         samples = result.framed or result.form == "texts"

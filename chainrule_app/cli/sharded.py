@@ -16,6 +16,7 @@ from chainrule_app.cli.render import json_facts, say, say_written, show
 from chainrule_app.cli.row_format import RowFormat, format_of
 from chainrule_app.readers.files_in_turn import FilesInTurn
 from chainrule_app.readers.sources import file_and_array, paths_of
+from chainrule_app.readers.text import url_of
 from chainrule_app.results import Result
 from chainrule_app.scale.ray_engine import RayWorkers, cluster
 from chainrule_app.scale.shards import FORMAT, Executor, ShardLog, Shards, Target, is_complete, refuse_changes
@@ -30,6 +31,8 @@ _PAUSE = 10.0  # seconds between two lines of progress
 
 def show_shards(call: Call, spread: Spread, out: Path | None, *, json: bool, csv: bool) -> None:
     """Compute the result of a call on a cluster, write its rows into shards, and show its figures."""
+    if out is not None and url_of(out) is not None:
+        raise OptionError("out", f"a cluster writes shards to a folder that its machines share, got {out}", "name one")
     target = None if out is None else Target(out)
     if spread.resume:
         if target is None:

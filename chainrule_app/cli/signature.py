@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from shlex import join
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Group, Parameter
 
 from chainrule_app.inputs import inputs_of
+from chainrule_app.readers.outgoing import outgoing
+from chainrule_app.readers.remote import local_file
 from chainrule_app.readers.sources import check_path, paths_of
-from chainrule_app.readers.text import STDIN
+from chainrule_app.readers.text import STDIN, is_url, url_of
 from chainrule_app.tasks import TASKS
 from chainrule_app.tasks.config import Number, check_value, range_of
 from chainrule_app.tasks.display import Switch
@@ -131,6 +133,8 @@ def about(options: type, argument: str, text: str, **settings: Any) -> Parameter
 
 
 _INPUTS = frozenset(("data", "file", "first", "last"))
+_WRITTEN = frozenset(("out", "plot", "probabilities"))
+_RUNS = frozenset(("run", "into", "folder"))
 
 
 def open_run(task: type[Task[Any]], arguments: dict[str, Any], stack: ExitStack) -> None:
@@ -138,6 +142,7 @@ def open_run(task: type[Task[Any]], arguments: dict[str, Any], stack: ExitStack)
     run = arguments.get("run")
     if isinstance(run, RunFlags) or "given" in arguments:  # of training, which may go on without its data
         return
+    local_arguments(arguments, stack)
     inputs = None
     if isinstance(run, Path):
         arguments["run"] = task.open(run)
@@ -156,6 +161,27 @@ def open_run(task: type[Task[Any]], arguments: dict[str, Any], stack: ExitStack)
             arguments[name] = source if inputs is None else inputs.source(source, name)
 
 
+def local_arguments(arguments: dict[str, Any], stack: ExitStack) -> None:
+    """Replace URLs of files, in arguments and their options, by local paths, in place.
+
+    What a verb reads is copied here, and what it writes is sent when `stack` closes without an error. Runs, and data
+    of several files, are opened where they are needed.
+    """
+    write = None
+    for name, value in arguments.items():
+        if is_dataclass(value) and not isinstance(value, type):
+            urls = {item.name: getattr(value, item.name) for item in fields(value)}
+            read = {option: local_file(url) for option, url in urls.items() if isinstance(url, Path) and is_url(url)}
+            arguments[name] = replace(value, **read) if read else value
+        elif name in _RUNS or not isinstance(value, str | Path) or not is_url(value):
+            continue
+        elif name in _WRITTEN:
+            write = write or stack.enter_context(outgoing())
+            arguments[name] = write(value, name)
+        elif isinstance(value, Path) or name in _INPUTS:
+            arguments[name] = type(value)(local_file(value))
+
+
 def check_arguments(function: Callable[..., Any], arguments: dict[str, Any]) -> None:
     """Check arguments of a verb, whose annotations have ranges as those of options do."""
     for name, value in arguments.items():
@@ -165,8 +191,9 @@ def check_arguments(function: Callable[..., Any], arguments: dict[str, Any]) -> 
 
 def _spare_sources(run: Task[Any], out: Path | None) -> None:
     """Refuse to overwrite a file that the run was trained on."""
-    if out is None or not out.is_file():
+    if out is None:
         return
     for source in filter(None, run.config.sources.values()):
-        if Path(source).is_file() and out.samefile(source):
+        same = out.is_file() and Path(source).is_file() and out.samefile(source)
+        if same or (is_url(source) and source == url_of(out)):
             raise ValueError(f"--out {out}: the run was trained on this file: give another name")

@@ -19,6 +19,8 @@ from chainrule.printing import one_line
 from chainrule_app.exchange.causal_lm import causal_lm, misfit
 from chainrule_app.exchange.graphs import package, write_graphs
 from chainrule_app.exchange.web_page import network_of, page_of
+from chainrule_app.readers.outgoing import is_there
+from chainrule_app.readers.text import shown, url_of
 from chainrule_app.tasks.run_directory import CHECKPOINT, CONFIG, DATA, NEIGHBOURS, REPORT, TRAINING_PAGE, VOCABULARY
 from chainrule_app.tasks.task import Task
 from chainrule_app.tasks.text.task import TextTask
@@ -143,6 +145,8 @@ def export_run(run: Task[Any], to: Form, out: str | Path) -> list[str]:
     """
     if to not in get_args(Form):
         raise OptionError("to", f"expected hub, onnx, torch-export or web, got {to!r:.40}")
+    if url_of(out) is not None and is_there(Path(out)):
+        raise TakenError("out", f"{shown(out)} already exists", "name another place")
     if to == "web":
         return _write_page(run, Path(out))
     with _new_folder(Path(out)) as folder:

@@ -2,23 +2,28 @@
 
 A text is cut where its encoding allows, as for one process, and what comes back is put into its order. So the number
 of processes changes nothing in what is written. A process reads texts from its standard input and writes bytes, each
-after their length; it imports NumPy, but neither torch nor the caller's script.
+after their length; it imports NumPy, but neither torch nor the caller's script. What it answers goes into a journal, so
+that a preparation that was killed need not count and encode the same text again.
 """
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from itertools import islice
+from hashlib import sha256
+from itertools import chain, islice
+from pathlib import Path
 from typing import IO, Any, Self
 
 import numpy as np
 
 from chainrule.data import Vocabulary, WordVocabulary
+from chainrule_app.readers.journal import Journal, digest_of
 
 WORTH_IT = 1 << 26  # bytes of a text: a process takes half a second to start
 _MOST = 16  # processes: reading and cutting a text keeps up with so many
@@ -27,16 +32,21 @@ _LENGTH = 8  # bytes
 
 
 def processes_for(size: int, vocabulary: type[Vocabulary]) -> int:
-    """Return how many processes encode a text of so many bytes; characters and bytes are encoded as fast as read."""
+    """Return how many processes encode a text of so many bytes; characters and bytes need none, as encoding is fast."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(cores, _MOST) if vocabulary.cuts_at_spaces and size >= WORTH_IT else 1
+    return min(cores, _MOST) if vocabulary.cuts_at_spaces and size >= WORTH_IT else 0
 
 
 class Processes:
-    """So many processes, for one text after another; they start with the first one, and end with the block."""
+    """So many processes, for one text after another; they start with the first one, and end with the block.
 
-    def __init__(self, number: int):
-        self.number = number
+    Args:
+        number: of processes.
+        journals: folder that keeps their answers until `forget`.
+    """
+
+    def __init__(self, number: int, journals: Path):
+        self.number, self._journals, self._jobs = number, journals, 0
         self._all: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> Self:
@@ -45,6 +55,10 @@ class Processes:
     def __exit__(self, *error: object) -> None:
         for process in self._all:
             _end(process)
+
+    def forget(self) -> None:
+        """Delete the journals, whose answers are not needed any more."""
+        shutil.rmtree(self._journals, ignore_errors=True)
 
     def counted(self, chunks: Iterable[str], *, split_punctuation: bool) -> Iterator[dict[str, int]]:
         """Yield the numbers of the words of each chunk."""
@@ -60,13 +74,35 @@ class Processes:
             yield np.frombuffer(answer, dtype)
 
     def _answers(self, job: dict[str, Any], chunks: Iterable[str]) -> Iterator[bytes]:
-        """Yield what the processes answer to chunks, in the order of these."""
+        """Yield the answers to chunks in their order: those that the journal has, then those of the processes."""
+        content, rest = json.dumps(job).encode(), iter(chunks)
+        with self._journal(content) as journal:
+            for chunk in rest:
+                if (known := journal.next(digest_of(chunk))) is None:
+                    rest = chain([chunk], rest)
+                    break
+                yield known
+            for digest, answer in self._computed(content, rest):
+                journal.add(digest, answer)
+                yield answer
+
+    def _journal(self, job: bytes) -> Journal:
+        """Open the journal of a job, and delete that of another job in its place."""
+        self._jobs += 1
+        path = self._journals / f"{self._jobs}-{sha256(job).hexdigest()[:16]}"
+        for other in self._journals.glob(f"{self._jobs}-*"):
+            if other != path:
+                other.unlink()
+        return Journal(path)
+
+    def _computed(self, job: bytes, chunks: Iterator[str]) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the digests of chunks, and what the processes answer to them, in the order of the chunks."""
         self._all = self._all or [_started() for _ in range(self.number)]
         for process in self._all:
-            _send(process.stdin, b"", json.dumps(job).encode())
-        free, waiting, rest = deque(self._all), deque[Future[bytes]](), iter(chunks)
+            _send(process.stdin, b"", job)
+        free, waiting = deque(self._all), deque[Future[tuple[bytes, bytes]]]()
 
-        def answer(chunk: str) -> bytes:
+        def answer(chunk: str) -> tuple[bytes, bytes]:
             process = free.popleft()  # there are as many as threads
             try:
                 _send(process.stdin, chunk.encode())
@@ -76,12 +112,12 @@ class Processes:
                     f"a process that reads the text ended with status {process.wait()}: free some memory, and try again"
                 ) from None
             free.append(process)
-            return received
+            return digest_of(chunk), received
 
         with ThreadPoolExecutor(self.number) as threads:
             while True:
                 missing = _AHEAD * self.number - len(waiting)
-                waiting += (threads.submit(answer, chunk) for chunk in islice(rest, missing))
+                waiting += (threads.submit(answer, chunk) for chunk in islice(chunks, missing))
                 if not waiting:
                     return
                 yield waiting.popleft().result()

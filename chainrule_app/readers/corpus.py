@@ -13,7 +13,8 @@ from chainrule.data import BPEVocabulary, ByteVocabulary, CharVocabulary, Vocabu
 from chainrule.files import load_record
 from chainrule.option_error import OptionError
 from chainrule.typed_json import read_fields
-from chainrule_app.readers.all_cores import WORTH_IT, Processes, processes_for
+from chainrule_app.readers.all_cores import Processes, processes_for
+from chainrule_app.readers.journal import JOURNAL
 from chainrule_app.readers.origin import ByteSource
 from chainrule_app.readers.store import FORMAT, Ids, Store, StoredTokens, StoreWriter, token_dtype
 from chainrule_app.readers.text import Pass, Progress, Source, no_progress, open_source, split_position
@@ -75,7 +76,8 @@ def prepare_corpus(
     r"""Split a text, fit the vocabulary, and write its symbols to disk, in memory that does not grow with the text.
 
     The last `validation_fraction` of the file is held out, cut at a line end. The file is read twice: for its
-    fingerprint and vocabulary, and to encode it. A corpus in the folder is replaced.
+    fingerprint and vocabulary, and to encode it. A corpus in the folder is replaced. What a preparation that was killed
+    has counted and encoded of a large text of words or subwords is used again.
 
     Args:
         source: a UTF-8 text file (any file at level byte), or a text in memory; `None` for the text built into CPython.
@@ -115,8 +117,8 @@ def prepare_corpus(
     text = open_source(source)
     held_out = None if validation is None else open_source(validation)
     strict, fingerprint = not LEVELS[level].reads_any_bytes, None
-    number = processes_for(text.size, LEVELS[level]) if text.size >= WORTH_IT else 1
-    with Processes(number) if number > 1 else nullcontext() as processes:
+    number = processes_for(text.size, LEVELS[level])
+    with Processes(number, Path(directory) / JOURNAL) if number else nullcontext() as processes:
         with text.open() as file:
             cut = text.size if held_out is not None else _cut(text, file, validation_fraction, by_lines, strict)
             if tokenizer is not None:
@@ -157,6 +159,8 @@ def prepare_corpus(
                 "tokenizer": None if tokenizer is None else open_source(tokenizer).fingerprint(),
             }
             writer.finish({"format": FORMAT, **fingerprints, "options": options, **counts})
+        if processes is not None:
+            processes.forget()
     return open_corpus(directory)
 
 

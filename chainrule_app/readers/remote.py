@@ -28,7 +28,7 @@ from chainrule_app.readers.copies import (
 )
 from chainrule_app.readers.text import URL, public
 
-_WEB = ("http", "https")
+WEB = ("http", "https")
 _MAGIC = "*?["
 _RANGE = 1 << 24  # bytes that are asked for at once
 _ATTEMPTS, _PAUSE = 5, 0.25  # of each question; seconds before the second one, doubled each time
@@ -82,12 +82,12 @@ class Place:
 
     @property
     def is_pattern(self) -> bool:
-        return self.scheme not in _WEB and any(sign in self.name for sign in _MAGIC)
+        return self.scheme not in WEB and any(sign in self.name for sign in _MAGIC)
 
     @property
     def key(self) -> str:
         """The parts of the URL; a query, which may tell two objects apart, is digested."""
-        bare, _, query = self._bare.partition("?") if self.scheme in _WEB else (self._bare, "", "")
+        bare, _, query = self._bare.partition("?") if self.scheme in WEB else (self._bare, "", "")
         parts = [part for part in bare.split("/") if part not in ("", ".")]
         if ".." in parts:
             raise ValueError(f"{self}: expected a URL without ..")
@@ -151,6 +151,14 @@ class Place:
 
 
 _looked: dict[str, tuple[float, list[str]]] = {}  # the copies of what was looked up lately, by URL
+
+
+def local_file(url: str | Path) -> Path:
+    """Return the copy of the one file or folder that a URL names."""
+    path, *more = local_paths(url)
+    if more:
+        raise ValueError(f"{Place.of(url)}: expected one file, and {len(more) + 1} match this pattern: name one")
+    return Path(path)
 
 
 def local_paths(url: str | Path) -> list[str]:
@@ -254,7 +262,7 @@ def _copy(place: Place, info: Info) -> None:
     partial.parent.mkdir(parents=True, exist_ok=True)
     try:
         with naming(path):
-            if size is not None and (place.scheme not in _WEB or info.get("partial")):
+            if size is not None and (place.scheme not in WEB or info.get("partial")):
                 with partial.open("wb") as file:
                     for start in range(0, size, _RANGE):
                         file.write(_range(place, start, min(start + _RANGE, size)))

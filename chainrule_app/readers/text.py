@@ -24,7 +24,10 @@ STDIN = "-"  # the path of standard input
 URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+([^/].*)", re.DOTALL)  # a `Path` has one slash where the URL has two
 _USER = re.compile(r"\b([A-Za-z][A-Za-z0-9+.-]+:/+)[^\s/@'\"]+@")
 _QUERY = re.compile(r"\b((?:https?|ftp):/+[^\s?'\"]*)\?[^\s'\"]*")
-TREES = ("url-objects", "url-work")  # folders of copies of what is behind URLs
+TREES = (
+    "url-objects",
+    "url-work",
+)  # folders of copies of what is behind URLs, the second also of what one command writes
 CHUNK_BYTES = 1 << 20
 _SCHEMES = ("http", "https", "ftp", "s3", "gs", "hf")  # of a URL
 LONGEST_LINE = 1 << 25  # bytes: a line is held in memory
@@ -381,7 +384,7 @@ def shown(path: str | Path) -> str:
     if _may_be_copy(text):
         from chainrule_app.readers.copies import root
 
-        copies = rf"{re.escape(str(root()))}/(?:{'|'.join(TREES)})/"
+        copies = rf"{re.escape(str(root()))}/(?:{'|'.join(TREES)})/(?:\.[0-9a-f]{{16}}/)?"
         text = re.sub(copies + r"([a-z][a-z0-9+.-]+)/(?:(\S*?/)query-[0-9a-f]{12}/)?", r"\1://\2", text)
     match = URL.fullmatch(text)
     return public(f"{match[1].lower()}://{match[2]}" if match else text)

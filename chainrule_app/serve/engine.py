@@ -32,6 +32,7 @@ from chainrule_app.tasks.run_directory import VOCABULARY
 from chainrule_app.tasks.text.sampling import Decoder, begin_prompt, cover_log_probs, fitting_prompt
 
 _CHUNK = 128  # symbols of a prompt read between two steps
+_PROCESSOR = torch.device("cpu")
 _PAUSE = 0.05  # seconds between two deliveries: each wakes the thread of the server, and holds up the next step
 
 
@@ -57,10 +58,10 @@ class _Row:
 class _Reading:
     """A prompt that is being read, for one text or several."""
 
-    def __init__(self, stream: Stream, initial_state: Callable[[int], State]):
+    def __init__(self, stream: Stream, initial_state: Callable[[int], State], device: torch.device):
         request = stream.request
         self.streams, self.request, self.place = [stream], request, 0
-        self.symbols = torch.tensor([list(request.prompt)], dtype=torch.int64)
+        self.symbols = torch.tensor([list(request.prompt)], dtype=torch.int64, device=device)
         self.state, self.last = request.start, None
         if request.start is None:
             self.state = initial_state(1)
@@ -82,23 +83,24 @@ class _Reading:
 class Engine:
     """A worker thread that owns the model of a run of texts, and draws all texts that are asked for side by side."""
 
-    def __init__(self, run: Run, limits: Limits):
+    def __init__(self, run: Run, limits: Limits, device: torch.device = _PROCESSOR):
         if run.task.name != "text" or not isinstance(run.model, AutoregressiveModel):
             raise ValueError(f"{run.path}: expected a run of a text that is drawn symbol by symbol")
-        self.run, self.limits, self.model = run, limits, run.model
+        self.run, self.limits, self.device = run, limits, device  # symbols are drawn on the processor, as seeds promise
+        self.model: AutoregressiveModel = run.model if device == _PROCESSOR else run.task.fixed_model(device)
         self.vocabulary = load_vocabulary(run.path / VOCABULARY)
         self.eos = self.vocabulary.eos if run.config["data"]["reading"] == "lines" else None
         self.drawn = self.read = 0  # drawn, read: symbols drawn, and symbols of prompts read, since the start
         self._step = (executor := self.model.prepare()).step
         self._inbox, self._readings = deque[Stream](), deque[_Reading]()
-        self._rows, self._state, self._last = list[_Row](), None, torch.empty(0, dtype=torch.int64)
+        self._rows, self._state, self._last = list[_Row](), None, torch.empty(0, dtype=torch.int64, device=device)
         self._outbox: dict[asyncio.AbstractEventLoop, list[tuple[Stream, Token | Exception]]] = defaultdict(list)
         self._delivered, self._active, self._stopped = 0.0, 0, False
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._work, name=f"chainrule {run.path.name}", daemon=True)
         self._thread.start()
-        self._loading = threading.Thread(target=self._load_loops, args=(executor,), name=f"loops of {run.path.name}")
-        self._loading.start()
+        self.loading = threading.Thread(target=self._load_loops, args=(executor,), name=f"loops of {run.path.name}")
+        self.loading.start()
 
     def _load_loops(self, executor: Executor) -> None:
         """Load compiled loops in the background; not in a daemon thread: exiting during a compilation may crash."""
@@ -221,7 +223,7 @@ class Engine:
             if last is not None and len(last.streams) < self.limits.rows and last.takes(stream.request):
                 last.streams.append(stream)
             else:
-                self._readings.append(_Reading(stream, self.model.initial_state))
+                self._readings.append(_Reading(stream, self.model.initial_state, self.device))
         self._keep([not row.stream.closed for row in self._rows])
         for reading in self._readings:
             reading.streams = [stream for stream in reading.streams if not stream.closed]
@@ -255,7 +257,7 @@ class Engine:
             self.read += x.shape[1]
         if reading.done:
             if reading.request.tail:
-                x = torch.tensor([list(reading.request.tail)])
+                x = torch.tensor([list(reading.request.tail)], device=self.device)
                 self._report(reading, x, _categorical(self.model.unroll(x, reading.state, reading.last)[0]))
             self._join(reading)
             self._readings.popleft()
@@ -263,7 +265,7 @@ class Engine:
     def _report(self, reading: _Reading, x: Tensor, conditionals: Categorical) -> None:
         """Deliver symbols of a prompt."""
         most = max(stream.request.alternatives for stream in reading.streams)
-        facts = facts_of(x[0], conditionals.logits[0], most)
+        facts = facts_of(x[0].to(_PROCESSOR), conditionals.logits[0], most)
         ends = reading.place + len(facts) >= reading.symbols.shape[1]
         for stream in reading.streams:
             decoder, request = Decoder(self.vocabulary, reading.request.prompt[: reading.place]), stream.request
@@ -289,7 +291,7 @@ class Engine:
             last, going = self._draw(rows, _categorical(conditional).expand([len(rows)]), state)
         if not any(going):
             return
-        places = torch.tensor(going).nonzero().squeeze(1)
+        places = self._places(going)
         joined = select(state, places)
         self._state = concatenate([self._state, joined]) if self._rows else joined
         self._last = torch.cat([self._last, last[places]]) if self._rows else last[places]
@@ -308,9 +310,9 @@ class Engine:
         joint = scores.log_softmax(0)
         for row in rows:
             index = int(Categorical(logits=scores).filtered(*row.filters).sample(generator=row.generator))
-            cover = torch.tensor([request.covers[index]])
+            cover = torch.tensor([request.covers[index]], device=self.device)
             conditionals, state = self.model.unroll(cover, reading.state, reading.last)
-            facts = facts_of(cover[0], _categorical(conditionals).logits[0], row.request.alternatives)
+            facts = facts_of(cover[0].to(_PROCESSOR), _categorical(conditionals).logits[0], row.request.alternatives)
             for symbol, log_prob, others in facts[:-1]:
                 text = row.held.pass_over(symbol)
                 if request.reports_cover:
@@ -323,7 +325,7 @@ class Engine:
             states.append(state)
             last.append(symbol)
         self.drawn += len(rows)
-        return concatenate(states), torch.tensor(last), going
+        return concatenate(states), torch.tensor(last, device=self.device), going
 
     def _advance(self) -> None:
         """Draw the next symbol of all rows."""
@@ -338,7 +340,7 @@ class Engine:
         if all(going):
             return
         self._rows = [row for row, goes in zip(self._rows, going, strict=True) if goes]
-        places = torch.tensor(going).nonzero().squeeze(1)
+        places = self._places(going)
         self._state = select(self._state, places) if self._rows else None
         self._last = self._last[places]
 
@@ -354,10 +356,13 @@ class Engine:
         facts = facts_of(drawn, scores.logits, max(row.request.alternatives for row in rows))
         going = []
         for index, (row, (symbol, log_prob, others)) in enumerate(zip(rows, facts, strict=True)):
-            own = select(state, torch.tensor([index])) if row.request.keep_states else None
+            own = select(state, torch.tensor([index], device=self.device)) if row.request.keep_states else None
             going.append(self._send_drawn(row, symbol, log_prob, others[: row.request.alternatives], own))
         self.drawn += len(rows)
-        return drawn, going
+        return drawn.to(self.device), going
+
+    def _places(self, going: list[bool]) -> Tensor:
+        return torch.tensor(going).nonzero().squeeze(1).to(self.device)
 
     def _send_drawn(self, row: _Row, symbol: int, log_prob: float, others: Any, state: State) -> bool:
         """Deliver a symbol that was drawn for a row; return whether the row goes on."""
@@ -388,6 +393,8 @@ def _deliver(tokens: list[tuple[Stream, Token | Exception]]) -> None:
 
 
 def _categorical(conditional: Any) -> Categorical:
+    """Return the conditionals of symbols, on the processor."""
     categorical = head_of(conditional).categorical()
     assert categorical is not None  # of symbols
-    return categorical
+    scores = categorical.parameters[0]
+    return categorical if scores.device == _PROCESSOR else Categorical(scores.to(_PROCESSOR))

@@ -24,6 +24,7 @@ from chainrule_app.results import Report, Result
 from chainrule_app.run import Run
 from chainrule_app.serve.guard import Limits, while_wanted
 from chainrule_app.serve.state import ServerState
+from chainrule_app.tasks import TASK_VERBS
 from chainrule_app.tasks.display import plain_value
 
 _IMAGES = ("image", "classify-images", "caption")  # tasks whose items are images
@@ -173,7 +174,7 @@ def runs_router(state: ServerState) -> APIRouter:
         if capability == "score" and run.task.name == "table" and given.keys() == {"data"}:
             work = _scored(state, name, run, data_of("table", given["data"], "data"))
         else:
-            work = state.call(_answer, run, capability, arguments, state.limits)
+            work = state.call(_answer, run, capability, arguments, state.limits, state.device)
         return JSONResponse(await while_wanted(request.receive, work, state.limits.seconds))
 
     return router
@@ -193,12 +194,12 @@ async def _scored(state: ServerState, name: str, run: Run, rows: list[Any]) -> A
     """Score rows of a table together with those of other requests."""
 
     async def answer(requests: list[list[Any]]) -> list[Any]:
-        return await state.call(_scores, run, requests)
+        return await state.call(_scores, run, requests, state.device)
 
     return await state.together.call(("score", name), rows, answer)
 
 
-def _scores(run: Run, requests: list[list[Any]]) -> list[Any]:
+def _scores(run: Run, requests: list[list[Any]], device: str) -> list[Any]:
     """Return the scores of the rows of several requests, or of one with more rows: bit for bit those of each alone."""
     from chainrule_app.tasks.table.task import TableTask
     from chainrule_app.tasks.table.verbs import divided_scores
@@ -207,14 +208,14 @@ def _scores(run: Run, requests: list[list[Any]]) -> list[Any]:
     task, rows = run.task, [row for rows in requests for row in rows]
     assert isinstance(task, TableTask)
     if len(rows) <= _TOGETHER:
-        with one_thread(task.device("auto")):
-            if _places_are_alike(run, rows[-1]):
-                result = run.score([*rows, *rows[-1:] * (_TOGETHER - len(rows))])
+        with one_thread(task.device(device)):
+            if _places_are_alike(run, rows[-1], device):
+                result = run.score([*rows, *rows[-1:] * (_TOGETHER - len(rows))], device=device)
                 return list(map(answered, divided_scores(task, result, list(map(len, requests)))))
-    return [answered(run.score(rows)) for rows in requests]
+    return [answered(run.score(rows, device=device)) for rows in requests]
 
 
-def _places_are_alike(run: Run, row: Any) -> bool:
+def _places_are_alike(run: Run, row: Any, device: str) -> bool:
     """Return whether a row gets the same bits in each place of a call; tried once.
 
     Products of matrices of one size sum a row's terms in an order of their own, whatever the other rows are. On most
@@ -222,7 +223,7 @@ def _places_are_alike(run: Run, row: Any) -> bool:
     """
     computed = run.task.computed
     if "places are alike" not in computed:
-        cells = run.score([row] * _TOGETHER)["columns"]
+        cells = run.score([row] * _TOGETHER, device=device)["columns"]
         computed["places are alike"] = all(own == cells[0] for own in cells)
     return bool(computed["places are alike"])
 
@@ -269,7 +270,7 @@ def _names_file(hint: Any) -> bool:
     return hint is Path or any(map(_names_file, get_args(hint)))
 
 
-def _answer(run: Run, verb: str, body: BaseModel, limits: Limits) -> Any:
+def _answer(run: Run, verb: str, body: BaseModel, limits: Limits, device: str) -> Any:
     """Call a method of a run, and give what it returns as JSON takes it."""
     values = {name: getattr(body, name) for name in body.model_fields_set}
     options = run.options_of(verb)
@@ -292,7 +293,10 @@ def _answer(run: Run, verb: str, body: BaseModel, limits: Limits) -> Any:
             values[name] = bytes_of(value, name)
         elif name in arguments and arguments[name].annotation is Any:
             values[name] = data_of(run.task.name, value, name)
-    answer, place = getattr(run, verb)(**values), str(run.path)
+    method = getattr(run, verb)
+    if device != "auto" and (verb in TASK_VERBS or "device" in signature(method).parameters):
+        values["device"] = device
+    answer, place = method(**values), str(run.path)
     if isinstance(answer, Report):  # which names the run by where it lies
         findings = {name: run.path.name if value == place else value for name, value in answer.findings.items()}
         lines = tuple(line.replace(place, run.path.name) for line in answer.lines)

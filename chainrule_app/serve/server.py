@@ -85,6 +85,7 @@ def create_app(
     hosts: tuple[str, ...] = (),
     origins: tuple[str, ...] = (),
     limits: Limits | None = None,
+    device: str = "auto",
 ) -> FastAPI:
     """Make an application that serves runs, for uvicorn or another ASGI server.
 
@@ -96,8 +97,9 @@ def create_app(
         hosts: names that a request may call this server by, besides localhost and addresses.
         origins: sites whose pages may ask this server (CORS), such as https://example.org.
         limits: of requests.
+        device: where runs compute: auto, cpu, cuda or mps; with auto texts are drawn on the processor.
     """
-    state, registry = ServerState(runs, limits or Limits()), CollectorRegistry()
+    state, registry = ServerState(runs, limits or Limits(), device), CollectorRegistry()
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -151,10 +153,11 @@ def serve_runs(
     listening: socket.socket,
     *,
     host: str,
-    token: str | None,
-    origins: tuple[str, ...],
-    drain: float,
     open_page: bool,
+    token: str | None = None,
+    origins: tuple[str, ...] = (),
+    drain: float = 0.0,
+    device: str = "auto",
     announce: bool | None = None,
 ) -> None:
     """Serve runs until Ctrl-C, or SIGTERM and at most `drain` seconds more for the requests under way.
@@ -163,14 +166,16 @@ def serve_runs(
     """
     display_host = "127.0.0.1" if host in ("0.0.0.0", "::", "") else host
     address = f"http://{f'[{display_host}]' if ':' in display_host else display_host}:{listening.getsockname()[1]}/"
-    app = create_app(runs, token=token, hosts=(host, socket.gethostname()), origins=origins)
+    app = create_app(runs, token=token, hosts=(host, socket.gethostname()), origins=origins, device=device)
     server = _Server(_config(app, app.state.server.limits))
     server.drain = drain
     if announce is not False:
         _announce(runs, address, host, token, open_page=open_page)
     server.run(sockets=[listening])
     if announce is None:
-        print("Stopped.")
+        print("Stopped.", flush=True)
+    if server.told and app.state.server.loading:
+        os._exit(0)  # Python would wait until they are compiled, longer than managers of containers do
 
 
 def _announce(runs: Mapping[str, Run], address: str, host: str, token: str | None, *, open_page: bool) -> None:
@@ -217,6 +222,7 @@ class _Server(uvicorn.Server):
     """
 
     drain = 0.0  # seconds for requests that are under way at SIGTERM
+    told = False  # to end, by a signal
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Let more connections wait in the system than asyncio accepts at once."""
@@ -235,7 +241,7 @@ class _Server(uvicorn.Server):
         state: ServerState = self.config.app.state.server  # type: ignore[union-attr]  # app: never a string here
         if self.should_exit or state.draining:
             os._exit(0)  # nothing is written to a file, and tasks that are cancelled would each log that
-        state.draining = sig == signal.SIGTERM
+        self.told, state.draining = True, sig == signal.SIGTERM
         self.should_exit = not state.draining  # before the thread, which may set it at once
         Thread(target=self._end, args=(state, self.drain if state.draining else 0.0)).start()
 

@@ -16,12 +16,16 @@ T = TypeVar("T")
 
 
 class ServerState:
-    """State shared by the routes; the models of all runs are read when it is made."""
+    """State shared by the routes; the models of all runs are read when it is made.
 
-    def __init__(self, runs: Mapping[str, Run], limits: Limits):
+    `device` is where calls compute: auto, cpu, cuda or mps. Texts are drawn there too, with auto on the processor.
+    """
+
+    def __init__(self, runs: Mapping[str, Run], limits: Limits, device: str = "auto"):
+        self.device = device
         self.runs, self.limits, self.paths = dict(runs), limits, [run.path for run in runs.values()]
         self.engines = {
-            name: Engine(run, limits)
+            name: Engine(run, limits, run.task.device("cpu" if device == "auto" else device))
             for name, run in self.runs.items()
             if isinstance(run.model, AutoregressiveModel) and run.task.name == "text"
         }
@@ -32,6 +36,11 @@ class ServerState:
     def alive(self) -> bool:
         """True if all workers live."""
         return self._calls.alive and all(engine.alive for engine in self.engines.values())
+
+    @property
+    def loading(self) -> bool:
+        """True if compiled loops are still being loaded, which cannot be stopped."""
+        return any(engine.loading.is_alive() for engine in self.engines.values())
 
     @property
     def waiting(self) -> int:

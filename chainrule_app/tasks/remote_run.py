@@ -16,7 +16,7 @@ from chainrule_app.tasks.run_directory import (
     NGRAMS,
     VOCABULARY,
     is_locked,
-    remove_folder,
+    remove,
 )
 
 _WHILE_TRAINING = {*FILES, "tensorboard", "wandb"} - {VOCABULARY, NGRAMS, NEIGHBOURS}  # what changes in one training
@@ -59,7 +59,7 @@ class Publisher:
         if infos:
             copy_of_folder(self._place, infos)
         else:
-            remove_folder(self.copy)
+            remove(self.copy)  # not what a preparation that was killed left
         self._sent = self._files()
 
     def send(self) -> None:

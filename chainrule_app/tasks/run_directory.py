@@ -33,6 +33,7 @@ from weakref import finalize
 
 from chainrule.files import check_header, naming, read_json
 from chainrule.option_error import TakenError, option
+from chainrule_app.readers.journal import JOURNAL
 from chainrule_app.readers.remote import steady_copy
 from chainrule_app.readers.text import is_url, shown
 from chainrule_app.tasks.config import FORMAT, format_in, task_in
@@ -202,6 +203,17 @@ def remove_unfinished(path: Path) -> None:
     """Delete what killed processes left: partial files, and the draft of another run."""
     _remove_parts(path)
     remove_folder(path / DRAFT)
+
+
+def clear_draft(path: Path, *, keep_answers: bool) -> None:
+    """Delete the draft of a run; keep, if asked, what a preparation that was stopped has counted and encoded."""
+    draft, data = path / DRAFT, path / DRAFT / DATA
+    if not keep_answers or not (data / JOURNAL).is_dir() or any(part.is_symlink() for part in (draft, data)):
+        remove_folder(draft)
+        return
+    for part in (*draft.iterdir(), *data.iterdir()):
+        if part not in (data, data / JOURNAL):
+            remove_folder(part) if part.is_dir() else part.unlink()
 
 
 def _remove_parts(path: Path) -> None:

@@ -355,11 +355,18 @@ class Task(Declaration, Checks, ABC, Generic[M]):
         model = self.load() if self.loaded is None else deepcopy(self.loaded)
         return model.to(chosen).eval()
 
-    def fixed_model(self, device: str) -> M:
-        """Return the trained model for a call that does not change it: the loaded one, which other calls share."""
-        chosen = self.device(device)
-        loaded = self.loaded
-        return loaded if loaded is not None and modes.device_of(loaded) == chosen else self.model(chosen)
+    def fixed_model(self, device: "str | torch.device") -> M:
+        """Return the trained model for calls that do not change it: the loaded one, or its one copy on a device."""
+        chosen = self.device(device) if isinstance(device, str) else device
+        if self.loaded is None:
+            return self.model(chosen)
+        if modes.device_of(self.loaded) == chosen:
+            return self.loaded
+        name = f"model on {chosen}"
+        if name not in self.computed:
+            self.computed[name] = self.model(chosen)
+        copy: M = self.computed[name]
+        return copy
 
     def load(self) -> M:
         """Load the trained model with the best validation."""

@@ -26,15 +26,14 @@ def text(tmp_path):
 
 def prepared(text, folder, processes, monkeypatch, **options):
     monkeypatch.setattr(corpus, "processes_for", lambda *about: processes)
-    monkeypatch.setattr(corpus, "WORTH_IT", 0)
     corpus.prepare_corpus(text, folder, **options)
     return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
 
 
-def test_several_processes_count_and_encode_what_one_does(text):
+def test_several_processes_count_and_encode_what_one_does(text, tmp_path):
     content = text.read_text()
     chunks = [content[start : start + 700] for start in range(0, len(content), 700)]
-    with Processes(2) as processes:
+    with Processes(2, tmp_path / "journals") as processes:
         counted = partial(processes.counted, split_punctuation=True)
         alone, together = (
             WordVocabulary.fit(chunks, min_count=2, split_punctuation=True, **elsewhere)
@@ -52,17 +51,17 @@ def test_several_processes_count_and_encode_what_one_does(text):
     ids=["word", "bpe"],
 )
 def test_the_number_of_processes_changes_no_byte_of_a_store(text, tmp_path, monkeypatch, options):
-    alone = prepared(text, tmp_path / "one", 1, monkeypatch, **options)
+    alone = prepared(text, tmp_path / "one", 0, monkeypatch, **options)
     assert prepared(text, tmp_path / "two", 2, monkeypatch, **options) == alone
 
 
-def test_small_texts_and_levels_that_are_read_as_fast_stay_in_one_process():
-    assert all_cores.processes_for(1000, WordVocabulary) == 1
-    assert all_cores.processes_for(1 << 40, ByteVocabulary) == 1
+def test_small_texts_and_levels_that_are_read_as_fast_have_no_processes():
+    assert all_cores.processes_for(1000, WordVocabulary) == 0
+    assert all_cores.processes_for(1 << 40, ByteVocabulary) == 0
 
 
-def test_a_process_that_is_killed_ends_the_preparation_in_one_line():
-    with Processes(1) as processes:
+def test_a_process_that_is_killed_ends_the_preparation_in_one_line(tmp_path):
+    with Processes(1, tmp_path / "journals") as processes:
         counted = processes.counted(iter(["a b a", "b"]), split_punctuation=False)
         assert next(counted) == {"a": 2, "b": 1}
         processes._all[0].kill()

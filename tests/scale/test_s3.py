@@ -114,6 +114,26 @@ def test_a_run_trains_from_and_to_s3(bucket, capsys):
     assert not any(b"hidden-key" in content or b"/copies/" in content for content in stored.values())
 
 
+def test_files_of_options_are_read_from_and_written_to_s3(bucket, tmp_path, capsys):
+    bucket.pipe("bucket/rows.csv", ROWS)
+    quick = ["--steps", "1", "--hidden-size", "8", "--plain"]
+    assert main(["train", "s3://bucket/rows.csv", "--out", str(tmp_path / "run"), *quick]) == 0
+    run = str(tmp_path / "run")
+    for name in ("x.csv", "x.parquet"):
+        assert main(["score", run, "s3://bucket/rows.csv", "--out", str(tmp_path / name)]) == 0
+        assert main(["score", run, "s3://bucket/rows.csv", "--out", f"s3://bucket/made/{name}"]) == 0
+        assert bucket.cat(f"bucket/made/{name}") == (tmp_path / name).read_bytes()
+    assert f"s3://bucket/made/{name}: 60 rows" in capsys.readouterr().err
+    bad = ROWS + b"x,maybe\n"
+    bucket.pipe("bucket/bad.csv", bad)
+    assert main(["score", run, "s3://bucket/bad.csv", "--out", "s3://bucket/made/x.csv"]) == 2
+    assert bucket.cat("bucket/made/x.csv") == (tmp_path / "x.csv").read_bytes()
+    assert main(["score", run, "s3://bucket/rows.csv", "--out", "s3://nowhere/x.csv"]) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert said[-1].startswith("chainrule: s3://nowhere/x.csv: ")
+    assert "what was written is in" in said[-1]
+
+
 def test_what_is_refused_is_one_line(bucket, capsys, monkeypatch):
     for source in ("s3://bucket/none.csv", "s3://nowhere/rows.csv"):
         assert main(["train", source]) == 2

@@ -4,10 +4,13 @@ import json
 import re
 import signal
 import socket
+import subprocess
+import sys
 import urllib.request
 from pathlib import Path
 
 import pytest
+import torch
 
 from chainrule_app.cli.main import main
 from chainrule_app.serve import server as _server
@@ -53,7 +56,33 @@ def test_sigterm_ends_the_server_too_and_tokens_are_told(runs, server):
         assert process.wait(timeout=120) == 0
 
 
-def test_mistakes_are_one_line(runs, tmp_path, capsys):
+LOADING = """
+import sys, time
+from chainrule_app.cli.main import main
+from chainrule_app.serve.engine import Engine
+Engine._load_loops = lambda *about: time.sleep(3600)
+main(["serve", *sys.argv[1:], "--port", "0"])
+"""
+
+
+def test_a_server_that_still_loads_its_loops_ends_when_it_is_told(runs):
+    """Compiled for the first time, loops took longer than the 40 seconds that a container had to end."""
+    command = [sys.executable, "-c", LOADING, str(runs("default").path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        try:
+            while not process.stdout.readline().startswith("Ctrl-C"):
+                assert process.poll() is None
+            process.terminate()
+            assert process.wait(timeout=300) == 0
+            assert process.stdout.read() == "Stopped.\n"
+        finally:
+            process.kill()
+
+
+def test_mistakes_are_one_line(runs, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
     run = runs("default").path
     (tmp_path / "default").mkdir()
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -67,6 +96,9 @@ def test_mistakes_are_one_line(runs, tmp_path, capsys):
             ([], "at least one run"),
             ([run, run], "another run is called default"),
             ([run, "--port", 70000], "--port: expected a whole number from 0 to 65535"),
+            ([run, "--device", "gpu"], "--device: expected auto, cpu, cuda, cuda:N or mps, got 'gpu'"),
+            ([run, "--device", "cuda"], "--device: no CUDA device is available, got cuda: use device cpu"),
+            ([run, "--device", "mps"], "--device: torch finds no Apple GPU on this machine: use device cpu"),
             ([run, "--token", ""], "--token: expected"),
             ([run, "--token", "é"], "--token: expected"),
         ]

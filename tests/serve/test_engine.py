@@ -66,7 +66,7 @@ def test_compiled_loops_draw_the_same_texts(kind, runs):
     run = copy.copy(runs(kind))
     run.__dict__["model"] = copy.deepcopy(run.model).double()
     engine = Engine(run, Limits())
-    engine._loading.join()
+    engine.loading.join()
     compiled = engine._step
     assert isinstance(compiled, CompiledStep)
 
@@ -93,7 +93,7 @@ def test_compiled_loops_draw_the_same_texts(kind, runs):
 def test_an_engine_without_loops_draws_by_plain_steps(runs, monkeypatch):
     monkeypatch.setenv("CHAINRULE_KERNELS", "off")
     engine = Engine(runs("rotary"), Limits())
-    engine._loading.join()
+    engine.loading.join()
     assert not isinstance(engine._step, CompiledStep)
     assert len(asyncio.run(drawn(engine, "the", max_tokens=4))) == 4
     engine.close()
@@ -226,7 +226,7 @@ def test_more_texts_than_rows_wait_their_turn(engines):
 
 def test_a_failing_step_ends_the_texts_and_not_the_worker(engines, monkeypatch):
     engine = engines()
-    engine._loading.join()
+    engine.loading.join()
     step = engine._step
 
     def fail(*_):
