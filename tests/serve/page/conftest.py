@@ -98,6 +98,12 @@ def listening(app: Any) -> Iterator[str]:
     thread.join()
 
 
+@pytest.fixture
+def serve() -> Any:
+    """A context in which an application answers; gives its address."""
+    return listening
+
+
 @pytest.fixture(scope="session")
 def address(app: Any) -> Iterator[str]:
     """The address of the server."""
