@@ -16,7 +16,7 @@ Routes, NAME being the name of a run's directory:
     GET  /v1/models/NAME          one of them
     POST /v1/completions          OpenAI's completions: stream, n, stop, seed, max_tokens, temperature, top_p, top_k,
                                   logprobs (exact, of the prompt too) and echo
-    ...  /playground/...          what the page needs beyond these (`chainrule_app.serve.playground`), runs in training too
+    ...  /playground/...          what the page needs beyond these (`chainrule_app.serve.playground`)
 """
 
 from typing import TYPE_CHECKING
