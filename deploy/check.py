@@ -146,17 +146,8 @@ def main() -> None:
         command, stop = build(folder / "application", pip)
         shutil.rmtree(folder / "application")  # what runs is what was installed
         command[0] = shutil.which(command[0], path=path) or command[0]
-        train = [
-            "train",
-            ROOT / "README.md",
-            "--steps",
-            "2",
-            "--hidden-size",
-            "8",
-            "--plain",
-            "--out",
-            folder / "runs" / "model",
-        ]
+        out = folder / "runs" / "model"
+        train = ["train", ROOT / "README.md", "--steps=2", "--hidden-size=8", "--plain", f"--out={out}"]
         subprocess.run([command[0], *train], cwd=folder / "empty", env=home, check=True, capture_output=True)
         serve(command, stop, folder, home)
 

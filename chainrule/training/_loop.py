@@ -43,6 +43,7 @@ from chainrule.training._metrics import Metrics
 from chainrule.training._optimiser import learning_rate, make_optimiser, restart
 from chainrule.training._options import TrainingOptions
 from chainrule.training._parallel import (
+    STOP,
     Interrupted,
     Interrupts,
     Processes,
@@ -112,7 +113,8 @@ def train(
         FileNotFoundError: there are trained weights to resume, but no checkpoint.
         ValueError: the directory holds a run and `resume` is false; the checkpoint is damaged; options or data changed.
         NonFiniteLossError: loss, gradient or weights are not finite; the last good checkpoint is kept.
-        Interrupted: Ctrl-C, SIGTERM or SIGHUP; the run is saved, unless a second Ctrl-C follows.
+        Interrupted: Ctrl-C, SIGTERM or SIGHUP, or a file named `stop` in the directory; the run is saved, unless a
+            second Ctrl-C follows.
         OSError: the disk is full or not writable; the last good checkpoint is kept.
     """
     began, directory = monotonic() if began is None else began, Path(directory)
@@ -130,7 +132,9 @@ def train(
     with (
         Processes.join(options.device) as process_group,
         own_randomness(process_group.device),
-        deferred_interrupts(patient=process_group.world > 1) as interrupts,
+        deferred_interrupts(
+            directory / STOP if process_group.first else None, patient=process_group.world > 1
+        ) as interrupts,
     ):
         directory.mkdir(parents=True, exist_ok=True)
         display = make_display(enabled=progress and process_group.first)
@@ -334,7 +338,12 @@ class TrainingLoop:
         self._read_clock()
         position.validated_at, position.validation_spacing = position.elapsed, spacing
         position.validation_seconds = monotonic() - began
-        self._report.timing(position, start_up_seconds=self.start_up, validating_seconds=validating)
+        self._report.timing(
+            position,
+            progress=self._duration.progress(position),
+            start_up_seconds=self.start_up,
+            validating_seconds=validating,
+        )
 
     def _likelihood(self, seconds: float) -> Likelihood | None:
         """Evaluate in the first process while the others wait; None after an interruption."""

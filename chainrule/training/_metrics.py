@@ -111,10 +111,10 @@ class Metrics:
             record = {"step": step, "text": "" if preview.png else preview.text[:_LONGEST_SAMPLE]}
             self._samples.write(record | ({"png": b64encode(preview.png).decode()} if preview.png else {}))
 
-    def timing(self, step: int, **seconds: float) -> None:
-        """Write clock times."""
-        self._timings.write({"step": step} | seconds)
-        self._events("timing", seconds, step)
+    def timing(self, step: int, **figures: float) -> None:
+        """Write clock times, and the fraction of the run that is done."""
+        self._timings.write({"step": step} | figures)
+        self._events("timing", figures, step)
 
     def sync(self) -> None:
         """Flush all lines to the disk, because a checkpoint must not be ahead of them."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from inspect import signature
 from pathlib import Path
+from time import monotonic
 from types import FrameType
 from typing import Any
 
@@ -186,37 +187,57 @@ class Interrupted(KeyboardInterrupt):
         super().__init__(f"interrupted; step {step} is saved in {directory}: resume=True continues from it")
 
 
+STOP = "stop"  # in a run directory: a file that ends the run
+_LOOK = 0.5  # seconds between two looks for it, which a file system of a network may make slow
+
+
 class Interrupts:
-    """Signal handler that records a request to end the run.
+    """Requests to end the run: signals, and a file of this name, which another process can write.
 
     Only a second Ctrl-C quits without saving: a terminal that closes sends SIGHUP more than once, and what ends a
     service or a job sends several signals too.
     """
 
-    def __init__(self, *, patient: bool):
-        self.requested = False
+    def __init__(self, file: Path | None = None, *, patient: bool):
+        self._signalled = False
         self._patient = patient
+        self._file, self._looked = file, monotonic()
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         """Record a signal as a request; raise KeyboardInterrupt at a later Ctrl-C, unless `patient`."""
-        if self.requested and number == signal.SIGINT and not self._patient:
+        if self._signalled and number == signal.SIGINT and not self._patient:
             raise KeyboardInterrupt
-        self.requested = True
+        self._signalled = True
+
+    @property
+    def requested(self) -> bool:
+        """True once a signal has come or the file is there."""
+        if not self._signalled and self._file is not None and monotonic() - self._looked > _LOOK:
+            self._signalled, self._looked = self._file.is_file(), monotonic()
+        return self._signalled
+
+    def forget_file(self) -> None:
+        """Remove the file."""
+        if self._file is not None and self._file.is_file():
+            self._file.unlink()
 
 
 @contextmanager
-def deferred_interrupts(*, patient: bool = False) -> Iterator[Interrupts]:
-    """Treat Ctrl-C, SIGTERM and SIGHUP as requests in the block; `patient` ignores repetitions, as torchrun sends."""
-    interrupts = Interrupts(patient=patient)
-    if threading.current_thread() is not threading.main_thread():  # where Python allows no handlers
-        yield interrupts
-        return
-    before = {number: signal.signal(number, interrupts) for number in _ending_signals()}
+def deferred_interrupts(file: Path | None = None, *, patient: bool = False) -> Iterator[Interrupts]:
+    """Treat Ctrl-C, SIGTERM and SIGHUP as requests in the block; `patient` ignores repetitions, as torchrun sends.
+
+    So is a file, which is removed before and after the block.
+    """
+    interrupts = Interrupts(file, patient=patient)
+    allowed = threading.current_thread() is threading.main_thread()  # elsewhere Python allows no handlers
+    interrupts.forget_file()
+    before = {number: signal.signal(number, interrupts) for number in _ending_signals()} if allowed else {}
     try:
         yield interrupts
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        interrupts.forget_file()
 
 
 def _ending_signals() -> list[signal.Signals]:

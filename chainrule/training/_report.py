@@ -144,11 +144,14 @@ class Report:
             self._display.note(f"step {position.step:,}  warning: {warning}")
         self._last_warning = warning
 
-    def timing(self, position: Position, *, start_up_seconds: float, validating_seconds: float) -> None:
+    def timing(
+        self, position: Position, *, progress: float, start_up_seconds: float, validating_seconds: float
+    ) -> None:
         """Write the timings up to the end of a validation."""
         if self._metrics is not None:
             self._metrics.timing(
                 position.step,
+                progress=min(progress, 1.0),
                 elapsed=position.elapsed,
                 start_up_seconds=start_up_seconds,
                 training_seconds=position.training_seconds,

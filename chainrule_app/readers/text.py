@@ -24,10 +24,7 @@ STDIN = "-"  # the path of standard input
 URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+([^/].*)", re.DOTALL)  # a `Path` has one slash where the URL has two
 _USER = re.compile(r"\b([A-Za-z][A-Za-z0-9+.-]+:/+)[^\s/@'\"]+@")
 _QUERY = re.compile(r"\b((?:https?|ftp):/+[^\s?'\"]*)\?[^\s'\"]*")
-TREES = (
-    "url-objects",
-    "url-work",
-)  # folders of copies of what is behind URLs, the second also of what one command writes
+TREES = ("url-objects", "url-work")  # folders of copies of what is behind URLs, and of what is written for them
 CHUNK_BYTES = 1 << 20
 _SCHEMES = ("http", "https", "ftp", "s3", "gs", "hf")  # of a URL
 LONGEST_LINE = 1 << 25  # bytes: a line is held in memory

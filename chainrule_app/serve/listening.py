@@ -2,6 +2,7 @@
 
 import os
 import socket
+from ipaddress import ip_address
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -18,3 +19,11 @@ def listen(host: str, port: int) -> socket.socket:
         reason = (os.strerror(code) if code > 0 else str(error.strerror)).lower()
         remedy = "take another --port, 0 for a free one" if port else "take another --host"
         raise ValueError(f"{host}:{port}: {reason}: {remedy}") from None
+
+
+def is_local(host: str) -> bool:
+    """Tell if a host is this machine, reached by no other."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

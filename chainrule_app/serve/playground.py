@@ -17,6 +17,7 @@ from chainrule_app.serve import playground_music as music
 from chainrule_app.serve import playground_text as texts
 from chainrule_app.serve.guard import final_error
 from chainrule_app.serve.playground_examples import examples_of
+from chainrule_app.serve.playground_training import training_router
 from chainrule_app.serve.state import ServerState
 from chainrule_app.serve.views import Views, view_of
 
@@ -40,7 +41,11 @@ def playground_router(state: ServerState) -> APIRouter:
 
     @router.get("/playground/runs")
     async def list_runs(request: Request) -> Any:
-        return {"runs": [await entry(name, run, request) for name, run in state.runs.items()]}
+        if state.training:
+            state.add(await state.call(state.trained))
+        known = [await entry(name, run, request) for name, run in list(state.runs.items())]
+        rest = {name: run for name, run in state.training.items() if name not in state.runs}
+        return {"runs": known + [_without_model(name, run) | {"view": "training"} for name, run in rest.items()]}
 
     async def entry(name: str, run: Run, request: Request) -> Any:
         """Describe a run; one that is damaged or gone says so and hides no other."""
@@ -49,13 +54,18 @@ def playground_router(state: ServerState) -> APIRouter:
             return await views.answer(request, about, name, run, name in state.engines)
         except Exception as error:
             problem = final_error(error, state.paths)["error"]["message"]
-            known = {"name": name, "task": run.task.name, "model": run.task.config.model}
-            return known | {"best": "", "view": "", "facts": {}, "examples": [], "problem": problem}
+            return _without_model(name, run) | {"view": "", "problem": problem}
 
     view_routers = (texts.text_router, media.image_router, media.sound_router, music.music_router, latent.latent_router)
-    for make in (*view_routers, answers.table_router, answers.answer_router, answers.forecast_router):
+    answer_routers = (answers.table_router, answers.answer_router, answers.forecast_router)
+    for make in (*view_routers, *answer_routers, training_router):
         router.include_router(make(views), prefix="/playground")
     return router
+
+
+def _without_model(name: str, run: Run) -> dict[str, Any]:
+    known = {"name": name, "task": run.task.name, "model": run.task.config.model}
+    return known | {"best": "", "facts": {}, "examples": []}
 
 
 def about(name: str, run: Run, has_engine: bool) -> dict[str, Any]:

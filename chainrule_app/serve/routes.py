@@ -10,6 +10,7 @@ import io
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, asdict, fields, is_dataclass, replace
+from functools import cache
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -144,12 +145,16 @@ _ONE = ("first", "last")  # arguments that are one item of data
 def runs_router(state: ServerState) -> APIRouter:
     """Return the routes below /runs."""
     router = APIRouter(prefix="/runs")
-    bodies = {name: {verb: _body(run, verb) for verb in _verbs(run)} for name, run in state.runs.items()}
+
+    @cache
+    def bodies(name: str) -> dict[str, type[BaseModel]]:
+        run = state.runs[name]
+        return {verb: _body(run, verb) for verb in _verbs(run)}
 
     def about(name: str) -> dict[str, Any]:
         run = state.runs[name]
         model = run.config["model"]
-        return {"name": name, "task": run.task.name, "model": model["name"], "capabilities": list(bodies[name])}
+        return {"name": name, "task": run.task.name, "model": model["name"], "capabilities": list(bodies(name))}
 
     @router.get("")
     async def runs() -> dict[str, Any]:
@@ -159,17 +164,17 @@ def runs_router(state: ServerState) -> APIRouter:
     @router.get("/{name}")
     async def one_run(name: str) -> dict[str, Any]:
         state.run(name)
-        return about(name) | {"requests": {verb: body.model_json_schema() for verb, body in bodies[name].items()}}
+        return about(name) | {"requests": {verb: body.model_json_schema() for verb, body in bodies(name).items()}}
 
     @router.post("/{name}/{capability}", response_model=None)
     async def call(name: str, capability: str, request: Request) -> JSONResponse:
         run = state.run(name)
-        if capability not in bodies[name]:
-            can = ", ".join(bodies[name])
+        if capability not in bodies(name):
+            can = ", ".join(bodies(name))
             raise HTTPException(
                 404, f"{capability!r:.80}: a run of the task {run.task.name} has no such capability: {can}"
             )
-        arguments = bodies[name][capability].model_validate(await _content(request))
+        arguments = bodies(name)[capability].model_validate(await _content(request))
         given = {field: getattr(arguments, field) for field in arguments.model_fields_set}
         if capability == "score" and run.task.name == "table" and given.keys() == {"data"}:
             work = _scored(state, name, run, data_of("table", given["data"], "data"))

@@ -7,7 +7,6 @@ import webbrowser
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
-from ipaddress import ip_address
 from threading import Thread
 from time import monotonic, perf_counter, sleep
 from types import FrameType
@@ -24,6 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from chainrule_app.run import Run
 from chainrule_app.serve.guard import Guard, Limits, answer_errors
+from chainrule_app.serve.listening import is_local
 from chainrule_app.serve.openai import openai_router, tokenizer_router
 from chainrule_app.serve.playground import STATIC, playground_router
 from chainrule_app.serve.protocol import Protocol, within_descriptors
@@ -92,14 +92,15 @@ def create_app(
     Its workers begin with it, and end with the server.
 
     Args:
-        runs: by the names under which they are served.
+        runs: by the names under which they are served. Of one in training the page shows its progress.
         token: that every request has to bear; none is needed if not given.
         hosts: names that a request may call this server by, besides localhost and addresses.
         origins: sites whose pages may ask this server (CORS), such as https://example.org.
         limits: of requests.
         device: where runs compute: auto, cpu, cuda or mps; with auto texts are drawn on the processor.
     """
-    state, registry = ServerState(runs, limits or Limits(), device), CollectorRegistry()
+    state = ServerState(runs, limits or Limits(), device, asks_token=token is not None)
+    registry = CollectorRegistry()
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -184,18 +185,11 @@ def _announce(runs: Mapping[str, Run], address: str, host: str, token: str | Non
     page = address if token is None else f"{address}#token={quote(token)}"
     if token is not None:
         print(f"The page asks for the token; with it: {page}")
-    elif not _is_local(host):
+    elif not is_local(host):
         print("Every machine that reaches this one can use the server: --token SECRET keeps others out.")
     print("Ctrl-C stops the server.", flush=True)
     if open_page:
         webbrowser.open(page)
-
-
-def _is_local(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _config(app: Any, limits: Limits) -> uvicorn.Config:

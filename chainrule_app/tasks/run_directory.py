@@ -5,6 +5,7 @@
     checkpoint.safetensors  the last state of training, to resume from
     metrics.jsonl           figures of training; timings.jsonl, tensorboard/, wandb/, tracking.json
     samples.jsonl           samples drawn at validations
+    stop                    asks the training to save and end
     frame.json              of a run fitted on a frame: its library and dtypes
     report.html             the page of `chainrule inspect`; training.html, of `chainrule report`
     data/                   the data as it was prepared
@@ -50,6 +51,7 @@ BASELINE = "baseline.json"
 FRAME = "frame.json"
 REPORT = "report.html"
 TRAINING_PAGE = "training.html"
+STOP = "stop"
 DATA = "data"
 FILES = (
     CONFIG,
@@ -65,6 +67,7 @@ FILES = (
     TRAINING_PAGE,
     "timings.jsonl",
     "samples.jsonl",
+    STOP,
     "tracking.json",
     "preview.wav",
     "preview.mid",

@@ -76,6 +76,31 @@ def test_a_signal_finishes_the_step_saves_and_says_so(numbers: tuple[signal.Sign
     assert remains(tmp_path / "a") == remains(tmp_path / "b")
 
 
+class Asked(ToyStream):
+    """Data that write the file `stop` into the run's directory while a step is prepared."""
+
+    def __init__(self, step: int, directory: Path):
+        super().__init__()
+        self.step, self.file = step, directory / "stop"
+
+    def at(self, step: int) -> ToyBatch:
+        if step == self.step:
+            self.file.touch()
+        return super().at(step)
+
+
+def test_a_file_named_stop_ends_the_run_as_a_signal_does(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("chainrule.training._parallel._LOOK", -1.0)  # at every step
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "stop").touch()  # left by a run that was killed: it stops no other
+    with pytest.raises(Interrupted, match="step 7 is saved"):
+        train(ToyModel(), Asked(6, tmp_path / "a"), held_out, options(), tmp_path / "a", progress=False)
+    assert not (tmp_path / "a" / "stop").exists()
+    train(ToyModel(), ToyStream(), held_out, options(), tmp_path / "a", resume=True, progress=False)
+    train(ToyModel(), ToyStream(), held_out, options(), tmp_path / "b", progress=False)
+    assert remains(tmp_path / "a") == remains(tmp_path / "b")
+
+
 @pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="Windows has no SIGHUP")
 def test_a_run_that_nohup_keeps_from_ending_with_its_terminal_goes_on(tmp_path: Path) -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)

@@ -119,11 +119,17 @@ function uploading(run, verb, show, pad = null) {
     results.replaceChildren(show(await post("playground/answer-image", { run: run.name, image }, signal)));
     say("");
   });
+  const asTrained = verb === "classify" ? "  # of the size of the training images" : "";
+  const ways = () => ({
+    command: `chainrule ${verb} runs/${run.name} image.png${asTrained}`,
+    Python: `run = chainrule.load("runs/${run.name}")\nrun.${verb}("image.png")${asTrained}`,
+    curl: `base64 -w 0 image.png | sed 's/.*/{"run": "${run.name}", "image": "&"}/' |\n  curl ${location.origin}/playground/answer-image --json @-`,
+  });
   const own = (url) => ask(new Blob([fromBase64(url.split(",")[1])], { type: "image/png" }), true);
   file.addEventListener("change", () => ask(file.files[0], true));
   if (run.examples.length) own(run.examples[0]);
   const examples = tries(run.examples, own, (url, place) => h("img", { src: url, alt: `held-out image ${place + 1}` }));
-  return h("div", {}, card("", examples, field(`Image file to ${verb}`, file), preview), pad?.(ask), results);
+  return h("div", {}, card("", examples, field(`Image file to ${verb}`, file), preview), pad?.(ask), results, elsewhere(ways));
 }
 
 export const classifyImageView = (run) => uploading(run, "classify", ({ labels, inverted }) =>
@@ -160,12 +166,12 @@ function drawingPad(run, ask) {
   return card("Draw one", h("p", { class: "muted" }, "Large and in the middle, as the held-out images are."), canvas, h("div", { class: "buttons" }, button("Clear", clear)));
 }
 
-export const captionView = (run) => uploading(run, "caption", ({ caption }) => card("Caption", h("p", { class: "answer" }, caption)));
+export const captionView = (run) => uploading(run, "caption", ({ caption }) => card("Caption", h("p", { class: "answer" }, caption || "(empty)")));
 
 export function forecastView(run) {
   const { horizon, columns, own } = run.facts;
   const seed = seedField();
-  const back = h("input", { type: "number", min: 0, value: 0, inputmode: "numeric" });
+  const back = h("input", { type: "number", min: 0, value: linked("back") ?? 0, inputmode: "numeric" });
   const pasted = h("textarea", { rows: 4, placeholder: `${columns.join(",")}\n…`, value: recall(run.name, "series", ""), spellcheck: "false" });
   const ways = () => ({
     command: `chainrule forecast runs/${run.name} --seed ${seed.input.value}`,
@@ -187,7 +193,7 @@ export function forecastView(run) {
   if (own) forecast("");
   return h("div", {},
     own && card("The run's own series", h("p", { class: "muted" }, `The last ${horizon} rows are forecast from those before them, and compared with what came.`),
-      h("div", { class: "row" }, field("Rows to go back", back), seed.element), h("div", { class: "buttons" }, button("Forecast", () => forecast(""), { class: "primary" }))),
+      h("div", { class: "row" }, field("Rows to go back", back), seed.element), h("div", { class: "buttons" }, button("Forecast", () => forecast(""), { class: "primary" }), linkTo(run, () => ({ back: back.value, seed: seed.input.value })))),
     results,
     card("Another series", field(`Comma-separated values with the columns ${columns.join(", ")}`, pasted), h("div", { class: "buttons" }, button("Forecast what follows", paste))),
     elsewhere(ways));
@@ -210,8 +216,16 @@ function fan({ name, past, came, quantiles: [low, middle, high], times }) {
     came.length ? svg("path", { class: "came", d: path([past.at(-1), ...came], from - 1) }) : null,
     svg("line", { class: "now", x1: x(from - 1), x2: x(from - 1), y1: 8, y2: tall - bottom }),
     times.length ? [svg("text", { x: x(from), y: tall - 6, "text-anchor": "end" }, times[0]), svg("text", { x: wide - 8, y: tall - 6, "text-anchor": "end" }, times.at(-1))] : null);
-  const key = h("p", { class: "legend muted" }, h("i", { class: "key past" }), "history ", h("i", { class: "key median" }), "median ", h("i", { class: "key fan" }), "10% to 90% ", came.length ? [h("i", { class: "key came" }), "what came"] : null);
+  const key = h("p", { class: "legend muted" }, [["past", "history"], ["median", "median"], ["fan", "10% to 90%"], ...(came.length ? [["came", "what came"]] : [])].map(([kind, word]) => h("span", {}, h("i", { class: `key ${kind}` }), word)));
   const rows = middle.map((value, place) => h("tr", {}, [times[place] ?? place + 1, low[place], value, high[place], came[place] ?? ""].map((cell) => h("td", {}, typeof cell === "number" ? format(cell) : cell))));
   const table = h("details", {}, h("summary", {}, "Figures"), h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Table" }, h("table", {}, h("thead", {}, h("tr", {}, ["row", "10%", "median", "90%", "came"].map((head) => h("th", { scope: "col" }, head)))), h("tbody", {}, rows))));
-  return card(name, chart, key, table);
+  const told = h("p", { class: "muted" }, "Move over the chart to read its figures.");
+  chart.addEventListener("pointermove", (event) => {
+    const box = chart.getBoundingClientRect();
+    const spot = Math.round(((event.clientX - box.left) * wide / box.width - left) * (from + middle.length - 1) / (wide - left - 8));
+    const step = spot - from;
+    if (step < 0) told.textContent = past[spot] === undefined ? "" : `${-step} ${step === -1 ? "row" : "rows"} before the forecast: ${past[spot] === null ? "no value" : format(past[spot])}`;
+    else if (step < middle.length) told.textContent = `${times[step] ?? `row ${step + 1}`}: median ${format(middle[step])}, 10% to 90%: ${format(low[step])} to ${format(high[step])}${came[step] === undefined || came[step] === null ? "" : `; came: ${format(came[step])}`}`;
+  });
+  return card(name, chart, key, told, table);
 }

@@ -6,11 +6,13 @@ import { latentView } from "./latent.js";
 import { soundView } from "./sound.js";
 import { tableView } from "./table.js";
 import { textView } from "./text.js";
+import { trainingView } from "./training.js";
 import { captionView, classifyImageView, classifyView, forecastView, tagView, translateView } from "./answers.js";
 
 const VIEWS = {
   text: textView, image: imageView, latent: latentView, sound: soundView, music: musicView, table: tableView, tag: tagView,
   classify: classifyView, "classify-images": classifyImageView, translate: translateView, caption: captionView, forecast: forecastView,
+  training: (run) => trainingView(run, begin),
 };
 
 const main = document.getElementById("main");
@@ -54,8 +56,9 @@ async function begin() {
   document.getElementById("runs").replaceChildren(...runs.map((run) =>
     h("li", {}, h("a", { href: `#${encodeURIComponent(run.name)}`, "data-run": run.name }, run.name, h("small", {}, run.task)))));
   show(chosen());
-  addEventListener("hashchange", () => show(chosen()));
 }
+
+addEventListener("hashchange", () => runs.length && show(chosen()));
 
 document.querySelector(".skip").addEventListener("click", (event) => { // the address names the run, not a place on the page
   event.preventDefault();

@@ -50,6 +50,10 @@ export function select(options, attributes = {}) {
 export function seedField() {
   const input = h("input", { type: "number", min: 0, max: 2147483647, value: 1, inputmode: "numeric" });
   const fresh = h("input", { type: "checkbox", checked: true });
+  if (linked("seed") !== null) {
+    input.value = linked("seed");
+    fresh.checked = false;
+  }
   const element = field("Seed", input);
   element.append(h("label", { class: "check" }, fresh, " new each time"));
   return { element, input, fresh, next() {
@@ -173,6 +177,25 @@ export function elsewhere(ways) {
     h("div", { class: "toolbar" }, h("strong", {}, name), button("Copy", async () => { await navigator.clipboard.writeText(code); say("Copied."); }, { "aria-label": `Copy as ${name}` })),
     h("pre", { tabindex: "0", role: "group", "aria-label": name }, code))));
   return h("details", { class: "card", ontoggle: (event) => event.target.open && paint() }, h("summary", {}, "The same elsewhere: command, Python, curl"), shown);
+}
+
+// What draws after nothing: the same command for images and sounds. Options that are not set are left out.
+export function sampleWays(run, options) {
+  const set = Object.entries(options()).filter(([, value]) => value !== null && value !== "");
+  const flag = (name) => name === "n" ? "-n" : `--${name.replaceAll("_", "-")}`;
+  return {
+    command: `chainrule sample runs/${run.name} ${set.map(([name, value]) => `${flag(name)} ${typeof value === "string" ? quoted(value) : value}`).join(" ")}`,
+    Python: `run = chainrule.load("runs/${run.name}")\nrun.sample(${set.map(([name, value]) => `${name}=${JSON.stringify(value)}`).join(", ")})`,
+    curl: curl(run, "sample", Object.fromEntries(set)),
+  };
+}
+
+// Canvases side by side as a PNG file.
+export function download(canvases, name) {
+  const { width, height } = canvases[0];
+  const whole = h("canvas", { width: width * canvases.length, height });
+  canvases.forEach((canvas, place) => whole.getContext("2d").drawImage(canvas, place * width, 0));
+  h("a", { href: whole.toDataURL("image/png"), download: name }).click();
 }
 
 export const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`; // for a shell

@@ -1,5 +1,5 @@
 // Images: drawn pixel by pixel, and completed where they were erased.
-import { button, card, field, fromBase64, h, job, post, say, seedField, select, slider, stream, toBase64 } from "./dom.js";
+import { button, card, download, elsewhere, field, fromBase64, h, job, linked, linkTo, post, sampleWays, say, seedField, select, slider, stream, toBase64 } from "./dom.js";
 
 const EMPTY = [128, 128, 128, 60]; // of a pixel that is not drawn yet
 
@@ -31,9 +31,10 @@ export function imageView(run) {
   const { channels, height, width, labels } = shape;
   const size = height * width;
   const number = select([[1, "1"], [4, "4"], [8, "8"], [16, "16"]]);
-  number.value = 4;
+  number.value = linked("n") ?? 4;
   const label = labels && select(labels.map((name, place) => [place, name]));
-  const temperature = slider("Temperature", { min: 0, max: 2, step: 0.05, value: 1 });
+  const temperature = slider("Temperature", { min: 0, max: 2, step: 0.05, value: linked("temperature") ?? 1 });
+  if (label && linked("label")) label.value = linked("label");
   const seed = seedField();
   const stop = button("Stop", () => job.stop(), { disabled: true, title: "Escape" });
   const grid = h("div", { class: "images", role: "group", "aria-label": "Images drawn" });
@@ -51,6 +52,7 @@ export function imageView(run) {
     });
     grid.replaceChildren(...tiles.map(({ tile }) => tile));
     grid.className = `images of${n}`;
+    kept.disabled = false;
     const erased = known.reduce((sum, there) => sum + 1 - there, 0);
     say(given ? `Completing ${erased} of ${size} pixels…` : "Drawing…");
     const body = {
@@ -78,13 +80,17 @@ export function imageView(run) {
     }, { stop });
   }
 
+  const kept = button("Download", () => download([...grid.querySelectorAll("canvas")], `${run.name}.png`), { disabled: true });
+  const link = linkTo(run, () => ({ n: number.value, label: label?.value ?? null, temperature: temperature.value, seed: seed.input.value }));
+  const ways = () => sampleWays(run, () => ({ n: Number(number.value), label: label ? labels[label.value] : null, temperature: temperature.value, seed: Number(seed.input.value) }));
+  if (linked("seed") !== null) queueMicrotask(() => draw());
   const options = h("details", { class: "card options", open: innerWidth > 760 }, h("summary", {}, "Options"),
     field("Images", number), label && field("Label of the images", label), temperature.element, seed.element);
   const order = channels > 1 ? "Pixels are drawn row by row from the top left, in each pixel red before green before blue." : "Pixels are drawn row by row from the top left.";
   return h("div", { class: "columns" },
     h("div", {},
-      card("Draw", h("p", { class: "muted" }, order), h("div", { class: "buttons" }, button("Draw", () => draw(), { class: "primary" }), stop), grid),
-      editor.element),
+      card("Draw", h("p", { class: "muted" }, order), h("div", { class: "buttons" }, button("Draw", () => draw(), { class: "primary" }), stop, kept, link), grid),
+      editor.element, elsewhere(ways)),
     options);
 }
 
@@ -161,7 +167,7 @@ function editorView(run, shape, complete, setLabel) {
       load(lastly(fromBase64(found.pixels), shape));
       setLabel(found.label);
     } catch (error) {
-      say(error.message);
+      say(error.message, { wrong: true });
     }
   }
 
@@ -177,7 +183,7 @@ function editorView(run, shape, complete, setLabel) {
         ? data[4 * Math.floor(place / 3) + (place % 3)]
         : Math.round(0.299 * data[4 * place] + 0.587 * data[4 * place + 1] + 0.114 * data[4 * place + 2])));
     } catch {
-      say("This file is no image that the browser can read.");
+      say("This file is no image that the browser can read.", { wrong: true });
     }
   });
 

@@ -1,5 +1,5 @@
 // Latent spaces: sliders move a code, and the image that it decodes to follows.
-import { button, card, fromBase64, h, job, post, say, slider } from "./dom.js";
+import { button, card, download, elsewhere, fromBase64, h, job, linked, linkTo, post, sampleWays, say, slider } from "./dom.js";
 import { lastly, paint } from "./image.js";
 
 // Where the image of the code is shown, and the held-out image that was encoded beside it.
@@ -11,6 +11,7 @@ function shownImages({ height, width, ...facts }) {
   const beside = h("figure", { hidden: true }, original, h("figcaption", { class: "muted" }, "encoded image"));
   const put = (target, { pixels }) => paint(target, lastly(fromBase64(pixels), shape), all, shape);
   return {
+    canvas,
     element: h("div", { class: "row" }, h("div", { class: "frame" }, canvas), beside),
     show: (found) => put(canvas, found),
     encoded(found) {
@@ -37,7 +38,7 @@ export function latentView(run) {
         shown.show(await post("playground/decode", { run: run.name, code }));
       } while (again);
     } catch (error) {
-      say(error.message);
+      say(error.message, { wrong: true });
     }
     busy = false;
   }
@@ -59,11 +60,14 @@ export function latentView(run) {
     return set(found.code, found);
   });
 
-  draw();
+  const restored = JSON.parse(linked("code") ?? "null");
+  if (restored?.length === start.length) set(restored);
+  else draw();
+  const link = linkTo(run, () => ({ code: JSON.stringify(code.map((value) => Number(value.toFixed(3)))) }));
   return h("div", {}, card("Latent space",
     h("p", { class: "muted" }, "Each slider moves one number of the code, those most in use first, and the image follows."),
     h("div", { class: "editing" },
       shown.element,
-      h("div", {}, h("div", { class: "buttons" }, button("Random code", random, { class: "primary" }), button("Centre", () => set(start)), examples > 0 && button("Held-out image", encode)),
-        h("div", { class: "sliders" }, sliders.map((one) => one.element))))));
+      h("div", {}, h("div", { class: "buttons" }, button("Random code", random, { class: "primary" }), button("Centre", () => set(start)), examples > 0 && button("Held-out image", encode), button("Download", () => download([shown.canvas], `${run.name}.png`)), link),
+        h("div", { class: "sliders" }, sliders.map((one) => one.element))))), elsewhere(() => sampleWays(run, () => ({ n: 4, seed: 1 }))));
 }

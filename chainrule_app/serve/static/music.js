@@ -1,13 +1,13 @@
 // Music: a piano roll with the surprise of each frame, played by the browser.
-import { button, card, curl, elsewhere, h, job, post, say, seedField, select, slider, svg } from "./dom.js";
+import { button, card, curl, elsewhere, field, h, job, linked, linkTo, post, say, seedField, select, slider, svg } from "./dom.js";
 
 const NAMES = ["C", "C♯", "D", "E♭", "E", "F", "F♯", "G", "A♭", "A", "B♭", "B"];
 const named = (key) => `${NAMES[key % 12]}${Math.floor(key / 12) - 1}`;
 
 export function musicView(run) {
   const { examples } = run.facts;
-  const seconds = slider("Seconds", { min: 4, max: 60, step: 1, value: 12, digits: 0 });
-  const temperature = slider("Temperature", { min: 0.2, max: 1.5, step: 0.05, value: 1 });
+  const seconds = slider("Seconds", { min: 4, max: 60, step: 1, value: linked("seconds") ?? 12, digits: 0 });
+  const temperature = slider("Temperature", { min: 0.2, max: 1.5, step: 0.05, value: linked("temperature") ?? 1 });
   const after = select([["", "nothing"], ...Array.from({ length: examples }, (_, place) => [place, `held-out piece ${place + 1}`])]);
   const seed = seedField();
   const stop = button("Stop", () => job.stop(), { disabled: true, title: "Escape" });
@@ -26,7 +26,11 @@ export function musicView(run) {
     after.value = number;
     say("");
   });
-  if (examples) held(0);
+  const link = linkTo(run, () => ({ seconds: seconds.value, temperature: temperature.value, after: after.value, seed: seed.input.value }));
+  if (linked("seed") !== null) {
+    after.value = linked("after") ?? "";
+    draw();
+  } else if (examples) held(0);
   const ways = () => ({
     command: `chainrule sample runs/${run.name} --seconds ${seconds.value} --temperature ${temperature.value} --seed ${seed.input.value} --out piece.mid`,
     Python: `run = chainrule.load("runs/${run.name}")\nrun.sample(seconds=${seconds.value}, temperature=${temperature.value}, seed=${seed.input.value})`,
@@ -36,8 +40,8 @@ export function musicView(run) {
     h("div", {}, result,
       examples > 0 && card("Held-out pieces", h("div", { class: "buttons small" }, Array.from({ length: examples }, (_, place) => button(String(place + 1), () => held(place), { "aria-label": `Held-out piece ${place + 1}` })))),
       elsewhere(ways)),
-    card("Draw a piece", seconds.element, temperature.element, h("div", { class: "field" }, h("label", {}, h("span", {}, "Goes on after"), after)), seed.element,
-      h("div", { class: "buttons" }, button("Draw", draw, { class: "primary" }), stop)));
+    card("Draw a piece", seconds.element, temperature.element, field("Goes on after", after), seed.element,
+      h("div", { class: "buttons" }, button("Draw", draw, { class: "primary" }), stop, link)));
 }
 
 function roll({ notes, nats, given }) {

@@ -1,13 +1,14 @@
 // Sounds: drawn whole or after a prompt, the first part of a clip, as a waveform coloured by surprise.
-import { button, card, field, fromBase64, h, job, post, say, seedField, select, slider, stream, svg, toBase64 } from "./dom.js";
+import { button, card, elsewhere, field, fromBase64, h, job, linked, linkTo, post, sampleWays, say, seedField, select, slider, stream, svg, toBase64 } from "./dom.js";
 
 const BARS = 240; // of a waveform
 
 export function soundView(run) {
   const { rate, labels, seconds: usual, longest, examples } = run.facts;
-  const seconds = h("input", { type: "number", min: 0.1, max: longest, step: "any", value: usual.toFixed(1), inputmode: "decimal" });
+  const seconds = h("input", { type: "number", min: 0.1, max: longest, step: "any", value: linked("seconds") ?? usual.toFixed(1), inputmode: "decimal" });
   const label = labels.length > 0 && select(labels.map((name, place) => [place, name]));
-  const temperature = slider("Temperature", { min: 0, max: 2, step: 0.05, value: 1 });
+  const temperature = slider("Temperature", { min: 0, max: 2, step: 0.05, value: linked("temperature") ?? 1 });
+  if (label && linked("label")) label.value = linked("label");
   const topP = slider("Top-p", { min: 0.05, max: 1, step: 0.05, value: 1 });
   const seed = seedField();
   const stop = button("Stop", () => job.stop(), { disabled: true, title: "Escape" });
@@ -64,14 +65,17 @@ export function soundView(run) {
     }));
   }));
 
+  const link = linkTo(run, () => ({ seconds: seconds.value, label: label ? label.value : null, temperature: temperature.value, seed: seed.input.value }));
+  const ways = () => sampleWays(run, () => ({ n: 1, seconds: Number(seconds.value) || usual, label: label ? labels[label.value] : null, temperature: temperature.value, top_p: topP.value < 1 ? topP.value : null, seed: Number(seed.input.value) }));
   const options = h("details", { class: "card options", open: innerWidth > 760 }, h("summary", {}, "Options"),
     field("Seconds to draw", seconds), label && field("Label", label), temperature.element, topP.element, seed.element);
   return h("div", { class: "columns" },
     h("div", {},
       card("Draw", h("p", { class: "muted" }, `Samples are drawn one after the other, ${rate.toLocaleString("en")} for a second of sound.`),
-        h("div", { class: "buttons" }, button("Draw", () => make(new Int16Array(), true), { class: "primary" }), stop)),
+        h("div", { class: "buttons" }, button("Draw", () => make(new Int16Array(), true), { class: "primary" }), stop, link)),
       result,
-      card("Complete a clip", h("div", { class: "buttons" }, examples > 0 && button("Held-out clip", held)), field("Open a sound file", file), clip, further)),
+      card("Complete a clip", h("div", { class: "buttons" }, examples > 0 && button("Held-out clip", held)), field("Open a sound file", file), clip, further),
+      elsewhere(ways)),
     options);
 }
 

@@ -24,10 +24,6 @@ export function textView(run, runs) {
   const topK = h("input", { type: "number", min: 1, max: run.facts.symbols, placeholder: "all", inputmode: "numeric" });
   const topP = slider("Top-p", { min: 0.05, max: 1, step: 0.05, value: 1 });
   const seed = seedField();
-  if (linked("seed") !== null) {
-    seed.input.value = linked("seed");
-    seed.fresh.checked = false;
-  }
   const write = button("Write", () => begin(), { class: "primary", title: "Ctrl+Enter" });
   const read = button("Read my text", () => readText());
   const stop = button("Stop", () => job.stop(), { disabled: true, title: "Escape" });
@@ -282,7 +278,7 @@ function insideView(run, inside, tokensNow) {
   const shown = select([]);
   const suggestions = h("div", { class: "buttons small" });
   const strip = h("div", { class: "page inside" });
-  const canvas = h("canvas", { role: "img", class: "heat" });
+  const canvas = h("canvas", { role: "img", class: "heat", "aria-label": "Map of the text, not drawn yet" });
   const note = h("p", { class: "muted" });
   let found = null;
   let tokens = [];
@@ -347,7 +343,7 @@ function insideView(run, inside, tokensNow) {
 }
 
 export function colour(element, value) {
-  const strength = Math.min(1, Math.abs(value)) * 0.75;
+  const strength = Math.min(1, Math.abs(value)) * 0.6;
   element.style.backgroundColor = value < 0 ? `rgba(64, 132, 244, ${strength})` : `rgba(236, 112, 20, ${strength})`;
 }
 

@@ -70,8 +70,12 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "tags": fit("tags", sentences, task="tag"),
         "labels": fit("labels", labelled, task="classify", pooling="attention"),
         "pairs": fit("pairs", pairs, task="translate", model_size=16),
+        "captions": fit(
+            "captions", random.integers(0, 256, (24, 16, 16, 3), dtype=np.uint8), task="caption", image_size=16,
+            captions=["a red one", "a blue one"] * 12, batch_size=4, hidden_size=8,
+        ),
         "series": fit("series", np.sin(np.arange(300) / 5) + random.normal(0, 0.05, 300), horizon=12, hidden_size=8),
-    }
+    }  # fmt: skip
 
 
 @pytest.fixture(scope="session")
@@ -96,6 +100,12 @@ def listening(app: Any) -> Iterator[str]:
     yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/"
     server.should_exit = True
     thread.join()
+
+
+@pytest.fixture
+def serve() -> Any:
+    """A context in which an application answers; gives its address."""
+    return listening
 
 
 @pytest.fixture(scope="session")

@@ -204,6 +204,7 @@ OPENED = {
     "tags": ".tagged",
     "labels": ".results .bars li",
     "pairs": ".answer",
+    "captions": ".answer",
     "series": "svg.chart",
 }
 
@@ -269,6 +270,30 @@ def test_a_link_restores_a_view_and_the_skip_link_keeps_the_run(page: Any) -> No
     page.keyboard.press("Enter")
     expect(page.locator("#main")).to_be_focused()
     assert page.title() == "labels · chainrule playground"
+
+
+def test_a_link_restores_the_images_that_were_drawn(page: Any) -> None:
+    drawn = "[...document.querySelectorAll('.tile canvas')].map(canvas => canvas.toDataURL())"
+    page.goto("/#images?n=8&temperature=0.9&seed=7")
+    expect(page.locator(STATUS)).to_contain_text("Drew 8 images")
+    first = page.evaluate(drawn)
+    page.reload()
+    expect(page.locator(STATUS)).to_contain_text("Drew 8 images")
+    assert page.evaluate(drawn) == first
+    with page.expect_download() as file:
+        page.get_by_role("button", name="Download").click()
+    assert file.value.suggested_filename == "images.png"
+
+
+@pytest.mark.parametrize("name", OPENED)
+def test_every_view_has_its_request_elsewhere(page: Any, name: str) -> None:
+    page.goto(f"/#{name}")
+    page.get_by_text("The same elsewhere").click()
+    expect(page.get_by_role("button", name="Copy as")).to_have_count(3)
+    command, python, curl = page.locator(".way pre").all_text_contents()
+    assert "chainrule " in command
+    assert f'chainrule.load("runs/{name}")' in python
+    assert page.url.partition("/#")[0] in curl
 
 
 def test_a_unit_that_is_not_there_becomes_the_last(page: Any) -> None:
