@@ -17,7 +17,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -225,7 +225,31 @@ def page() -> tuple[Path, str]:
     parts.append(
         f"`{result['command']}`, {result['date']}, {machine(result)}. Processor time; the machine's load was {load:g}."
     )
-    return path, filled(path, "\n\n".join(parts))
+    return path, filled(path, "\n\n".join([*parts, *growth()]))
+
+
+def growth() -> Iterator[str]:
+    """Yield the parts of the page about commands and the size of the data, from the results of growth.py."""
+    result: dict[str, Any] = json.loads(result_path("growth").read_text())
+    yield "### By the size of the data"
+    columns = ["grows", "command", "from", "to", "seconds", "MB", "exponent of time", "of memory"]
+    rows = []
+    for size, work in dict.fromkeys((row["size"], row["work"]) for row in result["rows"]):
+        own = [row for row in result["rows"] if (row["size"], row["work"]) == (size, work)]
+        if len(own) < 3:
+            continue
+        last = own[-1]
+        fits = [fit(own, "n", cost) for cost in ("s", "MB")]
+        shown = ["" if each is None else f"{each[0]:.2f} ± {each[1]:.2f}".replace("-", "−") for each in fits]
+        ends = [
+            f"{own[0]['n']:,}",
+            f"{last['n']:,}",
+            f"{last['s']:.3g}",
+            f"{last['MB']:.0f}" if last["MB"] > LEAST_MEMORY else "",
+        ]
+        rows.append([size, work, *ends, *shown])
+    yield table(columns, rows)
+    yield f"`{result['command']}`, {result['date']}, {machine(result)}. Processor time and memory at the largest size."
 
 
 def pictures() -> None:

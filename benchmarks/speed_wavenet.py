@@ -5,7 +5,8 @@
 20 layers (two blocks of ten), 64 channels, 256 skip channels, 256 levels: the default of `chainrule.models.WaveNet`,
 random weights of seed 0, one thread. By turns, for each batch:
 
-- stream: `model.stream` of one sequence, in compiled loops, as of a long one (batch 1);
+- stream: `model.stream` of one sequence, in compiled loops, as of a long one (batch 1), and of the same model with its
+  matrices rounded to float16, which the loops keep as such;
 - step: `prepare().step`, a sample drawn from each conditional, so much of what `sample` does;
 - products: the matrix products of a step alone, on the same weights, in the same library (NumPy), nothing between them;
 - queue: the usual fast generation (Paine et al. 2016), a queue a layer, each layer a few modules of PyTorch;
@@ -26,6 +27,7 @@ from unittest.mock import patch
 
 import numpy as np
 import torch
+from half_weights import rounded
 from side_by_side import claim, interleaved, median_ratio, publish
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
@@ -60,6 +62,11 @@ def main() -> None:
             claim("WaveNet, 20 layers, batch 1: samples a second of a stream", rate, ">=", 16_000)
             for row in rows
             if (rate := row.get("stream samples/s"))
+        ),
+        *(
+            claim("WaveNet, 20 layers, batch 1: samples a second of a stream, weights in float16", rate, ">=", 16_000)
+            for row in rows
+            if (rate := row.get("stream in float16 samples/s"))
         ),
     ]
     publish("speed_wavenet", rows, claims)
@@ -144,9 +151,10 @@ def measured(model: WaveNet, batch: int, rounds: int) -> dict[str, float]:
         "recomputation": recompute,
     }  # fmt: skip
     if batch == 1:
-        stream = model.stream(1, count=10**9, generator=generator)
-        next(stream)
-        ways["stream"] = lambda: deque(islice(stream, steps), 0)
+        for name, drawn in {"stream": model, "stream in float16": rounded(model)}.items():
+            stream = drawn.stream(1, count=10**9, generator=generator)
+            next(stream)
+            ways[name] = lambda stream=stream: deque(islice(stream, steps), 0)  # type: ignore[misc]  # bound here
     seconds = interleaved(ways, rounds, warmup=1)
     layers = len(model.stack.convolutions)
     each = {
@@ -154,7 +162,7 @@ def measured(model: WaveNet, batch: int, rounds: int) -> dict[str, float]:
     }
     compiled = {}
     if "stream" in seconds:
-        compiled["stream samples/s"] = 1 / each["stream"]
+        compiled |= {f"{name} samples/s": 1 / each[name] for name in ("stream", "stream in float16")}
         compiled["step ÷ stream"] = median_ratio(seconds["step"], seconds["stream"])
     return {
         "batch": batch,

@@ -65,7 +65,7 @@ def pages() -> dict[Path, str]:
     ]
     details = []
     for name, result in results.items():
-        if name == "cost":  # hundreds of points, which have a page of their own
+        if name in ("cost", "growth"):  # hundreds of points, which have a page of their own
             continue
         titles = list(dict.fromkeys(column for row in result["rows"] for column in row))
         rows = [[cell(row.get(title)) for title in titles] for row in result["rows"]]

@@ -3,13 +3,20 @@
 import sys
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 
 def field_types(record: type) -> dict[str, Any]:
-    """Return the annotations of the fields of a dataclass, by name."""
+    """Return the annotations of the fields of a dataclass, by name: one object for all callers, not to be changed."""
+    found: Any = record  # mypy takes no type[Self] for hashable
+    return _field_types(found)
+
+
+@cache
+def _field_types(record: Any) -> dict[str, Any]:
     hints = get_type_hints(record)
     return {field.name: hints[field.name] for field in fields(record)}
 

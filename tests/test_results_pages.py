@@ -102,6 +102,16 @@ def test_the_page_of_costs_agrees_with_its_points(tables):
     assert text == path.read_text(encoding="utf-8"), "run python benchmarks/cost.py"
 
 
+@pytest.mark.slow  # trains two runs for each
+@pytest.mark.parametrize(("size", "work"), [("columns", "fill"), ("megabytes", "train words"), ("words", "sample")])
+def test_growth_is_measured_of_tiny_data(tables, size, work):
+    import growth
+
+    costs = growth.measured(size, work, growth.TINY[size])
+    assert costs["s"] > 0
+    assert costs["MB"] >= 0
+
+
 def test_exponents_are_those_of_powers(tables):
     import cost
 

@@ -1,4 +1,4 @@
-r"""exp, tanh and the logistic sigmoid for compiled loops, in the type of the argument.
+r"""exp, tanh, the logistic sigmoid and wider numbers for compiled loops.
 
 numba leaves `math.exp` as a call of the C library for every number, and a loop around it is not vectorised. In float32
 these are polynomials, without a branch or a call, which LLVM computes for eight numbers at a time (with AVX2). Their
@@ -14,8 +14,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from llvmlite import ir
 from numba import types
-from numba.extending import overload
+from numba.extending import intrinsic, overload
 
 # Products and sums may fuse. Nothing more: reordered sums would undo the rounding to n, and NaN must pass.
 _FUSED = {"fastmath": {"contract"}, "error_model": "numpy"}
@@ -99,3 +100,15 @@ def _tanh(x: Any) -> Callable[[Any], Any]:
         return near if size < _SMALL else (-far if x < 0 else far)
 
     return in_two_parts if x == types.float32 else exact
+
+
+@intrinsic
+def widened(_: Any, x: Any) -> Any:
+    """Return a number as it is, and the float16 whose bits a uint16 has as a float32, in compiled code."""
+    if x != types.uint16:
+        return x(x), lambda context, builder, signature, values: values[0]
+
+    def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        return builder.fpext(builder.bitcast(values[0], ir.HalfType()), ir.FloatType())
+
+    return types.float32(x), codegen

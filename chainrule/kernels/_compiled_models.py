@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from chainrule.kernels._compiled_math import exp, sigmoid, tanh
+from chainrule.kernels._compiled_math import exp, sigmoid, tanh, widened
 from chainrule.kernels._machine_code import compiled, compiled_sums, inlined_sums, kept
 
 
@@ -19,10 +19,10 @@ def _add_four(weight: Any, row: int, count: int, x: Any, y: Any) -> None:
     c, d = weight[row + 2 * count], weight[row + 3 * count]
     sum_a, sum_b, sum_c, sum_d = zero, zero, zero, zero
     for column in range(len(x)):
-        sum_a += a[column] * x[column]
-        sum_b += b[column] * x[column]
-        sum_c += c[column] * x[column]
-        sum_d += d[column] * x[column]
+        sum_a += widened(a[column]) * x[column]
+        sum_b += widened(b[column]) * x[column]
+        sum_c += widened(c[column]) * x[column]
+        sum_d += widened(d[column]) * x[column]
     y[row] += sum_a
     y[row + count] += sum_b
     y[row + 2 * count] += sum_c
@@ -34,13 +34,16 @@ def _add_one(weight: Any, row: int, x: Any, y: Any) -> None:
     """y += W x in one row of W."""
     a, total = weight[row], y.dtype.type(0)
     for column in range(len(x)):
-        total += a[column] * x[column]
+        total += widened(a[column]) * x[column]
     y[row] += total
 
 
 @compiled_sums
 def add_product(weight: Any, x: Any, y: Any) -> None:
-    """y += W x: weight (M, N), x (N,), y (M,). Four rows at once, one of each quarter of W."""
+    """y += W x: weight (M, N), x (N,), y (M,). Four rows at once, one of each quarter of W.
+
+    W may hold the bits of float16, which are half the bytes: see `_compiled_loops.weights_of`.
+    """
     count = len(y) // 4  # rows far apart: beyond the cache, memory is read ahead in four places
     for row in range(count):
         _add_four(weight, row, count, x, y)

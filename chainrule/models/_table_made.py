@@ -148,11 +148,10 @@ class TableMADE(TableNetwork):
         self.sequence_length, self._weights = len(columns), None if weights is None else tuple(weights)
         self.order = tuple(checked_order(order, len(columns)).tolist())
         self.layout = TableLayout(columns, components, knots)
-        masks = self._masks()
-        *hidden, output = masks[: num_layers + 1]
+        *hidden, output = self._masks()
         self.hidden = nn.ModuleList(MaskedLinear(mask) for mask in hidden)
         self.output = MaskedLinear(output)
-        self.direct = MaskedLinear(masks[-1], bias=False) if direct and num_layers else None
+        self.direct = MaskedLinear(self._direct_mask(), bias=False) if direct and num_layers else None
         self._reset()
 
     def forward(self, x: Tensor, context: Tensor | None = None, lengths: Tensor | None = None) -> TableRow:
@@ -215,12 +214,17 @@ class TableMADE(TableNetwork):
         return made_degrees(torch.tensor(self.order, device="cpu"), self.hidden_sizes)
 
     def _masks(self) -> list[Tensor]:
-        """Masks of the hidden layers, of the output, and of the direct connections."""
+        """Masks of the hidden layers and of the output."""
         columns, *hidden = self.degrees
         read, written = columns[self.layout.feature_columns], columns[self.layout.output_columns]
         masks = [above.unsqueeze(1) >= below for below, above in pairwise([read, *hidden])]
-        direct = (written.unsqueeze(1) > read) & ~self.layout.atom_features
-        return [*masks, written.unsqueeze(1) > (hidden[-1] if hidden else read), direct]
+        return [*masks, written.unsqueeze(1) > (hidden[-1] if hidden else read)]
+
+    def _direct_mask(self) -> Tensor:
+        """Mask of the direct connections, as many as features times outputs."""
+        columns = self.degrees[0]
+        read, written = columns[self.layout.feature_columns], columns[self.layout.output_columns]
+        return (written.unsqueeze(1) > read) & ~self.layout.atom_features
 
     def _reset(self) -> None:
         """Begin as the network without direct connections, its conditionals near the priors of the columns."""

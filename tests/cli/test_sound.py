@@ -10,6 +10,7 @@ import soundfile
 import torch
 
 from chainrule_app.readers.sounds.sound_file import write_wav
+from chainrule_app.tasks.sound import verbs
 from chainrule_app.tasks.sound.run import SoundRun
 
 RATE = 8000
@@ -94,6 +95,18 @@ def test_sampled_sounds_are_the_samples_of_the_model(ok, made, tmp_path):
         assert rate == RATE
         np.testing.assert_allclose(samples, run.levels.decode(row), atol=2**-15)
     assert records[2]["file"] == str(tmp_path / "new-3.wav")
+
+
+def test_half_weights_are_rounded_and_a_note_says_so(command, made, monkeypatch, tmp_path):
+    run, arguments = SoundRun.open(made / "plain"), ("--seconds", 0.001, "--out", tmp_path / "a.wav")
+    drawn_from = []
+    rounds = verbs._round_weights
+    monkeypatch.setattr(verbs, "_round_weights", lambda model: drawn_from.append(model) or rounds(model))
+    assert "rounded to float16" not in command("sample", run.path, *arguments).err
+    assert not drawn_from
+    assert "rounded to float16" in command("sample", run.path, "--half-weights", *arguments).err
+    for rounded, exact in zip(drawn_from[0].parameters(), run.model().parameters(), strict=True):
+        assert torch.equal(rounded, exact if exact.dim() == 1 else exact.half().float())
 
 
 def test_a_sample_may_have_a_label_and_a_beginning(command, made, clips, tmp_path):

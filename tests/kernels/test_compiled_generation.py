@@ -149,6 +149,31 @@ def test_draws_in_float32_have_the_probabilities_of_the_model(monkeypatch):
     assert chisquare(counts, expected / expected.sum() * len(symbols)).pvalue > 1e-4
 
 
+@torch.no_grad()
+def test_rounded_weights_are_kept_as_halves_and_give_the_scores_of_float32(monkeypatch):
+    exact = wavenet()
+
+    def scores(model: WaveNet) -> tuple[np.dtype, np.ndarray]:
+        rows = model.prepare().compiled_rows()
+        step = rows.begin(model.initial_state(1)).scores
+        return rows._taps.dtype, np.array([step(np.array([symbol]))[0] for symbol in TEXT[:40].tolist()])
+
+    _, wanted = scores(exact)
+    rounded = wavenet()
+    for parameter in rounded.parameters():
+        if parameter.dim() > 1:
+            parameter.copy_(parameter.half().float())
+    kind, found = scores(rounded)
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "DEFAULT")
+    plain_kind, plain = scores(rounded)
+    assert plain_kind == np.float32
+    if torch.cpu._is_avx2_supported():
+        assert kind == np.uint16
+    np.testing.assert_array_equal(found, plain)
+    # Each weight moves by at most 2⁻¹¹ of itself; here some hundred of them are summed, in four layers of products.
+    assert 0 < abs(found - wanted).max() < 100 * 2**-11
+
+
 @pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
 def test_scores_of_no_distribution_raise(wrong, monkeypatch):
     model = network()

@@ -5,6 +5,7 @@ data/train.rows, valid.rows    the rows as numbers
 data/table.json                counts and fingerprints
 """
 
+import math
 import re
 import sys
 from collections import Counter
@@ -59,6 +60,7 @@ _ROWS = 1024  # of a validation batch
 _SHOWN_ROWS = 3
 _LISTED_COLUMNS, _PREVIEW_WIDTH = 24, 160  # columns that are all listed; characters of a row drawn in training
 _MOST_PASSES, _MOST_MEMBERS = 100.0, 4
+_MOST_DIRECT = 1 << 24  # direct weights by default: of 1,000 columns, half of them numbers, there are 170 million
 _TARGET_WEIGHT = 3.0  # of the log-likelihood of --target in training; see benchmarks/LOG.md
 _TRIED = 4096  # held-out rows of a trial's validation
 _DROPOUT_OF_FEW = {20: 0.5, 200: 0.2}  # by rows a feature; dna of MADE's paper: 84.1 nats by 0.5, 86.8 by 0.1
@@ -107,7 +109,8 @@ class MADEOptions(CheckedOptions):
     knots: Annotated[int, Range(0, 1024)] = 16
     """Pieces of the piecewise linear functions that the first layer may be of a number; 0 for linear ones."""
     direct: bool = True
-    """Connect each column to later outputs directly, past the hidden layers."""
+    """Connect each column to later outputs directly, past the hidden layers; by default where this takes at most 16
+    million weights, as their number grows with the square of the columns."""
     dropout: Probability = 0.1
     """Share of hidden units dropped in training; by default 0.5 for few rows."""
     num_members: Members | None = None
@@ -206,7 +209,8 @@ class TableTask(Task["TableMADE | TableEnsemble | TableNeighbours"]):
             fitting = (share for most, share in _DROPOUT_OF_FEW.items() if len(table.train) < most * features)
             options = replace(options, dropout=next(fitting, options.dropout))
         open_number = options.num_members is None
-        options = replace(options, num_members=options.num_members or 1)
+        direct = options.direct and ("direct" in given or self._count_direct(self.schema) <= _MOST_DIRECT)
+        options = replace(options, num_members=options.num_members or 1, direct=direct)
         config = replace(config, options=options)
         if config.duration.budget is None:
             return Planned(config)
@@ -221,7 +225,8 @@ class TableTask(Task["TableMADE | TableEnsemble | TableNeighbours"]):
             )
             print(tried, file=sys.stderr)
             most = tried.most_passes(_MOST_PASSES, batches.steps_per_epoch)
-        limited = limit_passes(config, rate, batches, most, elements=rows, options=["dropout"], most_members=members)
+        chosen = ["dropout", *(["direct"] if direct != self.config.options.direct else [])]
+        limited = limit_passes(config, rate, batches, most, elements=rows, options=chosen, most_members=members)
         return Planned(limited, timed)
 
     def _held_out_nats(self, model: Any) -> "torch.Tensor":
@@ -278,14 +283,21 @@ class TableTask(Task["TableMADE | TableEnsemble | TableNeighbours"]):
     def fewest_weights(self) -> int:
         return self._count_weights(self.schema)
 
-    def _count_weights(self, schema: "TableSchema") -> int:
-        """Count the weights of the model of a schema, without biases."""
+    def _ends(self, schema: "TableSchema") -> tuple[int, int]:
+        """Count the features that the network of a schema reads, and its outputs."""
         options, heads = self.config.options, schema.heads()
         features = sum(column.features(options.knots) for column in heads)
-        outputs = sum(column.outputs(options.components) for column in heads)
+        return features, sum(column.outputs(options.components) for column in heads)
+
+    def _count_direct(self, schema: "TableSchema") -> int:
+        return math.prod(self._ends(schema)) if self.config.options.num_layers else 0
+
+    def _count_weights(self, schema: "TableSchema") -> int:
+        """Count the weights of the model of a schema, without biases and without more direct ones than the default."""
+        options, (features, outputs) = self.config.options, self._ends(schema)
         widths = [features, *[options.hidden_size] * options.num_layers, outputs]
-        past_hidden = features * outputs if options.direct and options.num_layers else 0
-        return (options.num_members or 1) * (sum(a * b for a, b in pairwise(widths)) + past_hidden)
+        direct = self._count_direct(schema) if options.direct and self._count_direct(schema) <= _MOST_DIRECT else 0
+        return (options.num_members or 1) * (sum(a * b for a, b in pairwise(widths)) + direct)
 
     @property
     def metric_name(self) -> str:

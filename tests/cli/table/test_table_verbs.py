@@ -357,3 +357,16 @@ def test_the_weights_of_a_schema_are_counted_without_a_model(tmp_path, direct):
     run = TableRun.open(out)
     matrices = [weight for weight in run.build().parameters() if weight.dim() == 2]
     assert run.fewest_weights() == sum(weight.numel() for weight in matrices)
+
+
+@pytest.mark.parametrize(
+    ("most", "given", "direct"), [(1 << 24, {}, True), (9, {}, False), (9, {"direct": True}, True)]
+)
+def test_wide_tables_have_no_direct_weights_by_default(monkeypatch, tmp_path, most, given, direct):
+    """Their number grew with the square of the columns: 170 million of 1,000 columns."""
+    monkeypatch.setattr("chainrule_app.tasks.table.task._MOST_DIRECT", most)
+    (path := tmp_path / "rows.csv").write_text(
+        "a,b,c\n" + "".join(f"{n % 7},{'xyz'[n % 3]},{n % 4}\n" for n in range(60))
+    )
+    run = chainrule.fit(path, task="table", steps=1, hidden_size=4, num_members=1, out=tmp_path / "run", **given)
+    assert (run.model.direct is not None) is direct
