@@ -128,6 +128,8 @@ def test_captions_of_images_in_memory():
     words = ["a red square", "a blue one"] * 12
     run = chainrule.fit(images, captions=words, task="caption", image_size=8, batch_size=4, **ONE)
     assert len(run.caption(images[:2])) == 2
+    with pytest.raises(ValueError, match="captions: expected those of the images, got none: pass a list"):
+        chainrule.fit(images, words, task="caption", **ONE)
 
 
 def test_sounds_need_a_rate_and_come_back_as_arrays():

@@ -204,12 +204,7 @@ def inspect(task: Any) -> Verb:
         *,
         out: Annotated[
             Path | None,
-            about(
-                kind,
-                "out",
-                "Page to write, a name ending in .html; report.html in the run directory by default.",
-                parse=task.writes_page,
-            ),
+            about(kind, "out", "Page to write, a name ending in .html; report.html in the run directory by default."),
         ] = None,
         options: flags_of(kind) = kind(),
         seed: Annotated[Seed, about(kind, "seed", "Seed of random choices.")] = 0,
@@ -217,13 +212,10 @@ def inspect(task: Any) -> Verb:
             Switch, about(kind, "json", "Print only the findings, as one JSON object, on standard output.")
         ] = False,
     ) -> None:
-        page = checked_page(out, run.path) if run.writes_page else None
-        if page is not None and data is not None and page.exists() and Path(data).exists() and page.samefile(data):
+        page = checked_page(out, run.path)
+        if data is not None and page.exists() and Path(data).exists() and page.samefile(data):
             raise ValueError(f"--out {page}: this file holds the data to read: name another file")
-        report = run.inspect(data, options, seed=seed)
-        if out is not None and not report.page:
-            raise ValueError(f"--out {out}: this inspection writes no page: leave it out")
-        show_report(report, page, json=json)
+        show_report(run.inspect(data, options, seed=seed), page, json=json)
 
     return Verb(verb, kind.__doc__)
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 
 from chainrule.data import Batch, Batches, Shuffled, WordVocabulary
-from chainrule.option_error import UserError, option
+from chainrule.option_error import OptionError, UserError, option
 from chainrule.typed_json import read_value
 from chainrule_app.readers.delimited import DelimitedFile
 from chainrule_app.readers.held_out import hold_out
@@ -161,8 +161,10 @@ def _coco_captions(path: str | Path) -> Iterator[Caption]:
         yield Caption(number, name, " ".join(text.split()))
 
 
-def captions_in(images: str | Path) -> Member:
+def captions_in(images: str | Path | HeldImages) -> Member:
     """Return the file of captions in an archive or a folder of images."""
+    if isinstance(images, HeldImages):
+        raise OptionError("captions", "expected those of the images, got none", "pass a list, in their order")
     try:
         files = Members(images, CAPTIONS, "file of captions").files
     except ValueError:

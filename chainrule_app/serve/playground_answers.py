@@ -1,5 +1,6 @@
 """Answers of the playground: rows of tables with gaps, tags, labels, translations, captions and forecasts."""
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from io import BytesIO
@@ -12,6 +13,7 @@ from pydantic import Field
 
 from chainrule.data import Vocabulary, WordVocabulary
 from chainrule.metrics import quantiles_of_samples
+from chainrule_app.readers import series as series_reader
 from chainrule_app.readers.files_in_turn import HeldText
 from chainrule_app.readers.images.folder import Reading
 from chainrule_app.readers.images.source import Pixels
@@ -349,15 +351,29 @@ def forecast_own(run: Run, back: int, paths: int, seed: int) -> dict[str, Any]:
         "series": [
             {
                 "name": task.schema.targets[number],
-                "past": series.values[max(origin - past, series.spans[number, 0]) : origin, number].tolist(),
-                "came": series.values[origin : origin + horizon, number].tolist(),
+                "past": _or_none(series.values[max(origin - past, series.spans[number, 0]) : origin, number]),
+                "came": _or_none(series.values[origin : origin + horizon, number]),
                 "quantiles": quantiles[:, index].tolist(),
                 "mean": drawn[:, index].mean(0).tolist(),
-                "times": [],
+                "times": _dates(task, origin, horizon),
             }
             for index, (origin, number) in enumerate(places)
         ]
     }
+
+
+def _or_none(values: Any) -> list[float | None]:
+    """Return numbers; None for NaN, a missing value."""
+    return [None if math.isnan(value) else value for value in values.tolist()]
+
+
+def _dates(task: ForecastTask, row: int, count: int) -> list[str]:
+    """Return the dates of rows of a run, so many from one on; nothing for rows of training, or without dates."""
+    trained, frequency, last = task.facts.rows.train, task.schema.frequency, task.schema.last_trained
+    if frequency is None or last is None or row < trained:
+        return []
+    dates = series_reader.future_dates([last], frequency, row + count - trained)[-count:]
+    return [str(date.date() if frequency.daily else date) for date in dates]
 
 
 def forecast_text(run: Run, text: str, paths: int, seed: int) -> dict[str, Any]:
@@ -377,7 +393,7 @@ def forecast_text(run: Run, text: str, paths: int, seed: int) -> dict[str, Any]:
         forecasts.append(
             {
                 "name": name,
-                "past": series.values[max(stop - past, start) : stop, number].tolist(),
+                "past": _or_none(series.values[max(stop - past, start) : stop, number]),
                 "came": [],
                 "quantiles": [[row[f"q{level:g}"] for row in rows] for level in (0.1, 0.5, 0.9)],
                 "mean": [row["mean"] for row in rows],

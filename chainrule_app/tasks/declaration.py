@@ -53,7 +53,6 @@ class Declaration:
     several: ClassVar[bool] = False  # predicts for several files
     plots: ClassVar[bool] = False  # draws its predictions
     continues: ClassVar[bool] = False  # predicts what follows its own data where none are passed
-    writes_page: ClassVar[bool] = True  # inspect writes a page
     NEXT: ClassVar[tuple[str, ...]] = ()  # commands to try after training, the best first; {run} is the run
 
     @classmethod

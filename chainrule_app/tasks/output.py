@@ -54,6 +54,11 @@ def inspect_again(run: "Task[Any]", file: str | None = None, **options: Any) -> 
     )
 
 
+def inside(run: "Task[Any]") -> str:
+    """Return the title of a page about a run."""
+    return f"Inside {run.path.name}"
+
+
 def page_report(
     run: "Task[Any]", content: "Page", figures: dict[str, Any], lines: Iterable[str], *, about: str = ""
 ) -> Report:

@@ -175,6 +175,7 @@ def test_inspect_tells_how_much_of_the_past_is_used(command, made, pieces):
         expected = -model(x).log_prob(x)[:, -1].mean().item()
         assert row["nats_per_frame"] == pytest.approx(expected, rel=1e-5)
     assert "from  4 quarter notes before" in command("inspect", made).out
+    assert "quarter notes before" in (made / "report.html").read_text()
 
 
 def test_info_and_check_know_music(command, made):

@@ -200,7 +200,9 @@ def test_inspect_tells_how_far_back_it_listens(command, refused, made, clips, tm
     assert figures["as_declared"]
     assert figures["influence"][8:] == [0.0] * (figures["read"] - 9)
     assert "reads the run's held-out sounds" in refused("inspect", made / "labelled", clips / "low_2.wav")
-    assert "--out" in refused("inspect", made / "plain", "--out", tmp_path / "page.html")  # there is no page
+    page = (made / "labelled" / "report.html").read_text()
+    assert "How far back the model hears" in page
+    assert "by derivatives" in page
     shown = command("inspect", made / "plain").out
     assert "receptive field   8 samples, 1.0 ms (by the architecture)" in shown
     assert "dilations 1 2 4, 2 taps" in shown

@@ -205,7 +205,7 @@ function fan({ name, past, came, quantiles: [low, middle, high], times }) {
   const [least, most] = [Math.min(...known), Math.max(...known)];
   const x = (place) => left + (wide - left - 8) * place / (past.length + middle.length - 1);
   const y = (value) => 8 + (tall - bottom - 16) * (1 - (value - least) / (most - least || 1));
-  const path = (values, from) => values.map((value, place) => `${place ? "L" : "M"}${x(from + place).toFixed(1)} ${y(value).toFixed(1)}`).join("");
+  const path = (values, from) => values.map((value, place) => value === null ? "" : `${place && values[place - 1] !== null ? "L" : "M"}${x(from + place).toFixed(1)} ${y(value).toFixed(1)}`).join("");
   const from = past.length;
   const area = `${path(high, from)}${low.map((value, place) => `L${x(from + place).toFixed(1)} ${y(value).toFixed(1)}`).reverse().join("")}Z`;
   const ticks = Array.from({ length: 5 }, (_, step) => least + (most - least) * step / 4);

@@ -35,6 +35,7 @@ from chainrule_app.tasks.classify.labels import (
 )
 from chainrule_app.tasks.config import CheckedOptions, Top
 from chainrule_app.tasks.display import counted
+from chainrule_app.tasks.output import inside, inspect_again
 from chainrule_app.tasks.run_directory import FRAME
 
 if TYPE_CHECKING:
@@ -245,7 +246,7 @@ class ClassifierInspection(TextColumn):
     """Look inside a trained classifier: its parts, its confidence, and its attention.
 
     The entropy of the attention tells over how much of a text it spreads; a word's share is relative to an even share.
-    If the model pools by attention, writes a page of texts with shaded words. Reads held-out texts or DATA.
+    If the model pools by attention, the page has texts with shaded words. Reads held-out texts or DATA.
     """
 
     ARGUMENTS: ClassVar[dict[str, str]] = {
@@ -260,6 +261,8 @@ class ClassifierInspection(TextColumn):
 
 
 def inspect_classifier(run: "ClassifyTask", data: str | None, options: ClassifierInspection, *, seed: int) -> Report:
+    from chainrule_app.pages.attention_page import attention_page
+    from chainrule_app.pages.finding_pages import label_page
     from chainrule_app.tasks.parts import parts_of
 
     model = run.model()
@@ -285,13 +288,12 @@ def inspect_classifier(run: "ClassifyTask", data: str | None, options: Classifie
         **_certainty(read, names),
         "attention": None,
     }
-    page = ""
-    if model.attention is not None:
-        from chainrule_app.pages.attention_page import attention_page
-
-        page = str(attention_page(read, names, f"{run.path}: {source}"))
+    if model.attention is None:
+        page = label_page(figures, inside(run), inspect_again(run, data, rows=options.rows))
+    else:
+        page = attention_page(read, names, f"{run.path}: {source}")
         figures["attention"] = _attention(read, options.top)
-    return Report(figures, tuple(_lines(figures)), page)
+    return Report(figures, tuple(_lines(figures)), str(page))
 
 
 def _certainty(read: Sequence[LabelledAnswer], names: tuple[str, ...]) -> dict[str, Any]:

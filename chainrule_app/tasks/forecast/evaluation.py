@@ -15,6 +15,7 @@ from chainrule_app.tasks.config import CheckedOptions, Paths, Seed
 from chainrule_app.tasks.display import counted
 from chainrule_app.tasks.forecast.companions import lags_of, take_new_items
 from chainrule_app.tasks.forecast.paths import draw_paths
+from chainrule_app.tasks.output import inside, inspect_again
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -191,6 +192,7 @@ class ForecastInspection(CheckedOptions):
 
 def inspect_series(run: "ForecastTask", data: str | None, options: ForecastInspection, *, seed: int) -> Report:
     from chainrule.training import evaluate
+    from chainrule_app.pages.finding_pages import series_page
 
     values, features, spans, first = _rows_of(run, data)
     horizon, history, schema, model = run.data.horizon, run.history, run.schema, run.model()
@@ -230,7 +232,9 @@ def inspect_series(run: "ForecastTask", data: str | None, options: ForecastInspe
         "past": past_nats,
         "known": gains,
     }
-    return Report(figures, tuple(_inspection_lines(run, figures)))
+    command = inspect_again(run, data, origins=options.origins, seed=seed)
+    page = series_page(figures, inside(run), command)
+    return Report(figures, tuple(_inspection_lines(run, figures)), str(page))
 
 
 def _rows_of(run: "ForecastTask", data: str | None) -> "tuple[Floats, Floats, npt.NDArray[np.int64], int]":

@@ -149,7 +149,6 @@ class ForecastTask(Task["AutoregressiveModel"]):
     WORDS: ClassVar[dict[str, str]] = dict.fromkeys(MODELS, "forecast")
     PREPARED = f"{DATA}/series.json"
     plots = continues = True
-    writes_page = False
 
     @cached_property
     def schema(self) -> "SeriesSchema":

@@ -33,7 +33,7 @@ from chainrule_app.tasks.config import (
 from chainrule_app.tasks.display import Switch, counted
 from chainrule_app.tasks.likelihood_record import Basis
 from chainrule_app.tasks.model import Model, Planned
-from chainrule_app.tasks.output import write_piece
+from chainrule_app.tasks.output import inside, inspect_again, write_piece
 from chainrule_app.tasks.run_directory import DATA
 from chainrule_app.tasks.size_schedule import SizeSchedule, describe_passes, limit_passes, time_budget
 from chainrule_app.tasks.tally import Tally
@@ -250,6 +250,8 @@ class MusicInspection(CheckedOptions):
 
 
 def inspect_music(run: "MusicTask", data: str | None, options: MusicInspection, *, seed: int) -> Report:
+    from chainrule_app.pages.finding_pages import music_page
+
     model, valid = run.model(), run.music["valid"]
     rolls = (
         map(valid.roll, range(len(valid.lengths))) if data is None else _rolls(run, music_data.MidiFiles(data).files)
@@ -269,7 +271,9 @@ def inspect_music(run: "MusicTask", data: str | None, options: MusicInspection, 
         past.append({"quarters": number, "nats_per_frame": float(nats)})
     lines = [f"{run.path}: {run.recipe}, {counted(len(x), 'frame')} of {counted(len(pieces), 'piece')}"]
     lines += [f"from {row['quarters']:>2} quarter notes before  {row['nats_per_frame']:>8.4f} nats" for row in past]
-    return Report({"run": str(run.path), "frames": len(x), "past": past}, tuple(lines))
+    figures = {"run": str(run.path), "frames": len(x), "past": past}
+    command = inspect_again(run, data, frames=options.frames, seed=seed)
+    return Report(figures, tuple(lines), str(music_page(figures, inside(run), command)))
 
 
 class MusicTask(Task["RNNMADE"]):
@@ -294,7 +298,6 @@ class MusicTask(Task["RNNMADE"]):
     Sampling, sample = MusicSampling, sample_music
     FILES = (".mid", ".midi")
     Inspection, inspect = MusicInspection, inspect_music
-    writes_page = False
     CHECKED = (2, 6)
 
     @cached_property

@@ -146,7 +146,6 @@ class SoundTask(Task["WaveNet"]):
     }
     PREPARED = f"{DATA}/sounds.json"
     FILES = (".wav",)
-    writes_page = False
     CHECKED = (3, 24)
 
     @property

@@ -15,6 +15,7 @@ from chainrule_app.readers.members import read_each
 from chainrule_app.results import Column, Report, Result
 from chainrule_app.tasks.config import CheckedOptions
 from chainrule_app.tasks.display import Switch, counted
+from chainrule_app.tasks.output import inside, inspect_again
 from chainrule_app.tasks.tally import Tally
 
 if TYPE_CHECKING:
@@ -224,6 +225,7 @@ class SoundInspection(CheckedOptions):
 def inspect_sounds(run: "SoundTask", data: str | None, options: SoundInspection, *, seed: int) -> Report:
     """Inspect a run at the last of a few samples of each clip, past the receptive field if they are long enough."""
     from chainrule.diagnostics import receptive_field
+    from chainrule_app.pages.finding_pages import sound_page
 
     if data is not None:
         raise ValueError(f"inspect reads the run's held-out sounds, got {data}: leave it out")
@@ -246,7 +248,8 @@ def inspect_sounds(run: "SoundTask", data: str | None, options: SoundInspection,
         "within": {str(share): int((shares < share).sum()) + 1 for share in _SHARES},
         "influence": influence.tolist(),
     }
-    return Report(figures, tuple(_lines(run, figures)))
+    page = sound_page(figures, inside(run), inspect_again(run, rows=options.rows, seed=seed))
+    return Report(figures, tuple(_lines(run, figures)), str(page))
 
 
 def _held_out(run: "SoundTask", rows: int, most: int) -> "tuple[list[Tensor], Tensor | None]":

@@ -11,6 +11,7 @@ from chainrule_app.heavy import torch
 from chainrule_app.results import Report
 from chainrule_app.tasks.config import CheckedOptions
 from chainrule_app.tasks.display import aligned
+from chainrule_app.tasks.output import inside, inspect_again
 from chainrule_app.tasks.table.verbs import nats_of
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ class TableInspection(CheckedOptions):
 
 
 def inspect_table(run: "TableTask", file: str | None, options: TableInspection, *, seed: int) -> Report:
+    from chainrule_app.pages.finding_pages import table_page
+
     x, model = rows_of(run, file, options.rows), run.model()
     generator = torch.Generator().manual_seed(seed)
     baseline, names = nats_of(model, x).mean(0), [column.name for column in run.schema.kept]
@@ -53,7 +56,9 @@ def inspect_table(run: "TableTask", file: str | None, options: TableInspection, 
         for name, nats, by in zip(names, baseline.tolist(), gains, strict=True)
     ]
     lines = (f"{len(x):,} rows, {baseline.sum():.4f} nats per row", *_table(columns))
-    return Report({"run": str(run.path), "rows": len(x), "columns": columns}, lines)
+    figures = {"run": str(run.path), "rows": len(x), "columns": columns}
+    command = inspect_again(run, file, rows=options.rows, seed=seed)
+    return Report(figures, lines, str(table_page(figures, inside(run), command)))
 
 
 def rows_of(run: "TableTask", file: str | None, count: int) -> "Tensor":

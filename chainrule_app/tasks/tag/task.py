@@ -88,7 +88,6 @@ class TagTask(Task["SequenceTagger"]):
     PLANNED = ("template_passes",)
     PREPARED = f"{DATA}/corpus.json"
     NEXT = ("echo 'Time flies .' | chainrule tag {run} - --text", "chainrule evaluate {run} TEST")
-    writes_page = False
 
     @classmethod
     def check_asked(cls, request: RunConfig, given: frozenset[str]) -> None:

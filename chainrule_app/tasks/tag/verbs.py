@@ -16,6 +16,7 @@ from chainrule_app.readers.tagged.spans import spans_of
 from chainrule_app.results import Column, Form, Report, Result
 from chainrule_app.tasks.config import CheckedOptions
 from chainrule_app.tasks.display import Switch, aligned, counted
+from chainrule_app.tasks.output import inside, inspect_again
 from chainrule_app.tasks.tag.reading import sentences_of
 from chainrule_app.tasks.tag.task import predicted_tags
 from chainrule_app.tasks.tally import Tally, likelihood_of
@@ -232,7 +233,7 @@ class TagInspection(CheckedOptions):
     """Look inside a trained tagger: its parts, its certainty of each tag, and its scores of neighbouring tags.
 
     Certainty is the probability of a word's predicted tag, given the whole sentence. Reads held-out sentences or DATA,
-    which needs no tags; writes no page.
+    which needs no tags.
     """
 
     ARGUMENTS: ClassVar[dict[str, str]] = {
@@ -247,6 +248,7 @@ class TagInspection(CheckedOptions):
 
 
 def inspect_tagger(run: "TagTask", data: str | None, options: TagInspection, *, seed: int) -> Report:
+    from chainrule_app.pages.finding_pages import tag_page
     from chainrule_app.tasks.parts import parts_of
 
     model = run.model()
@@ -260,7 +262,8 @@ def inspect_tagger(run: "TagTask", data: str | None, options: TagInspection, *, 
         **_certainty(model, sentences, words, run.vocabulary.tags, options.top),
         "neighbours": _neighbours(model, run.vocabulary.tags, options.top),
     }
-    return Report(figures, tuple(_lines(figures)))
+    page = tag_page(figures, inside(run), inspect_again(run, data, rows=options.rows, top=options.top))
+    return Report(figures, tuple(_lines(figures)), str(page))
 
 
 def _read(run: "TagTask", data: str | None, rows: int) -> "tuple[TaggedSentences, list[list[str]], str]":

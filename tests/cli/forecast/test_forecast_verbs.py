@@ -315,7 +315,8 @@ def test_inspection_tells_what_is_known_from_the_past_and_in_advance(command, ok
     printed = command("inspect", out, series, "--origins", 3).out.splitlines()
     assert printed[0].startswith("LSTM 16: 3 forecasts of 6 rows")
     assert any(line.startswith("without wind") for line in printed)
-    assert "--out" in refused("inspect", out, "--out", tmp_path / "page.html")  # there is no page
+    page = (out / "report.html").read_text()
+    assert all(part in page for part in ("What the past tells", "without", "day of week", "chainrule inspect"))
     assert "--origins" in refused("inspect", out, "--origins", 0)
 
 

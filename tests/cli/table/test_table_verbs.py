@@ -188,7 +188,9 @@ def test_inspection_names_the_column_that_another_is_known_from(command, refused
     printed = command("inspect", learnt, rows, "--rows", 100).out.splitlines()
     assert printed[0].startswith("100 rows, ")
     assert "colour" in next(line for line in printed if line.startswith("class"))
-    assert "--out" in refused("inspect", learnt, "--out", tmp_path / "page.html")  # there is no page
+    page = (learnt / "report.html").read_text()
+    assert "Which column informs about which" in page
+    assert page.count('<th scope="row">') == 2 * len(found["columns"])
 
 
 def test_a_table_is_needed(refused):

@@ -15,7 +15,8 @@ import torch
 from PIL import Image
 
 import chainrule
-from chainrule_app.serve.playground_answers import about_table, complete_row, score_row
+from chainrule_app.cli.exchange import DEMO
+from chainrule_app.serve.playground_answers import about_table, complete_row, forecast_own, score_row
 
 httpx = pytest.importorskip("httpx", reason="httpx is not installed: pip install httpx")
 
@@ -145,6 +146,16 @@ def test_a_forecast_has_the_future_that_came(client: Any, runs: dict[str, Any]) 
     assert all(a <= b <= c for a, b, c in zip(low, middle, high, strict=True))
 
 
+def test_a_forecast_of_held_out_rows_has_their_dates() -> None:
+    run = chainrule.load(DEMO / "visitors")
+    file = run.task.schema.open(str(run.task.own_file))
+    origin = len(file.values) - run.task.data.horizon - 3
+    (found,) = forecast_own(run, back=3, paths=4, seed=0)["series"]
+    assert found["times"] == [file.date_text(date) for date in file.dates[origin:-3]]
+    (found,) = forecast_own(run, back=200, paths=4, seed=0)["series"]  # begins among the rows of training
+    assert found["times"] == []
+
+
 def test_a_pasted_series_is_forecast_and_an_error_names_its_line(
     client: Any, runs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,6 +164,9 @@ def test_a_pasted_series_is_forecast_and_an_error_names_its_line(
     rows = ["value", *(f"{np.sin(number / 5):.3f}" for number in range(60))]
     answer = client.post("/playground/forecast", json={"run": "series", "text": "\n".join(rows), "paths": 4})
     assert len(answer.json()["series"][0]["mean"]) == 12, answer.text
+    rows[-2] = "NaN"
+    answer = client.post("/playground/forecast", json={"run": "series", "text": "\n".join(rows), "paths": 4})
+    assert answer.json()["series"][0]["past"][-3:] == [float(rows[-3]), None, float(rows[-1])]
     rows[3] = "x"
     answer = client.post("/playground/forecast", json={"run": "series", "text": "\n".join(rows), "paths": 4})
     assert 400 <= answer.status_code < 500
