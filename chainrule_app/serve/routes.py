@@ -151,6 +151,9 @@ def runs_router(state: ServerState) -> APIRouter:
         run = state.runs[name]
         return {verb: _body(run, verb) for verb in _verbs(run)}
 
+    for name in state.runs:  # those in training have no model yet
+        bodies(name)
+
     def about(name: str) -> dict[str, Any]:
         run = state.runs[name]
         model = run.config["model"]

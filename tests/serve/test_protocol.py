@@ -82,7 +82,9 @@ def test_a_client_that_left_stops_its_call(app, serving, monkeypatch):
     with serving(served) as port:
         with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
             connection.sendall(request("/runs/default/score", {"data": ["the"]}))
-            while not began:
+            for _ in range(2000):
+                if began:
+                    break
                 sleep(0.01)
         for _ in range(2000):
             if ended and not served.state.server.waiting:
