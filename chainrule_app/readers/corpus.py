@@ -13,7 +13,7 @@ from chainrule.data import BPEVocabulary, ByteVocabulary, CharVocabulary, Vocabu
 from chainrule.files import load_record
 from chainrule.option_error import OptionError
 from chainrule.typed_json import read_fields
-from chainrule_app.readers.all_cores import Processes, processes_for
+from chainrule_app.readers.all_cores import WORTH_IT, Processes, processes_for
 from chainrule_app.readers.journal import JOURNAL
 from chainrule_app.readers.origin import ByteSource
 from chainrule_app.readers.store import FORMAT, Ids, Store, StoredTokens, StoreWriter, token_dtype
@@ -117,7 +117,7 @@ def prepare_corpus(
     text = open_source(source)
     held_out = None if validation is None else open_source(validation)
     strict, fingerprint = not LEVELS[level].reads_any_bytes, None
-    number = processes_for(text.size, LEVELS[level])
+    number = processes_for(text.size, LEVELS[level]) if text.size >= WORTH_IT else 0
     with Processes(number, Path(directory) / JOURNAL) if number else nullcontext() as processes:
         with text.open() as file:
             cut = text.size if held_out is not None else _cut(text, file, validation_fraction, by_lines, strict)

@@ -1,6 +1,5 @@
 """Answers of the playground: rows of tables with gaps, tags, labels, translations, captions and forecasts."""
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from io import BytesIO
@@ -21,7 +20,7 @@ from chainrule_app.readers.origin import Origin
 from chainrule_app.readers.tables.partial_row import PartialRow
 from chainrule_app.results import Result
 from chainrule_app.run import Run
-from chainrule_app.serve.routes import bytes_of
+from chainrule_app.serve.routes import bytes_of, finite
 from chainrule_app.serve.views import Body, Count, Seed, Text, TextBody, Views
 from chainrule_app.tasks.forecast.paths import draw_paths
 from chainrule_app.tasks.forecast.task import ForecastTask
@@ -351,8 +350,8 @@ def forecast_own(run: Run, back: int, paths: int, seed: int) -> dict[str, Any]:
         "series": [
             {
                 "name": task.schema.targets[number],
-                "past": _or_none(series.values[max(origin - past, series.spans[number, 0]) : origin, number]),
-                "came": _or_none(series.values[origin : origin + horizon, number]),
+                "past": finite(series.values[max(origin - past, series.spans[number, 0]) : origin, number]),
+                "came": finite(series.values[origin : origin + horizon, number]),
                 "quantiles": quantiles[:, index].tolist(),
                 "mean": drawn[:, index].mean(0).tolist(),
                 "times": _dates(task, origin, horizon),
@@ -360,11 +359,6 @@ def forecast_own(run: Run, back: int, paths: int, seed: int) -> dict[str, Any]:
             for index, (origin, number) in enumerate(places)
         ]
     }
-
-
-def _or_none(values: Any) -> list[float | None]:
-    """Return numbers; None for NaN, a missing value."""
-    return [None if math.isnan(value) else value for value in values.tolist()]
 
 
 def _dates(task: ForecastTask, row: int, count: int) -> list[str]:
@@ -393,7 +387,7 @@ def forecast_text(run: Run, text: str, paths: int, seed: int) -> dict[str, Any]:
         forecasts.append(
             {
                 "name": name,
-                "past": _or_none(series.values[max(stop - past, start) : stop, number]),
+                "past": finite(series.values[max(stop - past, start) : stop, number]),
                 "came": [],
                 "quantiles": [[row[f"q{level:g}"] for row in rows] for level in (0.1, 0.5, 0.9)],
                 "mean": [row["mean"] for row in rows],

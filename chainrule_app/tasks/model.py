@@ -7,6 +7,7 @@ from inspect import signature
 from statistics import mean
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from chainrule.option_error import OptionError, option
 from chainrule_app.tasks.config import CheckedOptions, OptimisationOptions, RunConfig
 from chainrule_app.tasks.display import counted, progress_bars
 
@@ -169,3 +170,30 @@ def shares_of(parts: dict[str, str]) -> "Observe":
         return Findings({f"share_of_{name}": weight for name, weight in weights.items()}, f"{text} of the mean")
 
     return shares
+
+
+def positions_end(config: RunConfig) -> int | None:
+    """Return the number of learned positions of a run; None for other positions."""
+    learned = getattr(config.options, "position", None) == "learned"
+    return config.options.context_length if learned else None
+
+
+def check_positions(config: RunConfig) -> None:
+    """Refuse sequences with more elements than learned positions.
+
+    A stream has no end. A run that starts from other weights reads it in chunks, each from the first position on.
+    """
+    end = positions_end(config)
+    if end is None:
+        return
+    endless = config.data.reading != "lines" and config.init is None
+    name = "line_length" if config.data.reading == "lines" or endless else "chunk_length"
+    longest = getattr(config.training, name)
+    if endless or longest > end:
+        got = "a stream, which has no end" if endless else f"{option(name)} {longest}"
+        limit = f"{option(name)} of at most {end}"
+        raise OptionError(
+            "position",
+            f"learned positions end after the {option('context_length')}, {end} symbols, got {got}",
+            f"use a {limit}" if config.init else f"use rotary, or {option('reading', 'lines')} with a {limit}",
+        )

@@ -83,7 +83,7 @@ def test_it_is_scored_sampled_and_served(home, tmp_path, command):
     )
     assert command("score", tmp_path / "run", home / "new.txt")[0] == 0
     assert len(run.sample(2, length=POSITIONS - 1, seed=0)) == 2
-    assert run.task.checked_rows().x.shape[1] == POSITIONS
+    assert 0 < run.task.checked_rows().x.shape[1] <= POSITIONS
     served = create_app({"gpt2": run})
 
     async def ask():

@@ -119,12 +119,12 @@ def test_rows_scored_together_have_the_answers_of_each_request_alone(served):
 def test_a_row_is_scored_alone_where_its_place_in_a_call_matters(table, monkeypatch):
     rows = [[{"size": 0.5, "kind": "a"}], [{"size": 9.5, "kind": "b"}]]
     sizes, score = [], table.score
-    monkeypatch.setattr(table, "score", lambda rows: sizes.append(len(rows)) or score(rows), raising=False)
+    monkeypatch.setattr(table, "score", lambda rows, device: sizes.append(len(rows)) or score(rows), raising=False)
     monkeypatch.setitem(table.task.computed, "places are alike", False)
-    assert [len(found["rows"]) for found in _scores(table, rows)] == [1, 1]
+    assert [len(found["rows"]) for found in _scores(table, rows, "cpu")] == [1, 1]
     assert sizes == [1, 1]
     monkeypatch.delitem(table.task.computed, "places are alike")
-    assert [len(found["rows"]) for found in _scores(table, rows)] == [1, 1]
+    assert [len(found["rows"]) for found in _scores(table, rows, "cpu")] == [1, 1]
     assert sizes[2:] == [16, 16]
 
 

@@ -35,7 +35,6 @@ from chainrule_app.tasks.classify.labels import (
 )
 from chainrule_app.tasks.config import CheckedOptions, Top
 from chainrule_app.tasks.display import counted
-from chainrule_app.tasks.output import inside, inspect_again
 from chainrule_app.tasks.run_directory import FRAME
 
 if TYPE_CHECKING:
@@ -263,6 +262,7 @@ class ClassifierInspection(TextColumn):
 def inspect_classifier(run: "ClassifyTask", data: str | None, options: ClassifierInspection, *, seed: int) -> Report:
     from chainrule_app.pages.attention_page import attention_page
     from chainrule_app.pages.finding_pages import label_page
+    from chainrule_app.tasks.output import inside, inspect_again
     from chainrule_app.tasks.parts import parts_of
 
     model = run.model()

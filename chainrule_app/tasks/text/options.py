@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from chainrule.option_error import OptionError, option
 from chainrule.ranges import Layers, Probability, Range, Size
 from chainrule_app.tasks.config import (
     BatchSize,
@@ -12,7 +11,6 @@ from chainrule_app.tasks.config import (
     Members,
     MinCount,
     OptimisationOptions,
-    RunConfig,
     Steps,
 )
 from chainrule_app.tasks.model import Model
@@ -190,30 +188,3 @@ _BLOCKS = (  # smaller ones
 SIZE_SCHEDULES: dict[str, SizeSchedule] = dict.fromkeys(
     ("transformer", "linear-transformer", "min-gru"), SizeSchedule("symbols", _BLOCKS, steps=800)
 )
-
-
-def positions_end(config: RunConfig) -> int | None:
-    """Return the number of learned positions of a run; None for other positions."""
-    learned = getattr(config.options, "position", None) == "learned"
-    return config.options.context_length if learned else None
-
-
-def check_positions(config: RunConfig) -> None:
-    """Refuse sequences with more elements than learned positions.
-
-    A stream has no end. A run that starts from other weights reads it in chunks, each from the first position on.
-    """
-    end = positions_end(config)
-    if end is None:
-        return
-    endless = config.data.reading != "lines" and config.init is None
-    name = "line_length" if config.data.reading == "lines" or endless else "chunk_length"
-    longest = getattr(config.training, name)
-    if endless or longest > end:
-        got = "a stream, which has no end" if endless else f"{option(name)} {longest}"
-        limit = f"{option(name)} of at most {end}"
-        raise OptionError(
-            "position",
-            f"learned positions end after the {option('context_length')}, {end} symbols, got {got}",
-            f"use a {limit}" if config.init else f"use rotary, or {option('reading', 'lines')} with a {limit}",
-        )

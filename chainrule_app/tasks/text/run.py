@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from chainrule_app.tasks.capabilities import CheckedRows, FileCodec
 from chainrule_app.tasks.display import counted
 from chainrule_app.tasks.likelihood_record import Basis, LikelihoodRecord
+from chainrule_app.tasks.model import positions_end
 from chainrule_app.tasks.text.inspection import TextInspection, inspect_text
-from chainrule_app.tasks.text.options import positions_end
 from chainrule_app.tasks.text.rows import TextScoring, score_text
 from chainrule_app.tasks.text.sampling import (
     TextEmbedding,

@@ -12,7 +12,7 @@ from chainrule_app.readers.text import open_source
 from chainrule_app.tasks.baseline import Baseline, likelihoods
 from chainrule_app.tasks.config import Counts, Facts, Fingerprint, RunConfig, run_word
 from chainrule_app.tasks.display import counted, format_duration, format_passes, progress_bars, size_of
-from chainrule_app.tasks.model import Planned, share_of
+from chainrule_app.tasks.model import Planned, check_positions, positions_end, share_of
 from chainrule_app.tasks.run_directory import CONFIG, DATA, NGRAMS, VOCABULARY
 from chainrule_app.tasks.task import Shard, Source, Task
 from chainrule_app.tasks.text.options import (
@@ -22,8 +22,6 @@ from chainrule_app.tasks.text.options import (
     SIZE_SCHEDULES,
     TextData,
     TextTraining,
-    check_positions,
-    positions_end,
 )
 
 if TYPE_CHECKING:

@@ -241,7 +241,7 @@ def test_too_many_columns_for_the_memory_are_refused_before_it_is_taken(refused,
     names = [f"c{n}" for n in range(600)]
     rows = [",".join(str((n * n + k) % 11) for k in range(600)) for n in range(30)]
     (tmp_path / "wide.csv").write_text("\n".join([",".join(names), *rows]))
-    message = refused("train", tmp_path / "wide.csv", "--out", tmp_path / "run", "--steps", 1)
+    message = refused("train", tmp_path / "wide.csv", "--out", tmp_path / "run", "--steps", 1, "--hidden-size", 16384)
     assert "600 columns make a model of" in message
     assert "GiB to train, more than the 1 GiB of this machine: skip columns with --types" in message
     assert not (tmp_path / "run").exists()
