@@ -25,16 +25,8 @@ import numpy as np
 from chainrule.data import Vocabulary, WordVocabulary
 from chainrule_app.readers.journal import Journal, digest_of
 
-WORTH_IT = 1 << 26  # bytes of a text: a process takes half a second to start
-_MOST = 16  # processes: reading and cutting a text keeps up with so many
 _AHEAD = 2  # chunks for each process that wait for it or for the writer
 _LENGTH = 8  # bytes
-
-
-def processes_for(size: int, vocabulary: type[Vocabulary]) -> int:
-    """Return how many processes encode a text of so many bytes; characters and bytes need none, as encoding is fast."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(cores, _MOST) if vocabulary.cuts_at_spaces and size >= WORTH_IT else 0
 
 
 class Processes:

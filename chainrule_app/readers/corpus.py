@@ -1,5 +1,6 @@
 """A text file becomes symbols on disk: a training part and a held-out part, and the vocabulary of the first."""
 
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, nullcontext
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from chainrule.data import BPEVocabulary, ByteVocabulary, CharVocabulary, Vocabu
 from chainrule.files import load_record
 from chainrule.option_error import OptionError
 from chainrule.typed_json import read_fields
-from chainrule_app.readers.all_cores import WORTH_IT, Processes, processes_for
+from chainrule_app.readers.all_cores import Processes
 from chainrule_app.readers.journal import JOURNAL
 from chainrule_app.readers.origin import ByteSource
 from chainrule_app.readers.store import FORMAT, Ids, Store, StoredTokens, StoreWriter, token_dtype
@@ -56,6 +57,16 @@ class Corpus:
         return {"level": self.level, "reading": self.reading, "vocabulary_size": len(self.vocabulary)} | {
             name: self.manifest[name] for name in ("train", "valid", "source", "validation", "options")
         }
+
+
+_WORTH_IT = 1 << 26  # bytes of a text: a process takes half a second to start
+_MOST_PROCESSES = 16  # reading and cutting a text keeps up with so many
+
+
+def processes_for(size: int, vocabulary: type[Vocabulary]) -> int:
+    """Return how many processes encode a text of so many bytes; characters and bytes need none, as encoding is fast."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cores, _MOST_PROCESSES) if vocabulary.cuts_at_spaces and size >= _WORTH_IT else 0
 
 
 def prepare_corpus(
@@ -117,7 +128,7 @@ def prepare_corpus(
     text = open_source(source)
     held_out = None if validation is None else open_source(validation)
     strict, fingerprint = not LEVELS[level].reads_any_bytes, None
-    number = processes_for(text.size, LEVELS[level]) if text.size >= WORTH_IT else 0
+    number = processes_for(text.size, LEVELS[level])
     with Processes(number, Path(directory) / JOURNAL) if number else nullcontext() as processes:
         with text.open() as file:
             cut = text.size if held_out is not None else _cut(text, file, validation_fraction, by_lines, strict)

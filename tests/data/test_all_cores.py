@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from chainrule.data import ByteVocabulary, WordVocabulary
-from chainrule_app.readers import all_cores, corpus
+from chainrule_app.readers import corpus
 from chainrule_app.readers.all_cores import Processes
 
 
@@ -56,8 +56,8 @@ def test_the_number_of_processes_changes_no_byte_of_a_store(text, tmp_path, monk
 
 
 def test_small_texts_and_levels_that_are_read_as_fast_have_no_processes():
-    assert all_cores.processes_for(1000, WordVocabulary) == 0
-    assert all_cores.processes_for(1 << 40, ByteVocabulary) == 0
+    assert corpus.processes_for(1000, WordVocabulary) == 0
+    assert corpus.processes_for(1 << 40, ByteVocabulary) == 0
 
 
 def test_a_process_that_is_killed_ends_the_preparation_in_one_line(tmp_path):
