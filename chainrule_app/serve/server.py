@@ -170,6 +170,8 @@ def serve_runs(
     app = create_app(runs, token=token, hosts=(host, socket.gethostname()), origins=origins, device=device)
     server = _Server(_config(app, app.state.server.limits))
     server.drain = drain
+    with server.capture_signals():  # who reads the announcement may end the server at once
+        pass
     if announce is not False:
         _announce(runs, address, host, token, open_page=open_page)
     server.run(sockets=[listening])
