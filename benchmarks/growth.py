@@ -72,7 +72,7 @@ def main() -> None:
         print(json.dumps(measured(size, work, int(n))))
         return
     torch.set_num_threads(1)  # as in each measurement, for the page
-    sys.argv[1:] = []  # the results are those of several calls
+    sys.argv[1:] = []  # one file holds the results of several calls, so that the recorded command has no options
     path = result_path("growth")
     rows: list[dict[str, Any]] = json.loads(path.read_text())["rows"] if path.exists() else []
     if options.again:

@@ -29,8 +29,8 @@ class StreamBatches:
         chunk_length: T.
         seed: at least 0.
         shard: (rank, number of processes): this one gets the rows rank, rank + processes, ...
-        carry: whether a chunk continues from the state after the one before; without it each chunk begins anew, as a
-            model with learned positions needs, which reads at most as many elements as it has positions.
+        carry: whether a chunk continues from the state after the one before; without it each chunk begins anew.
+            Models with learned positions need that: they cannot read past their last position.
 
     Raises:
         ValueError: the corpus has fewer than B·T + T − 1 elements.

@@ -191,7 +191,7 @@ def projected(read: Read, weight: torch.Tensor, bias: torch.Tensor) -> Read:
 
 
 def weights_of(*tensors: torch.Tensor) -> list[Array]:
-    """Return the numbers of weights, of which products are formed: as the bits of float16 if none of them changes.
+    """Return weight matrices as arrays; as the bits of float16 if no weight loses precision by that.
 
     So weights that were rounded to float16 are half the bytes to read, and the products are those in float32.
     Widening needs an instruction that all processors with AVX2 have.

@@ -70,7 +70,7 @@ class ModelMean(AutoregressiveModel):
 
     @property
     def accepts_missing(self) -> bool:
-        """Whether all of them accept missing values."""
+        """Whether all models accept missing values."""
         return all(part.accepts_missing for part in self.parts)
 
     @property

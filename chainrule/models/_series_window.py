@@ -68,7 +68,7 @@ class SeriesScaling:
 
 
 def last_known(values: Tensor) -> Tensor:
-    """Values (B, T) with the last known one in place of each that is missing, NaN; before the first, that one.
+    """Replace each missing value (NaN) of (B, T) by the last known one, or by the first one if none comes before it.
 
     >>> last_known(torch.tensor([[math.nan, 1.0, math.nan, 3.0]]))
     tensor([[1., 1., 1., 3.]])
@@ -139,7 +139,7 @@ def _series(series: Tensor | None, past: Tensor, count: int) -> Tensor:
 class WindowState(TypedDict):
     """A state: the last L values, which of them are known (B, L), elements read, covariates, the series.
 
-    What is not known repeats the last known value before it, or the first one of the past.
+    Values that are not known repeat the last known one before them, or the first one of the past.
     """
 
     recent: Tensor

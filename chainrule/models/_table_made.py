@@ -221,7 +221,7 @@ class TableMADE(TableNetwork):
         return [*masks, written.unsqueeze(1) > (hidden[-1] if hidden else read)]
 
     def _direct_mask(self) -> Tensor:
-        """Mask of the direct connections, as many as features times outputs."""
+        """Mask of the direct connections, (outputs, features)."""
         columns = self.degrees[0]
         read, written = columns[self.layout.feature_columns], columns[self.layout.output_columns]
         return (written.unsqueeze(1) > read) & ~self.layout.atom_features

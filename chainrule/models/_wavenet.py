@@ -35,9 +35,9 @@ class WaveNet(SymbolModel):
 
     where :math:`\tilde x` is the middle of the element's bin in [−1, 1], and 0 before the first.
 
-    The compiled loops that draw one long sequence keep the weights as float16 if none of them changes. Rounding the
-    weights beforehand, `parameter.copy_(parameter.half().float())` for those of two or more dimensions, makes them
-    faster: `forward`, `step` and samples are then exactly those of the rounded model, an approximation of the other.
+    The compiled loops that draw one long sequence store the weights as float16 if that loses nothing, which is faster.
+    To use it, round all parameters of two or more dimensions first: `parameter.copy_(parameter.half().float())`. The
+    rounded model approximates the original one; its `forward`, `step` and samples agree exactly.
 
     Args:
         levels: V; elements are integers in [0, V), 256 for 8-bit μ-law.

@@ -164,8 +164,8 @@ def open_run(task: type[Task[Any]], arguments: dict[str, Any], stack: ExitStack)
 def local_arguments(arguments: dict[str, Any], stack: ExitStack) -> None:
     """Replace URLs of files, in arguments and their options, by local paths, in place.
 
-    What a verb reads is copied here, and what it writes is sent when `stack` closes without an error. Runs, and data
-    of several files, are opened where they are needed.
+    Files to read are copied to this machine; files to write are sent when `stack` closes without an error. Runs, and
+    data of several files, are opened where they are needed.
     """
     write = None
     for name, value in arguments.items():

@@ -66,7 +66,7 @@ class Processes:
             yield np.frombuffer(answer, dtype)
 
     def _answers(self, job: dict[str, Any], chunks: Iterable[str]) -> Iterator[bytes]:
-        """Yield the answers to chunks in their order: those that the journal has, then those of the processes."""
+        """Yield the answer to each chunk in order, from the journal as far as it goes, then from the processes."""
         content, rest = json.dumps(job).encode(), iter(chunks)
         with self._journal(content) as journal:
             for chunk in rest:

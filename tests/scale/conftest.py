@@ -1,9 +1,10 @@
-"""Small runs of the tasks that several processes answer."""
+"""Small runs of the tasks that several processes answer, and a storage behind URLs."""
 
 import pytest
 from scale_data import DATA, SIZES, TINY
 
 import chainrule
+from chainrule_app.readers import copies, remote
 
 
 @pytest.fixture(scope="session")
@@ -17,3 +18,15 @@ def run_of(tmp_path_factory):
         return runs[task]
 
     return run_of
+
+
+@pytest.fixture
+def storage(tmp_path, monkeypatch):
+    """The storage memory://, empty, and a folder for copies."""
+    monkeypatch.setenv(copies.CACHE, str(tmp_path / "copies"))
+    monkeypatch.setattr(remote, "_FRESH", 0.0)
+    monkeypatch.setattr(remote, "_PAUSE", 0.0)
+    memory = pytest.importorskip("fsspec").filesystem("memory")
+    memory.store.clear()
+    memory.pseudo_dirs[:] = [""]
+    return memory

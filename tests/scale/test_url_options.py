@@ -9,21 +9,9 @@ from scale_data import table
 
 import chainrule
 from chainrule_app.cli.main import main
-from chainrule_app.readers import copies, outgoing, remote
+from chainrule_app.readers import outgoing
 
 fsspec = pytest.importorskip("fsspec")
-
-
-@pytest.fixture
-def storage(tmp_path, monkeypatch):
-    """The storage memory://, empty, and a folder for copies."""
-    monkeypatch.setenv(copies.CACHE, str(tmp_path / "copies"))
-    monkeypatch.setattr(remote, "_FRESH", 0.0)
-    monkeypatch.setattr(remote, "_PAUSE", 0.0)
-    memory = fsspec.filesystem("memory")
-    memory.store.clear()
-    memory.pseudo_dirs[:] = [""]
-    return memory
 
 
 @pytest.fixture

@@ -18,18 +18,6 @@ from chainrule_app.tasks.run_directory import local_run
 fsspec = pytest.importorskip("fsspec")
 
 
-@pytest.fixture
-def storage(tmp_path, monkeypatch):
-    """The storage memory://, empty, and a folder for copies."""
-    monkeypatch.setenv(copies.CACHE, str(tmp_path / "copies"))
-    monkeypatch.setattr(remote, "_FRESH", 0.0)
-    monkeypatch.setattr(remote, "_PAUSE", 0.0)
-    memory = fsspec.filesystem("memory")
-    memory.store.clear()
-    memory.pseudo_dirs[:] = [""]
-    return memory
-
-
 def copies_in(folder):
     return sorted(path.name for path in (folder / "copies" / "url-objects").rglob("*") if path.is_file())
 
