@@ -209,9 +209,7 @@ class TrainingLoop:
         every = options.watch_every or (EVERY_ON_GPU if process_group.device.type == "cuda" else EVERY)
         if options.lora_rank is not None:
             trained = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
-            self._report.note(
-                f"LoRA of rank {options.lora_rank}: {trained:,} parameters are trained"
-            )
+            self._report.note(f"LoRA of rank {options.lora_rank}: {trained:,} parameters are trained")
         self._watch = None if watch is None else GradientMonitor(watch, every)
         self._rate = options.learning_rate
         self._saved_at = monotonic()
