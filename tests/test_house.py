@@ -1,6 +1,7 @@
 """The plan of the house: two packages, which way imports point, no circles, and files of readable size."""
 
 import ast
+import re
 from functools import cache
 from pathlib import Path
 
@@ -150,3 +151,12 @@ def test_optional_parts_are_imported_by_their_own_callers_alone_when_they_are_ca
 def test_files_are_of_readable_size():
     long = {name: lines for name, path in MODULES.items() if (lines := len(path.read_text().splitlines())) > 400}
     assert not long
+
+
+def test_names_of_files_are_portable():
+    """A file that a slip of the hand wrote into the repository (`s` in a pager) is named after what was typed."""
+    repository = Path(__file__).parents[1]
+    found = [path for path in repository.iterdir() if not path.name.startswith(".")]
+    found += [path for place in found if place.is_dir() for path in place.rglob("*")]
+    assert len(found) > 1000
+    assert [str(path) for path in found if not re.fullmatch(r"[A-Za-z0-9_.-]+", path.name)] == []
