@@ -47,7 +47,7 @@ html_math_renderer = "mathml"
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the numbers shown do not depend on the number of cores
 nb_execution_mode = "force"
 nb_execution_raise_on_error = True
-nb_execution_timeout = 600 if os.environ.get("CHAINRULE_COURSE") == "full" else 120  # seconds a cell
+nb_execution_timeout = 600  # seconds a cell: the full experiments, or a machine with other work
 nb_output_stderr = "error"
 nb_merge_streams = True
 # Without encryption, every kernel prints a warning about it.
