@@ -72,6 +72,10 @@ class CharVocabulary(Vocabulary):
             return self._ids[codes]
         return self._ids[np.minimum(codes, len(self._ids) - 1)]
 
+    def encode_with_lines(self, text: str) -> tuple[Ids, Ids]:
+        ends = _code_points(text) == ord("\n")
+        return self.encode(text), np.cumsum(ends) - ends
+
     def decode(self, ids: npt.ArrayLike) -> str:
         symbols = np.array([REPLACEMENT, *self.characters], dtype=object)
         return "".join(symbols[self.check_ids(ids)])

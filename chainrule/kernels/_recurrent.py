@@ -8,7 +8,7 @@ hand-written gradient does not work, and for second derivatives.
 from collections.abc import Callable
 from functools import partial
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -29,9 +29,6 @@ from chainrule.kernels._bptt import (
 )
 from chainrule.kernels._compiled import compiled_loops
 from chainrule.kernels._transforms import custom_gradients_work, records_or_transforms
-
-if TYPE_CHECKING:
-    pass
 
 Plain = Callable[..., tuple[Tensor, ...]]
 LEAST_MULTIPLICATIONS = 2**24  # of the forward steps of one layer, from which a minute of training repays loading numba

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from chainrule.data import BPEVocabulary, ByteVocabulary, CharVocabulary, WordVocabulary
+from chainrule.data import BPEVocabulary, ByteVocabulary, CharVocabulary, Vocabulary, WordVocabulary
 from chainrule_app.readers.corpus import load_vocabulary, vocabulary_from_json
 
 VOCABULARIES = [
@@ -98,3 +98,11 @@ def test_a_vocabulary_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
         CharVocabulary("abc").save(path)
     assert json.loads(path.read_text())["characters"] == "ab"
     assert [left.name for left in tmp_path.iterdir()] == ["vocabulary.json"]
+
+
+@pytest.mark.parametrize("text", ["", "\n", "a", "a\n", "\n\nä\U0001f600b\n\nc", "no line end, \r\n but others\x0b\u2028"])
+@pytest.mark.parametrize("eos", [False, True])
+def test_lines_of_characters_are_counted_as_line_by_line(text, eos):
+    vocabulary = CharVocabulary("abä" if eos else "abä\n", eos=eos)
+    found, expected = vocabulary.encode_with_lines(text), Vocabulary.encode_with_lines(vocabulary, text)
+    assert [part.tolist() for part in found] == [part.tolist() for part in expected]

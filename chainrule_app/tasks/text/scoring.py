@@ -68,7 +68,6 @@ def read_pieces(path: str | ByteSource, *, strict: bool) -> Generator[tuple[int,
                 line += part.endswith("\n")
 
 
-@torch.no_grad()
 def score_stream(
     model: AutoregressiveModel,
     vocabulary: Vocabulary,
@@ -113,7 +112,6 @@ def line_pools(vocabulary: Vocabulary, lines: Iterable[tuple[int, str]]) -> Iter
     return _pools(((line, text, vocabulary.encode(text)) for line, text in lines), _POOL_SYMBOLS)
 
 
-@torch.no_grad()
 def score_pool(
     model: AutoregressiveModel, vocabulary: Vocabulary, pool: Pool, expecting: Expectation | None
 ) -> list[Scored]:

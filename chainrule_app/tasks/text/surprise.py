@@ -51,6 +51,7 @@ class Surprise:
         return self.nats.numpy(), None if self.excess is None else self.excess.numpy()
 
 
+@torch.no_grad()
 def measure(
     model: AutoregressiveModel,
     ids: Tensor,
@@ -75,6 +76,7 @@ def measure(
     return _joined(parts), state, previous
 
 
+@torch.no_grad()
 def measure_stream(
     model: AutoregressiveModel,
     ids: Tensor,
