@@ -168,9 +168,9 @@ class TableTask(Task["TableMADE | TableEnsemble | TableNeighbours"]):
         data, source = self.data, self.source
 
         def fits(schema: "TableSchema") -> None:
-            names = [column.name for column in schema.kept]
-            if data.target is not None and data.target not in names:
-                raise OptionError("target", f"expected one of {listed(names, 100)}, got {data.target!r:.60}")
+            if data.target not in (None, *(names := [column.name for column in schema.kept])):
+                hint = "" if schema.header else f"the first row was read as data; see {option('header')}"
+                raise OptionError("target", f"expected one of {listed(names, 100)}, got {data.target!r:.60}", hint)
             check_memory(
                 self._count_weights(schema),
                 f"{source}: {counted(len(schema.kept), 'column')}",

@@ -87,6 +87,12 @@ def test_a_target_is_visited_last_and_chosen_by_its_own_nats(ok, refused, rows, 
     assert "--target: expected one of" in refused(*asked, "--overwrite", "--target", "weight")
 
 
+def test_a_target_by_name_in_a_file_without_names_is_told_how_to_get_them(tmp_path, refused):
+    (tmp_path / "rows.csv").write_text("".join(f"{number % 7},{number % 3}.5\n" for number in range(60)))
+    asked = ("train", tmp_path / "rows.csv", "--target", "quality", "--steps", 1, "--out", tmp_path / "run")
+    assert "the first row was read as data; see --header" in refused(*asked)
+
+
 def test_typical_nats_are_computed_once_for_a_loaded_run(run, rows, monkeypatch):
     """A server scored 4,096 held-out rows for each request of one row."""
     loaded = chainrule.load(run)
