@@ -167,7 +167,7 @@ def test_a_killed_driver_goes_on_and_computes_no_shard_again(run_of, files, tmp_
 
 
 def test_a_changed_job_does_not_go_on(run_of, tmp_path, here, monkeypatch, capsys):
-    table(3000, seed=1).write_csv(tmp_path / "rows.csv")
+    table(9000, seed=1).write_csv(tmp_path / "rows.csv")
     run, out = str(run_of("table")), tmp_path / "x.jsonl"
     call = ["score", run, str(tmp_path / "rows.csv"), "--engine", "ray", "--out", str(out)]
 
@@ -192,7 +192,7 @@ def test_a_changed_job_does_not_go_on(run_of, tmp_path, here, monkeypatch, capsy
     monkeypatch.setattr(ShardWorker, "compute", compute)
     assert refused().startswith(f"--out: {out} is there already: choose another name, or pass --resume")
     assert refused("--resume", "--per", "cell").startswith(f"--resume: {out} was begun with other options: ")
-    table(3001, seed=1).write_csv(tmp_path / "rows.csv")
+    table(9001, seed=1).write_csv(tmp_path / "rows.csv")
     assert refused("--resume").startswith(f"--resume: {out} was begun with other data: ")
     (out / "_progress.jsonl").write_bytes(b"00 {}\n")
     assert refused("--resume").startswith(f"--resume: {out}/_progress.jsonl is damaged")

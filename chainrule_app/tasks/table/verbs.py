@@ -220,7 +220,8 @@ def _completed(
         )
 
 
-BLOCK = 1024  # rows computed together
+_LEAST_ROWS, _MOST_ROWS = 1024, 4096  # computed together
+_CELLS = 1 << 16  # in the rows computed together, where that is between both
 _TYPICAL = 4096  # held-out rows that tell the mean nats of a column
 _NOTABLE = 0.01  # nats above the column's mean below which a cell is no surprise, such as in a constant column
 
@@ -286,6 +287,11 @@ def _parsed_row(columns: "Sequence[ColumnSchema]", cells: Sequence[str | None]) 
     return _by_name(columns, [column.parsed(cell) for column, cell in zip(columns, cells, strict=True)])
 
 
+def _rows_together(run: "TableTask") -> int:
+    """Return how many rows to compute together: fewer of a wide table, whose rows need more memory."""
+    return max(_LEAST_ROWS, min(_MOST_ROWS, _CELLS // len(run.schema.kept)))
+
+
 def nats_of(model: "TableMADE | TableEnsemble | TableNeighbours", rows: "Tensor") -> "Tensor":
     """Return the nats (B, D) of each value given the previous ones."""
     rows = rows.to(modes.device_of(model))
@@ -303,7 +309,7 @@ def mean_nats(run: "TableTask", model: "TableMADE | TableEnsemble | TableNeighbo
             typical = torch.from_numpy(run.table().valid[:_TYPICAL].copy())
         else:
             typical = model.sample(_TYPICAL, generator=torch.Generator(modes.device_of(model)).manual_seed(0))
-        nats = [nats_of(model, rows).sum(0) for rows in typical.split(BLOCK)]
+        nats = [nats_of(model, rows).sum(0) for rows in typical.split(_rows_together(run))]
         run.computed["mean_nats"] = torch.stack(nats).sum(0) / len(typical)
     means: Tensor = run.computed["mean_nats"]
     return means
@@ -324,7 +330,7 @@ def _scored(run: "TableTask", file: str, device: str, total: Tally) -> Iterator[
         parts = (sums.tolist(), names, cells, greatest.tolist(), unseen, nats.tolist(), texts)
         return list(zip(block.lines.tolist(), *parts, strict=True)), (float(sums.sum()), nats.numel(), len(nats))
 
-    with closing(run.schema.encoders(file, BLOCK)) as batches:
+    with closing(run.schema.encoders(file, _rows_together(run))) as batches:
         yield from run.answered(batches, answer, total.add)
 
 

@@ -107,6 +107,15 @@ def test_typical_nats_are_computed_once_for_a_loaded_run(run, rows, monkeypatch)
     assert sizes == [200]
 
 
+def test_scores_do_not_depend_on_the_rows_computed_together(run, rows, monkeypatch):
+    expected = list(chainrule.load(run).score(rows, per="row").rows())
+    monkeypatch.setattr(verbs, "_LEAST_ROWS", 7)
+    monkeypatch.setattr(verbs, "_CELLS", 0)
+    found = list(chainrule.load(run).score(rows, per="row").rows())
+    assert [row[0] for row in found] == [row[0] for row in expected] == list(range(2, 202))
+    assert [row[1] for row in found] == pytest.approx([row[1] for row in expected], abs=1e-4)
+
+
 def test_a_column_of_cells_gives_the_values_of_each_cell(run, tmp_path):
     odd = tmp_path / "odd.csv"
     odd.write_text("colour,count,height,class\nmauve,12,2.5,yes\n,3.0,NA,no\nred,,1e1,odd\n")
