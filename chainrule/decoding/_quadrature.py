@@ -12,7 +12,7 @@ _OUTSIDE = [5.0, 6.0, 8.0, 12.0, 20.0, 36.0]
 EDGES = [*(-edge for edge in reversed(_OUTSIDE)), *_INSIDE, *_OUTSIDE]
 _HALVINGS = 40
 _NEGLIGIBLE = 1e-3  # share of the tolerance below which an interval is not looked into
-_BISECTIONS = 60
+_STEPS = 100  # of the search for a quantile, at most
 
 Integrand = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 """Function of rows (M,) and scores (M,) that returns the values there and the logarithms of the integrand."""
@@ -24,23 +24,39 @@ def normal_scores(scores: Tensor, logits: Tensor, means: Tensor, log_scales: Ten
     The tail that a score is in is computed from its own side, so that scores up to ±37 have distinct values.
     """
     weights, scales = logits.softmax(-1), log_scales.clamp(-700, 700).exp()
-    side = scores.sign().unsqueeze(-1)
-    side = torch.where(side == 0, 1.0, side)
-    tail = torch.special.ndtr(-scores.abs())
+    side = torch.where(scores < 0, -1.0, 1.0)
+    log_tail = torch.special.log_ndtr(-scores.abs())
     reach = scores
     if not normal:
         reach = torch.special.log_ndtr(scores) - torch.special.log_ndtr(-scores)
     ends = means + scales * reach.unsqueeze(-1)
     low, high = ends.amin(-1), ends.amax(-1)
-    for _ in range(_BISECTIONS):
-        middle = (low + high) / 2
-        z = -side * (middle.unsqueeze(-1) - means) / scales
-        beyond = (weights * (torch.special.ndtr(z) if normal else z.sigmoid())).sum(-1)
-        further = (beyond > tail) == (side.squeeze(-1) > 0)  # the quantile is to the right
-        low, high = torch.where(further, middle, low), torch.where(further, high, middle)
-        if bool((high - low <= 1e-11 * (high.abs() + scales.amin(-1))).all()):
+    found, left, before = (low + high) / 2, torch.arange(len(scores), device=scores.device), high - low
+    for _ in range(_STEPS):
+        x, sign = found[left], side[left]
+        z = -sign.unsqueeze(-1) * (x.unsqueeze(-1) - means[left]) / scales[left]
+        share, density = _normal_tail(z) if normal else (z.sigmoid(), z.sigmoid() * (-z).sigmoid())
+        beyond = (weights[left] * share).sum(-1)
+        excess = beyond.log() - log_tail[left]
+        further = (excess > 0) == (sign > 0)  # the quantile is to the right
+        low, high = torch.where(further, x, low), torch.where(further, high, x)
+        newton = x + sign * excess * beyond / (weights[left] * density / scales[left]).sum(-1)
+        # Bisection where the step of Newton's method leaves the interval, or is more than half of the one before.
+        good = (newton >= low) & (newton <= high) & (2 * (newton - x).abs() <= before)
+        new = torch.where(good, newton, (low + high) / 2)
+        found[left], before = new, (new - x).abs()
+        wide = before > 1e-11 * (new.abs() + scales[left].amin(-1))
+        left, low, high, before = left[wide], low[wide], high[wide], before[wide]
+        if not len(left):
             break
-    return (low + high) / 2
+    return found
+
+
+def _normal_tail(z: Tensor) -> tuple[Tensor, Tensor]:
+    """Return Φ(z) and φ(z). `torch.special.ndtr` has few digits below z = −6, and is 0 below −10."""
+    density = (z.square() / -2).exp() / math.sqrt(2 * math.pi)
+    tail = math.sqrt(math.pi / 2) * density * torch.special.erfcx(z.abs() / math.sqrt(2))
+    return torch.where(z < 0, tail, 1 - tail), density
 
 
 def integrate(integrand: Integrand, rows: int, device: torch.device, tolerance: float) -> tuple[Tensor, Tensor, Tensor]:

@@ -229,6 +229,19 @@ def test_scores_of_a_mixture_are_its_quantiles():
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-7)  # icdf counts the upper tail from below
 
 
+@pytest.mark.parametrize("normal", [True, False])
+def test_scores_far_in_the_tails_of_a_mixture_are_its_quantiles(normal):
+    """log F(x) = log Φ(v) of the nearer tail, to the last digits; `torch.special.ndtr` is 0 from −10 on."""
+    draws = torch.Generator().manual_seed(0)
+    logits, means, log_scales = torch.randn(3, 400, 4, dtype=torch.float64, generator=draws)
+    scores = torch.linspace(-36, 36, 400, dtype=torch.float64)
+    found = normal_scores(scores, logits, 3 * means, log_scales, normal=normal)
+    z = scores.sign().unsqueeze(-1) * (3 * means - found.unsqueeze(-1)) / log_scales.exp()
+    logs = torch.special.log_ndtr(z) if normal else torch.nn.functional.logsigmoid(z)
+    tails = (logits.log_softmax(-1) + logs).logsumexp(-1)
+    torch.testing.assert_close(tails, torch.special.log_ndtr(-scores.abs()), rtol=1e-9, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
