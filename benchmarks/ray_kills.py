@@ -1,19 +1,25 @@
-"""Kills of Ray's workers and of drivers at random moments: rows that `chainrule score --engine ray` loses or doubles.
+"""Kills at random moments: rows that `chainrule score --engine ray` loses or doubles, weights that end otherwise.
 
     python benchmarks/ray_kills.py [--kills 20] [--rows 400000] [--seed 0]
 
 A table is scored again and again on a cluster of this machine. Once a worker computes, a worker or the driver is killed
 with SIGKILL after up to ten seconds; a killed driver is started again with `--resume`. The rows of the shards are then
-compared with those that one process writes, one by one. Exit status 1 if a row is lost, doubled or different.
+compared with those that one process writes, one by one. After every such round a text is trained on by two processes of
+torchrun. One of them, or all with torchrun, are killed up to ten seconds after a checkpoint, and `--continue` goes on;
+the weights are compared with those of an undisturbed training. Exit status 1 if a row or a weight is lost or different.
+
+The counts are written after each round, and a benchmark that was stopped goes on from there.
 """
 
 import argparse
+import json
 import os
 import random
 import signal
 import subprocess
 import sys
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from secrets import token_hex
 from tempfile import TemporaryDirectory
@@ -21,18 +27,32 @@ from time import monotonic, sleep
 
 import polars
 import ray
+from side_by_side import result_path
 from speed_workers import rows
 
 MARK = token_hex(8)  # in the environment of all processes of this cluster
+WRONG = dict.fromkeys(("rows lost", "rows doubled", "outputs that differ", "weights that differ"), 0)
+TRAINING = [
+    "--steps", "600", "--validate-every", "20", "--hidden-size", "8", "--batch-size", "5", "--precision", "float32",
+    "--threads", "1", "--plain", "--out", "run",
+]  # fmt: skip
 
 
-def workers(name: str = "ray::_Actor") -> list[int]:
-    """Return the processes of this cluster that compute shards, or those that do what their name says."""
+class NoKill(random.Random):
+    """Moments that never come."""
+
+    def uniform(self, a: float, b: float) -> float:
+        return float("inf")
+
+
+def workers(name: str = "ray::_Actor", variable: str = "") -> list[int]:
+    """Return the processes of this benchmark whose command begins with a name, and that have a variable."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             own, environment = ((folder / file).read_bytes() for file in ("cmdline", "environ"))
-            if own.startswith(name.encode()) and MARK.encode() in environment:
+            marked = MARK.encode() in environment and f"\0{variable}".encode() in b"\0" + environment
+            if own.startswith(name.encode()) and marked:
                 found.append(int(folder.name))
         except OSError:
             continue
@@ -62,20 +82,59 @@ def scored(command: list[str], environment: dict[str, str], draw: random.Random,
                     note(kills, "driver")
                     break
             elif found := workers():
-                try:
+                with suppress(ProcessLookupError):
                     os.kill(draw.choice(found), signal.SIGKILL)
                     note(kills, "worker")
-                except ProcessLookupError:
-                    pass
         said = driver.communicate()[1]
         if driver.returncode == 0:
             return
-        if driver.returncode != -signal.SIGKILL:
+        unlucky = driver.returncode == 2 and "workers ended while they computed shard" in said  # five of them
+        if driver.returncode != -signal.SIGKILL and not unlucky:
             raise SystemExit(f"status {driver.returncode}: {said}")
         # it may have been killed between the manifest, which is written last, and its end
         if not Path(command[-1], "_progress.jsonl").exists():
             return
         resume = ["--resume"]
+
+
+def trained(
+    command: list[str], folder: Path, environment: dict[str, str], draw: random.Random, kills: Counter[str]
+) -> None:
+    """Train to the end, and kill a process, or torchrun with all of them, after each checkpoint."""
+    checkpoint, saved = folder / "run" / "checkpoint.safetensors", 0
+
+    def last() -> int:
+        return checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0
+
+    while True:
+        with (folder / "errors").open("w") as errors:
+            launcher = subprocess.Popen(
+                command, cwd=folder, env=environment, stdout=subprocess.DEVNULL, stderr=errors, text=True
+            )
+        moment = None
+        while launcher.poll() is None:
+            sleep(0.05)
+            if moment is None and last() != saved:  # without progress in between a run would never end
+                moment = monotonic() + draw.uniform(0, 10)
+            if moment is None or monotonic() < moment:
+                continue
+            moment, saved = None, last()
+            if draw.random() < 0.4:
+                launcher.kill()
+                for rank in workers(sys.executable, "RANK="):  # which are in sessions of their own
+                    with suppress(ProcessLookupError):
+                        os.kill(rank, signal.SIGKILL)
+                note(kills, "launcher with its ranks")
+                break
+            if ranks := workers(sys.executable, "RANK="):
+                with suppress(ProcessLookupError):
+                    os.kill(draw.choice(ranks), signal.SIGKILL)
+                    note(kills, "rank")
+        launcher.wait()
+        if launcher.returncode == 0:
+            return
+        if launcher.returncode != -signal.SIGKILL:
+            raise SystemExit(f"status {launcher.returncode}: {(folder / 'errors').read_text()}")
 
 
 def main() -> None:
@@ -84,13 +143,16 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=400_000)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    draw, kills, wrong, rounds = random.Random(options.seed), Counter[str](), 0, 0
+    path = result_path("ray_kills")
+    done = json.loads(path.read_text()) if path.exists() else {"rounds": 0, "kills": {}, "wrong": WRONG}
+    kills, wrong = Counter[str](done["kills"]), Counter[str](done["wrong"])
     os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0", "BENCHMARK": MARK}
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=100 << 20)
     address = ray.get_runtime_context().gcs_address
     environment = os.environ | {"OMP_NUM_THREADS": "1", "RAY_ADDRESS": address}
-    with TemporaryDirectory() as folder:
-        table, part, run, one = (Path(folder) / name for name in ("rows.csv", "part.csv", "run", "one.parquet"))
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        table, part, run, one = (folder / file for file in ("rows.csv", "part.csv", "run", "one.parquet"))
         for file, number in ((table, options.rows), (part, 5000)):
             with file.open("w") as content:
                 content.writelines(rows(number))
@@ -100,24 +162,32 @@ def main() -> None:
         score = [*chainrule, "score", str(run), str(table)]
         subprocess.run([*score, "--out", str(one), "--workers", "1"], check=True, capture_output=True, env=environment)
         expected = polars.read_parquet(one)
+        text = folder / "text.txt"
+        text.write_text("one fish two fish red fish blue fish\n" * 1000)
+        train = ["-m", "chainrule", "train", str(text), "--continue", *TRAINING]
+        torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+        torchrun += ["--max-restarts", "1000", *train]
+        (folder / "undisturbed").mkdir()
+        trained(torchrun, folder / "undisturbed", environment, NoKill(), Counter())
+        weights = (folder / "undisturbed" / "run" / "model.safetensors").read_bytes()
         while kills.total() < options.kills:
-            out = Path(folder) / f"{rounds}.parquet"
-            command = [*score, "--engine", "ray", "--workers", "2", "--out", str(out)]
-            scored(command, environment, draw, kills)
-            rounds += 1
+            draw = random.Random(f"{options.seed} {done['rounds']}")
+            out = folder / f"{done['rounds']}.parquet"
+            scored([*score, "--engine", "ray", "--workers", "2", "--out", str(out)], environment, draw, kills)
             found = polars.concat(map(polars.read_parquet, sorted(out.glob("part-*"))))
-            lost = len(expected.join(found, on="line", how="anti"))
-            doubled = len(found) - found["line"].n_unique()
-            different = int(not found.equals(expected))
-            wrong += lost + doubled + different
-            print(
-                f"round {rounds}: {kills['worker']} workers and {kills['driver']} drivers killed so far; "
-                f"{lost} rows lost, {doubled} doubled, {'a' if different else 'no'} difference",
-                flush=True,
-            )
+            wrong["rows lost"] += len(expected.join(found, on="line", how="anti"))
+            wrong["rows doubled"] += len(found) - found["line"].n_unique()
+            wrong["outputs that differ"] += int(not found.equals(expected))
+            training = folder / f"training {done['rounds']}"
+            training.mkdir()
+            trained(torchrun, training, environment, draw, kills)
+            wrong["weights that differ"] += int((training / "run" / "model.safetensors").read_bytes() != weights)
+            done = {"rounds": done["rounds"] + 1, "kills": dict(kills), "wrong": dict(wrong), "rows": options.rows}
+            path.write_text(json.dumps(done, indent=1) + "\n")
+            print(f"round {done['rounds']}: {kills.total()} kills so far; {dict(wrong)}", flush=True)
     ray.shutdown()
-    print(f"{kills.total()} kills ({dict(kills)}) in {rounds} rounds: {wrong} lost, doubled or different")
-    sys.exit(bool(wrong))
+    print(f"{kills.total()} kills ({dict(kills)}) in {done['rounds']} rounds: {dict(wrong)}")
+    sys.exit(bool(wrong.total()))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from functools import cache
 from itertools import count
 from pathlib import Path
+from secrets import token_hex
 from time import sleep
 from typing import TYPE_CHECKING, TypeVar
 
@@ -102,5 +103,33 @@ def new_store() -> "Store":
 def _rendezvous() -> "Store":
     from torch import distributed
 
+    from chainrule.devices import process_shard
+
     store: Store = next(distributed.rendezvous("env://"))[0]  # type: ignore[attr-defined]  # likewise
-    return store
+    return distributed.PrefixStore(agree_on_name(store, *process_shard()), store)  # type: ignore[attr-defined]  # likewise
+
+
+def agree_on_name(store: "Store", rank: int, world: int) -> str:
+    """Return a name for what the present processes write into a store, the same in all of them and never used before.
+
+    torchrun keeps its store when it starts processes again, with all that earlier ones wrote: their addresses, and that
+    one of them had failed or had prepared the data. How often it restarted differs between machines.
+    """
+    own = token_hex(8)
+    if rank:
+        store.set(f"here {rank}", own)
+    others = [str(other) for other in range(1, world)]
+    while True:
+        if rank and store.check(["name"]):
+            name = store.get("name").decode()
+            if own in name.split():  # of the present first process, who alone can know it
+                store.set(f"agreed {rank}", name)
+                if store.check([f"all agreed {name}"]):
+                    return name
+        elif not rank and all(store.check([f"here {other}"]) for other in others):
+            name = " ".join([own, *(store.get(f"here {other}").decode() for other in others)])
+            store.set("name", name)
+            if all(store.check([key]) and store.get(key).decode() == name for key in map("agreed {}".format, others)):
+                store.set(f"all agreed {name}", "")
+                return name
+        sleep(_PAUSE / 10)

@@ -8,22 +8,19 @@ that a preparation that was killed need not count and encode the same text again
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from hashlib import sha256
 from itertools import chain, islice
-from pathlib import Path
 from typing import IO, Any, Self
 
 import numpy as np
 
 from chainrule.data import Vocabulary, WordVocabulary
-from chainrule_app.readers.journal import Journal, digest_of
+from chainrule_app.readers.journal import Journals, digest_of
 
 _AHEAD = 2  # chunks for each process that wait for it or for the writer
 _LENGTH = 8  # bytes
@@ -34,10 +31,10 @@ class Processes:
 
     Args:
         number: of processes.
-        journals: folder that keeps their answers until `forget`.
+        journals: keep their answers.
     """
 
-    def __init__(self, number: int, journals: Path):
+    def __init__(self, number: int, journals: Journals):
         self.number, self._journals, self._jobs = number, journals, 0
         self._all: list[subprocess.Popen[bytes]] = []
 
@@ -47,10 +44,6 @@ class Processes:
     def __exit__(self, *error: object) -> None:
         for process in self._all:
             _end(process)
-
-    def forget(self) -> None:
-        """Delete the journals, whose answers are not needed any more."""
-        shutil.rmtree(self._journals, ignore_errors=True)
 
     def counted(self, chunks: Iterable[str], *, split_punctuation: bool) -> Iterator[dict[str, int]]:
         """Yield the numbers of the words of each chunk."""
@@ -67,25 +60,17 @@ class Processes:
 
     def _answers(self, job: dict[str, Any], chunks: Iterable[str]) -> Iterator[bytes]:
         """Yield the answer to each chunk in order, from the journal as far as it goes, then from the processes."""
-        content, rest = json.dumps(job).encode(), iter(chunks)
-        with self._journal(content) as journal:
+        content, rest = json.dumps(job), iter(chunks)
+        self._jobs += 1
+        with self._journals.open(f"{self._jobs}", content) as journal:
             for chunk in rest:
                 if (known := journal.next(digest_of(chunk))) is None:
                     rest = chain([chunk], rest)
                     break
                 yield known
-            for digest, answer in self._computed(content, rest):
+            for digest, answer in self._computed(content.encode(), rest):
                 journal.add(digest, answer)
                 yield answer
-
-    def _journal(self, job: bytes) -> Journal:
-        """Open the journal of a job, and delete that of another job in its place."""
-        self._jobs += 1
-        path = self._journals / f"{self._jobs}-{sha256(job).hexdigest()[:16]}"
-        for other in self._journals.glob(f"{self._jobs}-*"):
-            if other != path:
-                other.unlink()
-        return Journal(path)
 
     def _computed(self, job: bytes, chunks: Iterator[str]) -> Iterator[tuple[bytes, bytes]]:
         """Yield the digests of chunks, and what the processes answer to them, in the order of the chunks."""

@@ -20,8 +20,9 @@ from chainrule.option_error import OptionError, UserError, option
 from chainrule.typed_json import read_value
 from chainrule_app.readers.delimited import DelimitedFile
 from chainrule_app.readers.held_out import hold_out
-from chainrule_app.readers.images.folder import Fit, Reading, images_in
+from chainrule_app.readers.images.folder import Fit, Reading, decoded, images_in
 from chainrule_app.readers.images.held import HeldImages
+from chainrule_app.readers.journal import Journal, Journals
 from chainrule_app.readers.members import Member, Members
 from chainrule_app.readers.origin import HeldRows, origin_of
 from chainrule_app.readers.pairs import encode_sentence
@@ -202,12 +203,11 @@ class ImageStore:
     def __contains__(self, name: str) -> bool:
         return name in self._members
 
-    def image(self, name: str) -> npt.NDArray[np.uint8]:
+    def image(self, name: str, journal: Journal | None = None) -> npt.NDArray[np.uint8]:
         """(3, S, S), values from 0 to 255."""
         if self._held is not None:
             return self._held.pixels(int(name), self._reading)[0]
-        with self._members[name].open() as file:
-            return self._reading.image(file, self._members[name].label)[0]
+        return decoded(self._members[name], self._reading, journal)[0]
 
 
 @dataclass(frozen=True)
@@ -315,7 +315,7 @@ def prepare_captions(
         "validation": dev_images,
         "validation_captions": validation_captions,
     }
-    counts = {}
+    counts, journals = {}, Journals(directory)
     with StoreWriter(directory, _MANIFEST) as writer:
         vocabulary.save(writer.path("vocabulary.json"))
         for part, captioned, from_store, file in (
@@ -331,8 +331,9 @@ def prepare_captions(
             sentences.save(writer, f"{part}.symbols", f"{part}.offsets")
             writer.array(f"{part}.captions", np.cumsum([0, *map(len, captioned.values())]))
             pixels = writer.growing(f"{part}.images", np.uint8, (3, size, size))
-            for name in captioned:
-                pixels.append(from_store.image(name)[None])
+            with journals.open(part, f"{size} {fit}") as journal:
+                for name in captioned:
+                    pixels.append(from_store.image(name, journal)[None])
             counts[part] = {
                 "images": len(captioned),
                 "captions": len(rows),
@@ -347,6 +348,7 @@ def prepare_captions(
             "fit": fit,
         }
         writer.finish(manifest)
+    journals.forget()
     return open_captions(directory)
 
 

@@ -15,7 +15,7 @@ from chainrule.files import load_record
 from chainrule.option_error import OptionError
 from chainrule.typed_json import read_fields
 from chainrule_app.readers.all_cores import Processes
-from chainrule_app.readers.journal import JOURNAL
+from chainrule_app.readers.journal import Journals
 from chainrule_app.readers.origin import ByteSource
 from chainrule_app.readers.store import FORMAT, Ids, Store, StoredTokens, StoreWriter, token_dtype
 from chainrule_app.readers.text import Pass, Progress, Source, no_progress, open_source, split_position
@@ -129,7 +129,8 @@ def prepare_corpus(
     held_out = None if validation is None else open_source(validation)
     strict, fingerprint = not LEVELS[level].reads_any_bytes, None
     number = processes_for(text.size, LEVELS[level])
-    with Processes(number, Path(directory) / JOURNAL) if number else nullcontext() as processes:
+    journals = Journals(directory) if number else None
+    with nullcontext() if journals is None else Processes(number, journals) as processes:
         with text.open() as file:
             cut = text.size if held_out is not None else _cut(text, file, validation_fraction, by_lines, strict)
             if tokenizer is not None:
@@ -170,8 +171,8 @@ def prepare_corpus(
                 "tokenizer": None if tokenizer is None else open_source(tokenizer).fingerprint(),
             }
             writer.finish({"format": FORMAT, **fingerprints, "options": options, **counts})
-        if processes is not None:
-            processes.forget()
+    if journals is not None:
+        journals.forget()
     return open_corpus(directory)
 
 

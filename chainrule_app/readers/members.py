@@ -37,6 +37,11 @@ class Member:
     label: str  # the name for errors
     open: Callable[[], BinaryIO]  # gives the bytes, to be closed
 
+    def digest(self) -> bytes:
+        """Return the SHA-256 of the content."""
+        with self.open() as content:
+            return hashlib.file_digest(cast(io.BufferedReader, content), "sha256").digest()
+
     def skipped(self, error: ValueError) -> dict[str, str]:
         """Return the record of a bad file, without its folders, which say something of the machine."""
         return {"file": self.name, "reason": str(error).replace(self.label, self.name)}

@@ -60,7 +60,8 @@ class Place:
         name = public(f"{scheme}://{rest}")
         if "::" in rest:
             raise ValueError(f"{name}: expected the URL of one object, got a chain of them")
-        if "@" in rest.partition("/")[0] and scheme != "hf":
+        user, has_user, _ = rest.partition("/")[0].rpartition("@")
+        if has_user and (scheme != "hf" or ":" in user):  # hf://NAME@REVISION
             raise ValueError(f"{name}: the URL holds credentials: leave them out, and set them in the environment")
         try:
             from fsspec.core import url_to_fs
@@ -107,7 +108,10 @@ class Place:
         for attempt in range(_ATTEMPTS):
             try:
                 return question(self.fs)
-            except Exception as error:
+            except Exception as raised:
+                error = raised
+                if self.scheme in WEB and isinstance(raised.__cause__, Exception):
+                    error = raised.__cause__  # fsspec reports every failure of the web as a missing file
                 if (refused := self._refused(error)) or attempt == _ATTEMPTS - 1:
                     text = public(" ".join(str(error).split()))[:200]
                     raise refused or ValueError(
@@ -117,7 +121,7 @@ class Place:
         raise AssertionError
 
     def _refused(self, error: Exception) -> Exception | None:
-        status = getattr(error, "status", None)
+        status = _status(error)
         if isinstance(error, FileNotFoundError) or status == 404:
             return FileNotFoundError(f"{self}: no such object or folder")
         if isinstance(error, PermissionError) or status in (401, 403) or "Credential" in type(error).__name__:
@@ -148,6 +152,13 @@ class Place:
         inside = {each: each.rpartition("/")[2] if pattern else each[len(name) + 1 :] for each in found}
         shown = [each for each, path in inside.items() if path and not re.search(r"(^|/)[._]", path)]
         return [found[each] for each in sorted(shown) if found[each]["type"] == "file"]
+
+
+def _status(error: Exception) -> int | None:
+    """Return the status of HTTP that an error carries, in the way of aiohttp, gcsfs or huggingface_hub."""
+    carriers = (error, "status"), (error, "code"), (getattr(error, "response", None), "status_code")
+    found = (getattr(carrier, name, None) for carrier, name in carriers)
+    return next((status for status in found if isinstance(status, int)), None)
 
 
 _looked: dict[str, tuple[float, list[str]]] = {}  # the copies of what was looked up lately, by URL
@@ -262,7 +273,7 @@ def _copy(place: Place, info: Info) -> None:
     partial.parent.mkdir(parents=True, exist_ok=True)
     try:
         with naming(path):
-            if size is not None and (place.scheme not in WEB or info.get("partial")):
+            if size is not None and (place.scheme not in WEB or (size > _RANGE and _gives_ranges(place, size))):
                 with partial.open("wb") as file:
                     for start in range(0, size, _RANGE):
                         file.write(_range(place, start, min(start + _RANGE, size)))
@@ -276,6 +287,20 @@ def _copy(place: Place, info: Info) -> None:
         note_version(path, version_of(info))
     finally:
         partial.unlink(missing_ok=True)
+
+
+def _gives_ranges(place: Place, size: int) -> bool:
+    """Ask a server of the web for its last byte: without ranges it would send all of an object for each of them."""
+
+    def question(fs: Any) -> bool:
+        with fs.open(place.name, block_size=_RANGE, size=size) as file:
+            file.seek(size - 1)
+            try:
+                return len(file.read(1)) == 1
+            except ValueError:  # fsspec's word for a server without ranges, of whose answer it reads nothing
+                return False
+
+    return place.ask(question)
 
 
 def _range(place: Place, start: int, stop: int) -> bytes:

@@ -86,6 +86,7 @@ class RayWorkers:
         self._arguments = job, target, batches, Path.cwd()
         self._number = number
         self._tasks: dict[Any, tuple[Any, int | None]] = {}  # the actor and the shard of each call
+        self._actors = list[Any]()  # all that were started: one whose shard failed has no call
         self._deaths = Counter[int | None]()
 
     def __call__(self, numbers: Iterator[int]) -> Outcomes:
@@ -116,6 +117,7 @@ class RayWorkers:
 
     def _start(self) -> None:
         actor = self._class.remote(*self._arguments)
+        self._actors.append(actor)
         self._tasks[actor.ready.remote()] = actor, None
 
     def _died(self, number: int | None, error: Exception) -> None:
@@ -130,8 +132,8 @@ class RayWorkers:
 
     def close(self) -> None:
         """End all actors."""
-        for actor, _ in self._tasks.values():
-            with suppress(Exception):
+        for actor in self._actors:
+            with suppress(Exception):  # of one that has ended
                 self._ray.kill(actor)
         self._tasks.clear()
 

@@ -10,6 +10,7 @@ import pytest
 from chainrule.data import ByteVocabulary, WordVocabulary
 from chainrule_app.readers import corpus
 from chainrule_app.readers.all_cores import Processes
+from chainrule_app.readers.journal import Journals
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ def prepared(text, folder, processes, monkeypatch, **options):
 def test_several_processes_count_and_encode_what_one_does(text, tmp_path):
     content = text.read_text()
     chunks = [content[start : start + 700] for start in range(0, len(content), 700)]
-    with Processes(2, tmp_path / "journals") as processes:
+    with Processes(2, Journals(tmp_path)) as processes:
         counted = partial(processes.counted, split_punctuation=True)
         alone, together = (
             WordVocabulary.fit(chunks, min_count=2, split_punctuation=True, **elsewhere)
@@ -61,7 +62,7 @@ def test_small_texts_and_levels_that_are_read_as_fast_have_no_processes():
 
 
 def test_a_process_that_is_killed_ends_the_preparation_in_one_line(tmp_path):
-    with Processes(1, tmp_path / "journals") as processes:
+    with Processes(1, Journals(tmp_path)) as processes:
         counted = processes.counted(iter(["a b a", "b"]), split_punctuation=False)
         assert next(counted) == {"a": 2, "b": 1}
         processes._all[0].kill()

@@ -1,16 +1,23 @@
-"""A preparation that was killed leaves what it counted and encoded; the next one uses it, and writes the same store."""
+"""A preparation that was killed leaves what it decoded and encoded; the next one uses it, and writes the same store."""
 
 import signal
 import subprocess
 import sys
+import wave
 from pathlib import Path
 from random import Random
 
+import numpy as np
 import pytest
+import soundfile
+from PIL import Image
 
 from chainrule_app.cli.main import main
-from chainrule_app.readers import all_cores, corpus, text
+from chainrule_app.readers import all_cores, captions, corpus, text
+from chainrule_app.readers.images import Reading
+from chainrule_app.readers.images import prepare as images
 from chainrule_app.readers.journal import JOURNAL, Journal, digest_of
+from chainrule_app.readers.sounds import prepare as sounds
 
 CHUNKS = 12  # of the text, four of which are counted together
 
@@ -139,3 +146,128 @@ def test_the_same_command_goes_on_with_an_interrupted_preparation(file, tmp_path
     corpus.prepare_corpus(file, tmp_path / "fresh", level="word")
     assert len(computed) == used
     assert (out / "data" / "train.tokens").read_bytes() == (tmp_path / "fresh" / "train.tokens").read_bytes()
+
+
+# What takes long of each file, counted: it decodes an image or reads a sound.
+COUNTED = {"images": (Reading, "pixels"), "captions": (Reading, "pixels"), "sounds": (sounds, "read_sound")}
+KILLED_ELSEWHERE = """
+import json, os, signal, sys
+sys.path.insert(0, sys.argv[1])
+from test_resumed_preparations import COUNTED, prepare
+kind, folder, store, left = sys.argv[2:]
+owner, name = COUNTED[kind]
+compute, left = getattr(owner, name), [int(left)]
+def dying(*about):
+    if not left[0]:
+        os.kill(os.getpid(), signal.SIGKILL)
+    left[0] -= 1
+    return compute(*about)
+setattr(owner, name, dying)
+prepare(kind, folder, store)
+"""
+
+
+def prepare(kind, folder, store):
+    """Prepare the files of a kind; return the files of the store."""
+    if kind == "images":
+        images.prepare_images(folder, store, reading=Reading(size=(8, 8)), skip_bad=True)
+    elif kind == "captions":
+        captions.prepare_captions(store, folder, Path(folder) / "captions.csv", size=8, min_count=1)
+    else:
+        sounds.prepare_sounds(folder, store, rate=4000, skip_bad=True)
+    return {path.name: path.read_bytes() for path in Path(store).iterdir()}
+
+
+def write_files(kind, folder):
+    """Write twelve files, of which one of the images and of the sounds cannot be read."""
+    folder.mkdir()
+    random = np.random.default_rng(0)
+    for number in range(12):
+        if kind == "sounds":
+            with wave.open(str(folder / f"{number}.wav"), "wb") as file:
+                file.setparams((1, 2, 8000, 0, "NONE", ""))
+                file.writeframes(random.integers(-9000, 9000, 3000).astype("<i2").tobytes())
+        else:
+            pixels = random.integers(0, 256, (12, 10, 3)).astype(np.uint8)
+            Image.fromarray(pixels).save(folder / f"{number}.png")
+    if kind == "images":
+        (folder / "1.png").write_bytes((folder / "1.png").read_bytes()[:90])
+    elif kind == "sounds":
+        soundfile.write(folder / "1.wav", np.full(3000, np.nan, np.float32), 8000, subtype="FLOAT")
+    elif kind == "captions":
+        rows = [f"{number}.png,the sea at ebb {number}\n" for number in range(12)]
+        (folder / "captions.csv").write_text("".join(["image,caption\n", *rows]))
+
+
+def computed_by(kind, monkeypatch):
+    """Return a list to which every file that is decoded or read is added."""
+    owner, name = COUNTED[kind]
+    compute, computed = getattr(owner, name), []
+    monkeypatch.setattr(owner, name, lambda *about: computed.append(about) or compute(*about))
+    return computed
+
+
+@pytest.mark.parametrize("kind", COUNTED)
+def test_files_that_a_killed_preparation_finished_are_not_decoded_again(kind, tmp_path, monkeypatch):
+    folder, store = tmp_path / "files", tmp_path / "store"
+    write_files(kind, folder)
+    arguments = [str(Path(__file__).parent), kind, str(folder), str(store), "7"]
+    done = subprocess.run([sys.executable, "-c", KILLED_ELSEWHERE, *arguments], check=False)
+    assert done.returncode == -signal.SIGKILL
+    computed = computed_by(kind, monkeypatch)
+    fresh = prepare(kind, folder, tmp_path / "fresh")
+    every = len(computed)
+    computed.clear()
+    assert prepare(kind, folder, store) == fresh  # without the journals
+    assert len(computed) == every - 7 + (kind != "captions")  # the file that cannot be read is tried again
+
+
+def test_the_same_command_goes_on_with_the_images_of_an_interrupted_preparation(tmp_path, monkeypatch):
+    write_files("images", tmp_path / "files")
+    out = tmp_path / "run"
+    call = ["train", str(tmp_path / "files"), "--task", "image", "--size", "8x8", "--skip-bad", "--out", str(out)]
+    call += ["--steps", "1", "--channels", "6", "--layers", "1", "--plain"]
+    computed = computed_by("images", monkeypatch)
+    counted = Reading.pixels
+
+    def stopping(*about):
+        if len(computed) == 5:
+            raise KeyboardInterrupt
+        return counted(*about)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Reading, "pixels", stopping)
+        assert main(call) == 130
+    computed.clear()
+    assert main(call) == 0
+    assert len(computed) == 12 - 5 + 3  # the file that cannot be read is tried again in each of three passes
+    assert [path.name for path in out.rglob(".*") if path.is_dir()] == []
+
+
+def test_answers_to_a_part_are_used_up_to_the_last_whole_one(tmp_path):
+    started = []
+
+    def answers(part, *refused):
+        started.append(part)
+        yield from (b"%s %d" % (part, number) for number in range(3))
+        for reason in refused:
+            raise ValueError(reason)
+
+    def several(journal, part, *refused):
+        return list(journal.several(part, lambda: answers(part, *refused)))
+
+    def every():
+        started.clear()
+        with Journal(tmp_path / "journal") as journal:
+            assert several(journal, b"a") == [b"a 0", b"a 1", b"a 2"]
+            with pytest.raises(ValueError, match="damaged"):
+                several(journal, b"b", "damaged")
+            assert several(journal, b"c") == [b"c 0", b"c 1", b"c 2"]
+        return started
+
+    assert every() == [b"a", b"b", b"c"]
+    assert every() == [b"b"]  # its reason is not on record
+    whole = (tmp_path / "journal").read_bytes()
+    (tmp_path / "journal").write_bytes(whole[: len(whole) // 2])
+    assert every() == [b"b", b"c"]
+    assert (tmp_path / "journal").read_bytes() == whole

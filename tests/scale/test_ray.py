@@ -35,15 +35,22 @@ def cluster():
 
 
 def processes(name):
-    """Return the processes of this cluster that Ray gave a name."""
-    found = []
+    """Return the processes that the cluster of this process gave a name."""
+    parents, named = {}, []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
+            parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
             if (folder / "cmdline").read_bytes().startswith(name.encode()):
-                found.append(int(folder.name))
+                named.append(int(folder.name))
         except OSError:
             continue
-    return sorted(found)
+
+    def ours(process):
+        while process not in (0, os.getpid()):
+            process = parents.get(process, 0)
+        return process != 0
+
+    return sorted(filter(ours, named))
 
 
 @pytest.fixture
@@ -86,6 +93,10 @@ def test_errors_of_workers_take_one_line(cluster, files, capsys):
     assert main([*call, "--engine", "ray", "--workers", "2"]) == 2
     assert f"{files / 'bad.csv'} line 30001, column 'count': " in (err := capsys.readouterr().err)
     assert err.count("\n") == 1
+    end = monotonic() + 60
+    while processes("ray::_Actor") and monotonic() < end:
+        sleep(0.05)
+    assert processes("ray::_Actor") == []  # the one that failed ends too, and gives its core back
 
 
 TRAIN = [

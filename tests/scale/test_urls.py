@@ -3,8 +3,10 @@
 import json
 import os
 import pickle
+import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -65,6 +67,23 @@ def test_a_connection_that_stays_cut_leaves_nothing(storage, tmp_path, monkeypat
     assert not [path for path in (tmp_path / "copies").rglob("*") if path.is_file() and "using" not in str(path)]
 
 
+@pytest.mark.parametrize("carrier", ["status", "code", "response"])  # of aiohttp, gcsfs and huggingface_hub
+@pytest.mark.parametrize(("status", "line"), [(403, "the storage refuses"), (404, "no such object or folder")])
+def test_what_a_storage_refuses_is_asked_for_once(storage, monkeypatch, carrier, status, line):
+    asked = []
+
+    def refuse(*about, **settings):
+        asked.append(about)
+        error = OSError("token hidden")
+        setattr(error, carrier, SimpleNamespace(status_code=status) if carrier == "response" else status)
+        raise error
+
+    monkeypatch.setattr(type(storage), "info", refuse)
+    with pytest.raises((ValueError, FileNotFoundError), match=f"memory://b/x.bin: {line}"):
+        remote.local_paths("memory://b/x.bin")
+    assert len(asked) == 1
+
+
 def test_patterns_and_folders_keep_to_what_is_there(storage):
     for name in "ba_":
         storage.pipe(f"/b/d/{name}.txt", name.encode())
@@ -103,6 +122,8 @@ def test_the_folder_is_bounded_and_what_runs_use_stays(storage, tmp_path, monkey
     ("url", "line"),
     [
         ("s3://key:secret@bucket/a.csv", "s3://bucket/a.csv: the URL holds credentials"),
+        ("gs://key:secret@bucket/a.csv", "gs://bucket/a.csv: the URL holds credentials"),
+        ("hf://key:secret@u/n/a.csv", "hf://u/n/a.csv: the URL holds credentials"),
         ("https://key:secret@host/a.csv?secret", "https://host/a.csv: the URL holds credentials"),
         ("nowhere://host/a.csv", "nowhere://host/a.csv: nowhere:// is unknown to fsspec"),
         ("memory://b/../a.csv", "memory://b/../a.csv: expected a URL without .."),
@@ -113,6 +134,27 @@ def test_refusals_are_one_line_without_secrets(storage, url, line, capsys):
     assert main(["train", url]) == 2
     said = capsys.readouterr().err
     assert line in said
+    assert said.count("\n") == 1
+    assert "secret" not in said
+
+
+@pytest.mark.parametrize(
+    ("url", "module", "line"),
+    [
+        ("gs://bucket/a.csv", "gcsfs", "gs://bucket/a.csv: gs://"),
+        ("s3://bucket/a.csv", "s3fs", "s3://bucket/a.csv: s3://"),
+        ("https://host/a.csv?secret", "aiohttp", "https://host/a.csv: https://"),
+        ("hf://datasets/u/n/a.csv", "huggingface_hub", "hf://datasets/u/n/a.csv: hf://"),
+    ],
+)
+def test_a_missing_package_is_named_in_one_line(storage, url, module, line, capsys, monkeypatch):
+    for name in [name for name in sys.modules if f"{name}.".startswith(("fsspec.implementations.http.", f"{module}."))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, module, None)  # importing it fails, as where it is not installed
+    monkeypatch.delitem(sys.modules["fsspec.registry"]._registry, url.partition(":")[0], raising=False)
+    assert main(["train", url]) == 2
+    said = capsys.readouterr().err
+    assert f"{line} needs the package {module}: pip install {module}" in said
     assert said.count("\n") == 1
     assert "secret" not in said
 

@@ -1,9 +1,12 @@
 """A folder or archive of image files, labelled by its sub-folders, or one file."""
 
 import io
+import json
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
@@ -13,6 +16,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from chainrule.option_error import UserError, option, raw_text
 from chainrule_app.printing import listed
 from chainrule_app.readers.images.source import ImageLabels, ImageSource, Pixels, spread_over
+from chainrule_app.readers.journal import Journal, digest_of
 from chainrule_app.readers.members import LARGEST, FileSet, Member, Members, split_of, ways_of
 from chainrule_app.readers.sources import IMAGES
 
@@ -145,6 +149,26 @@ class BadImageError(ValueError):
     """A file that should be an image and cannot be read as one."""
 
 
+JournalOf = Callable[[], AbstractContextManager[Journal | None]]  # opens the journal of some images, if there is one
+
+
+def decoded(file: Member, reading: Reading, journal: Journal | None) -> tuple[Pixels, str]:
+    """Return the pixels of an image file and its mode, as `Reading.image` does, from the journal if it has them."""
+    with file.open() as content:
+        if journal is None:
+            return reading.image(content, file.label)
+        raw = content.read(LARGEST + 1)
+
+    def answer() -> Iterator[bytes]:
+        pixels, mode = reading.image(io.BytesIO(raw), file.label)
+        yield json.dumps([mode, *pixels.shape]).encode() + b"\n" + pixels.tobytes()
+
+    (known,) = journal.several(digest_of(raw), answer)
+    head, _, values = known.partition(b"\n")
+    mode, *shape = json.loads(head)
+    return np.frombuffer(values, np.uint8).reshape(shape), mode
+
+
 class ImageFolder(ImageSource):
     """The image files of a folder or archive and its sub-folders, by name; each is looked at before anything else."""
 
@@ -159,7 +183,9 @@ class ImageFolder(ImageSource):
         skip_bad: bool = False,  # leave out unreadable files instead of raising an error
         black_and_white: int = 2,  # levels of images stored in black and white alone: 0 and the highest
         part: str | None = None,  # "train" or "valid", where folders are so called; None takes all
+        journal: JournalOf = nullcontext,  # what was decoded before, where the images are prepared
     ):
+        self._journal = journal
         self._reading, self._members = reading or Reading(), images_in(source)
         path = self._members.path
         self.name, self.label = path.resolve().name, str(path)
@@ -179,7 +205,9 @@ class ImageFolder(ImageSource):
             self.labels = ImageLabels(numbers, names)
 
     def _found_levels(self, files: list[Member], skip_bad: bool, black_and_white: int) -> int:
-        return black_and_white if self._survey(files, skip_bad) == "1" and self._reading == Reading() else 256
+        with self._journal() as journal:
+            mode = self._survey(files, skip_bad, journal)
+        return black_and_white if mode == "1" and self._reading == Reading() else 256
 
     @property
     def levels(self) -> int:
@@ -187,10 +215,19 @@ class ImageFolder(ImageSource):
 
     def blocks(self) -> Iterator[Pixels]:
         rows = self._rows_of_a_block()
-        for start in range(0, self.count, rows):
-            files = self._files[start : start + rows]
-            block = np.stack([self._pixels(file)[0] for file in files])
-            yield spread_over(block, self._levels)
+        with self._journal() as journal:
+            images = self._images(journal)
+            while block := list(islice(images, rows)):
+                yield spread_over(np.stack(block), self._levels)
+
+    def _images(self, journal: Journal | None) -> Iterator[Pixels]:
+        """Yield the images in the order in which they were looked at, as the journal has them."""
+        for file in self._looked_at:
+            try:
+                yield self._pixels(file, journal)[0]
+            except BadImageError:
+                if file.name not in self.skipped:
+                    raise
 
     def fingerprint(self) -> dict[str, Any]:
         return self._members.fingerprint()
@@ -198,18 +235,17 @@ class ImageFolder(ImageSource):
     def called(self, index: int) -> str:
         return self._files[index].name
 
-    def _pixels(self, file: Member) -> tuple[Pixels, str]:
-        with file.open() as content:
-            return self._reading.image(content, file.label)
+    def _pixels(self, file: Member, journal: Journal | None) -> tuple[Pixels, str]:
+        return decoded(file, self._reading, journal)
 
-    def _survey(self, files: list[Member], skip_bad: bool) -> str:
+    def _survey(self, files: list[Member], skip_bad: bool, journal: Journal | None) -> str:
         """Look at every file once: which can be read, and whether they agree; return their mode."""
         skipped = []
         readable: list[Member] = []
         first: tuple[Member, str] | None = None
         for file in files:
             try:
-                pixels, mode = self._pixels(file)
+                pixels, mode = self._pixels(file, journal)
             except BadImageError as error:
                 if skip_bad:
                     skipped.append(file.name)
@@ -231,7 +267,7 @@ class ImageFolder(ImageSource):
             readable.append(file)
         if first is None:
             raise ValueError(f"{self.label}: none of the {len(files)} images can be read")
-        self._files, self.count, self.skipped = readable, len(readable), tuple(skipped)
+        self._looked_at, self._files, self.count, self.skipped = files, readable, len(readable), tuple(skipped)
         return first[1]
 
 

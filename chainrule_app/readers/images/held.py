@@ -1,6 +1,7 @@
 """Images in memory: an array of them, or images of Pillow, which are decoded as their files are."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from chainrule.option_error import OptionError
 from chainrule_app.readers.images.folder import ImageFolder, Reading
 from chainrule_app.readers.images.source import ImageLabels, ImageSource, Pixels
 from chainrule_app.readers.images.stacked import Header, StackedImages
+from chainrule_app.readers.journal import Journal
 from chainrule_app.readers.members import Member
 from chainrule_app.readers.origin import DataSource, Origin, digest_of
 
@@ -107,7 +109,7 @@ class _Pictures(ImageFolder):
 
     def __init__(self, held: HeldImages, reading: Reading, *, skip_bad: bool, black_and_white: int):
         self.name = self.label = str(held.origin)
-        self._held, self._reading = held, reading
+        self._held, self._reading, self._journal = held, reading, nullcontext
         files = [Member(str(index), held.label(index), _no_file) for index in range(len(held))]
         self._levels = self._found_levels(files, skip_bad, black_and_white)
 
@@ -119,7 +121,7 @@ class _Pictures(ImageFolder):
     def fingerprint(self) -> dict[str, Any]:
         return self._held.fingerprint()
 
-    def _pixels(self, file: Member) -> tuple[Pixels, str]:
+    def _pixels(self, file: Member, journal: Journal | None) -> tuple[Pixels, str]:
         return self._held.pixels(int(file.name), self._reading)
 
 

@@ -1,7 +1,9 @@
 """Prepare images on disk as arrays, a training part and a held-out part, in bounded memory."""
 
 import zipfile
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from chainrule_app.readers.images.folder import ImageFolder, Reading, images_in
 from chainrule_app.readers.images.held import HeldImages
 from chainrule_app.readers.images.source import ImageLabels, ImageSource, Pixels, Reduction
 from chainrule_app.readers.images.stacked import UNREADABLE, Header, StackedImages, image_layout, open_array, read_bytes
+from chainrule_app.readers.journal import Journals
 from chainrule_app.readers.members import ARCHIVES, FileSet
 from chainrule_app.readers.sources import IMAGES, file_and_array
 from chainrule_app.readers.store import Store, StoreWriter
@@ -36,6 +39,7 @@ def open_source(
     skip_bad: bool = False,  # leave out image files that cannot be read
     black_and_white: int = 2,  # levels of image files stored in black and white alone, and of booleans
     part: str | None = None,  # of a folder or archive that has folders train and test, or validation; None takes all
+    journals: Journals | None = None,  # of the preparation for which the images are opened
 ) -> ImageSource:
     """Open images and look at them as far as it takes to know their number, shape and labels."""
     if isinstance(path, HeldImages):
@@ -43,7 +47,13 @@ def open_source(
     path, array = (path, None) if isinstance(path, FileSet) else file_and_array(path)
     if isinstance(path, FileSet) or is_collection(path):
         return ImageFolder(
-            path, labelled=labelled, reading=reading, skip_bad=skip_bad, black_and_white=black_and_white, part=part
+            path,
+            labelled=labelled,
+            reading=reading,
+            skip_bad=skip_bad,
+            black_and_white=black_and_white,
+            part=part,
+            journal=nullcontext if journals is None else partial(journals.open, part or VALID, repr(reading)),
         )
     if reading is not None and reading != Reading():
         raise UserError(
@@ -252,14 +262,15 @@ def prepare_images(
     seed: int = 0,  # of the images held out, and of every draw
 ) -> PreparedImages:
     """Read images and write them into a directory, a few megabytes in memory at a time."""
-    source = open_source(path, labelled=labelled, reading=reading, skip_bad=skip_bad, part=TRAIN)
+    journals = Journals(directory)
+    source = open_source(path, labelled=labelled, reading=reading, skip_bad=skip_bad, part=TRAIN, journals=journals)
     if prod(source.shape) > _LARGEST:
         raise UserError(
             f"{source.label}: expected images of at most {_LARGEST:,} values, got {format_shape(source.shape)}",
             f"pass {option('size')}" if source.kind == "folder" else "scale them",
         )
     reduction = Reduction(source.levels, bits, binarise)
-    held_out = _held_out(source, validation, reading, skip_bad=skip_bad)
+    held_out = _held_out(source, validation, reading, skip_bad=skip_bad, journals=journals)
     if held_out is None and source.count < 2:
         raise ValueError(f"{source.label}: expected at least two images, one of them to hold out, got 1")
     classes = None if source.labels is None else source.labels.names
@@ -299,6 +310,7 @@ def prepare_images(
             "left_out": {"count": len(source.skipped), "names": list(source.skipped[:_NAMED])},
         }
         writer.finish(manifest)
+    journals.forget()
     return open_images(directory)
 
 
@@ -325,7 +337,12 @@ def open_images(directory: str | Path) -> PreparedImages:
 
 
 def _held_out(
-    source: ImageSource, validation: str | Path | HeldImages | None, reading: Reading | None, *, skip_bad: bool
+    source: ImageSource,
+    validation: str | Path | HeldImages | None,
+    reading: Reading | None,
+    *,
+    skip_bad: bool,
+    journals: Journals,
 ) -> ImageSource | None:
     """Return the validation images of another source; their shape must match the training images."""
     named = validation if validation is not None else source.held_out
@@ -334,7 +351,13 @@ def _held_out(
     labelled, levels = source.labels is not None, source.levels
     part = VALID if validation is None else None
     held_out = open_source(
-        named, labelled=labelled, reading=reading, skip_bad=skip_bad, black_and_white=levels, part=part
+        named,
+        labelled=labelled,
+        reading=reading,
+        skip_bad=skip_bad,
+        black_and_white=levels,
+        part=part,
+        journals=journals,
     )
     check_alike(held_out, source.shape, levels)
     return held_out

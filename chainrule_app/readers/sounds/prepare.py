@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from struct import Struct
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,14 @@ from chainrule.data import Batch, Batches, Shuffled, Tokens, padded
 from chainrule.option_error import OptionError, UserError, option
 from chainrule.typed_json import read_value
 from chainrule_app.readers.held_out import OneInEvery, keep_labels
-from chainrule_app.readers.members import read_each
+from chainrule_app.readers.journal import Journal, Journals
+from chainrule_app.readers.members import Member, read_each
 from chainrule_app.readers.sounds.levels import SoundLevels, make_levels
 from chainrule_app.readers.sounds.sound_file import Collection, HeldSounds, SoundFile, read_sound, sound_facts
 from chainrule_app.readers.store import Ids, Store, StoredTokens, StoreWriter, token_dtype
 
 _BATCHES_IN_POOL = 64
+_RANGE = Struct("<ddQ")  # the lowest and highest amplitude of a block, and how many are beyond [−1, 1]
 Labels = npt.NDArray[np.int64]
 
 
@@ -156,6 +159,7 @@ class Writing:
     skipped: list[dict[str, str]]  # files that could not be read, with the reason; filled where `skip_bad`
     silent: int = 0  # clips of one amplitude
     clipped: int = 0  # samples beyond [−1, 1]
+    journal: Journal | None = None  # what was read and encoded before
     skip_bad: bool = field(default=False, kw_only=True)
 
     def whole(self, files: Iterable[SoundFile], part: ClipWriter) -> None:
@@ -168,10 +172,8 @@ class Writing:
         label, before, clips = self._label(file), first.codes.rows, 0
         read, low, high, clipped = 0, np.inf, -np.inf, 0
         try:
-            for block in read_sound(file, self.rate):
-                low, high = min(low, block.min()), max(high, block.max())
-                clipped += int((np.abs(block) > 1).sum())
-                codes = self.levels.encode(block)
+            for codes, lowest, highest, beyond in self._encoded(file):
+                low, high, clipped = min(low, lowest), max(high, highest), clipped + beyond
                 left = len(codes) if samples is None else max(samples - read, 0)
                 first.codes.append(codes[:left])
                 if left < len(codes):
@@ -190,6 +192,21 @@ class Writing:
             (rest if clips else first).end(label)
             self.silent += int(low == high) * (1 + clips)
             self.clipped += clipped
+
+    def _encoded(self, file: SoundFile) -> Iterator[tuple[npt.NDArray[np.unsignedinteger], float, float, int]]:
+        """Yield the levels of each block of a sound, its range, and the number of samples beyond [−1, 1]."""
+        dtype = np.dtype(token_dtype(self.levels.levels))
+
+        def answers() -> Iterator[bytes]:
+            for block in read_sound(file, self.rate):
+                clipped = int((np.abs(block) > 1).sum())
+                yield _RANGE.pack(block.min(), block.max(), clipped) + self.levels.encode(block).astype(dtype).tobytes()
+
+        found = answers()
+        if self.journal is not None and isinstance(file, Member):
+            found = self.journal.several(file.digest(), answers)
+        for answer in found:
+            yield np.frombuffer(answer, dtype, offset=_RANGE.size), *_RANGE.unpack_from(answer)
 
     def _label(self, file: SoundFile) -> int | None:
         if self.labelling is None:
@@ -304,8 +321,9 @@ def prepare_sounds(
             "expected clips where sounds have labels, got stream",
             f"give {option('labels', 'none')}, or clips",
         )
-    writing = Writing(quantised, rate, labelling, names, skipped, skip_bad=skip_bad)
-    with StoreWriter(directory, _MANIFEST) as writer:
+    journals = Journals(directory)
+    with StoreWriter(directory, _MANIFEST) as writer, journals.open("sounds", f"{law} {levels} {rate}") as journal:
+        writing = Writing(quantised, rate, labelling, names, skipped, journal=journal, skip_bad=skip_bad)
         parts = {part: ClipWriter(writer, part, quantised.levels) for part in _PARTS}
         if others:
             writing.whole((file for file, _ in sounds), parts["train"])
@@ -336,6 +354,7 @@ def prepare_sounds(
             **counts,
         }
         writer.finish(manifest)
+    journals.forget()
     return open_sounds(directory)
 
 
