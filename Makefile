@@ -101,8 +101,9 @@ bench: setup ## ten speeds beside the published ranges, under five minutes; writ
 bench-all: setup ## all speed measurements (an hour); tables on the screen, JSON in benchmarks/results
 	@for script in benchmarks/speed_*.py benchmarks/sampling.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
-nightly: setup ## tests, in browsers too, speed, thousands of damaged files, the training runs behind the results tables (hours)
+nightly: setup ## the manual, tests, in browsers too, speed, thousands of damaged files, the training runs behind the results tables (hours)
 	$(PIP) --no-build-isolation -e '.[nightly,scale]' >>$(LOG)
+	$(MAKE) docs
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(TWO) --hypothesis-profile=nightly
 	CHAINRULE_KERNELS=off OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(TWO) -m "not (slow or kernel)" tests/layers tests/models tests/decoding \
 	  tests/test_contract.py

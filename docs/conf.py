@@ -18,6 +18,7 @@ author = project_copyright = "the chainrule authors"
 version = release = installed_version("chainrule")
 
 extensions = [
+    "accessible",
     "myst_nb",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",

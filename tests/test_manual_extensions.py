@@ -1,4 +1,4 @@
-"""Extensions of the manual: terms of the glossary in a text, and plots in the colours of the page."""
+"""Extensions of the manual: terms of the glossary, plots in the colours of the page, captions of the sidebar."""
 
 import ast
 import re
@@ -82,3 +82,22 @@ def test_a_notebook_runs_in_an_empty_folder(extension: ModuleType, tmp_path: Pat
     notebook = extension.notebook((COURSE / "07_search.md").read_text(), COURSE)
     nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
     assert (tmp_path / "_style.py").read_text() == (COURSE / "_style.py").read_text()
+
+
+@pytest.mark.slow  # a small manual is built
+def test_captions_are_headings_with_a_level_and_lines_of_signatures_no_definitions(tmp_path: Path) -> None:
+    build = pytest.importorskip("sphinx.cmd.build")
+    (tmp_path / "conf.py").write_text(
+        f"import sys\nsys.path.insert(0, {str(EXTENSIONS)!r})\nextensions = ['accessible']\nhtml_theme = 'furo'\n"
+        "python_maximum_signature_line_length = 20\n",
+        "utf-8",
+    )
+    (tmp_path / "index.rst").write_text("Home\n====\n\n.. toctree::\n   :caption: Start\n\n   other\n", "utf-8")
+    (tmp_path / "other.rst").write_text("Other\n=====\n\n.. py:function:: long(first: int, second: int)\n", "utf-8")
+    assert build.build_main(["-q", "-b", "html", str(tmp_path), str(tmp_path / "html")]) == 0
+    for name in ("index.html", "other.html"):
+        text = (tmp_path / "html" / name).read_text("utf-8")
+        assert re.findall('<p class="caption"([^>]*)>', text)
+        assert set(re.findall('<p class="caption"([^>]*)>', text)) == {' role="heading" aria-level="2"'}
+    assert text.count('<span class="sig-line">') == 2
+    assert "<dl>" not in text

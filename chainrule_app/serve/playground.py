@@ -14,6 +14,7 @@ from chainrule_app.serve import playground_answers as answers
 from chainrule_app.serve import playground_latent as latent
 from chainrule_app.serve import playground_media as media
 from chainrule_app.serve import playground_music as music
+from chainrule_app.serve import playground_pictures as pictures
 from chainrule_app.serve import playground_text as texts
 from chainrule_app.serve.guard import final_error
 from chainrule_app.serve.playground_examples import examples_of
@@ -57,7 +58,7 @@ def playground_router(state: ServerState) -> APIRouter:
             return _without_model(name, run) | {"view": "", "problem": problem}
 
     view_routers = (texts.text_router, media.image_router, media.sound_router, music.music_router, latent.latent_router)
-    answer_routers = (answers.table_router, answers.answer_router, answers.forecast_router)
+    answer_routers = (answers.table_router, answers.answer_router, answers.forecast_router, pictures.picture_router)
     for make in (*view_routers, *answer_routers, training_router):
         router.include_router(make(views), prefix="/playground")
     return router

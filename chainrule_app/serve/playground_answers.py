@@ -1,8 +1,7 @@
-"""Answers of the playground: rows of tables with gaps, tags, labels, translations, captions and forecasts."""
+"""Answers of the playground: rows of tables with gaps, tags, labels, translations and forecasts."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from io import BytesIO
 from typing import Annotated, Any, cast
 
 import numpy as np
@@ -14,17 +13,14 @@ from chainrule.data import Vocabulary, WordVocabulary
 from chainrule.metrics import quantiles_of_samples
 from chainrule_app.readers import series as series_reader
 from chainrule_app.readers.files_in_turn import HeldText
-from chainrule_app.readers.images.folder import Reading
-from chainrule_app.readers.images.source import Pixels
 from chainrule_app.readers.origin import Origin
 from chainrule_app.readers.tables.partial_row import PartialRow
 from chainrule_app.results import Result
 from chainrule_app.run import Run
-from chainrule_app.serve.routes import bytes_of, finite
+from chainrule_app.serve.routes import finite
 from chainrule_app.serve.views import Body, Count, Seed, Text, TextBody, Views
 from chainrule_app.tasks.forecast.paths import draw_paths
 from chainrule_app.tasks.forecast.task import ForecastTask
-from chainrule_app.tasks.output import channels_last
 from chainrule_app.tasks.table.gaps import complete_block
 from chainrule_app.tasks.table.run import TableRun
 from chainrule_app.tasks.table.verbs import nats_of
@@ -36,7 +32,6 @@ _BINS = 24
 _PAST = 4  # horizons of history in a chart
 _MOST_SERIES = 40  # that are drawn
 _LEAST_PAST = 60
-_COMPARED = 64  # held-out images
 
 
 class RowBody(Body):
@@ -51,12 +46,6 @@ class AnswerBody(TextBody):
     """A text to answer."""
 
     beam: Annotated[int, Field(ge=1, le=16)] = 4
-
-
-class ImageBody(Body):
-    """An image file to answer, in base64."""
-
-    image: Annotated[str, Field(max_length=1 << 23)]
 
 
 class SeriesBody(Body):
@@ -88,7 +77,7 @@ def table_router(views: Views) -> APIRouter:
 
 
 def answer_router(views: Views) -> APIRouter:
-    """Return the routes of runs that tag, label, translate and caption."""
+    """Return the route of runs that tag, label and translate texts."""
     router = APIRouter()
 
     @router.post("/answer")
@@ -98,12 +87,6 @@ def answer_router(views: Views) -> APIRouter:
             return await views.answer(request, translate_text, run, body.text, body.beam)
         look = tag_sentence if run.task.name == "tag" else classify_text
         return await views.answer(request, look, run, body.text)
-
-    @router.post("/answer-image")
-    async def answer_image(body: ImageBody, request: Request) -> Any:
-        run = views.run(body, "classify-images", "caption")
-        look = caption_image if run.task.name == "caption" else classify_image
-        return await views.answer(request, look, run, bytes_of(body.image, "image"))
 
     return router
 
@@ -283,40 +266,6 @@ def unknown_parts(vocabulary: Vocabulary, text: str) -> list[str]:
     symbols = vocabulary.encode(f"{text}\n").tolist()
     read = zip(parts, symbols, strict=False)
     return list(dict.fromkeys(part for part, symbol in read if symbol == vocabulary.unknown))
-
-
-def read_upload(run: Run, content: bytes) -> Any:
-    """Read an image file of any size and convert it like the run's images, (C, H, W) of 8 bits."""
-    channels, height, width = cast(Any, run.task).shape
-    reading = Reading((height, width), "grey" if channels == 1 else "rgb")
-    return reading.image(BytesIO(content), "the file")[0]
-
-
-def classify_image(run: Run, content: bytes) -> dict[str, Any]:
-    """Labels of an image file with their probabilities, likeliest first.
-
-    An image that is light where the held-out images are dark at their edges is inverted before.
-    """
-    task, pixels = cast(Any, run.task), read_upload(run, content)
-    top, inverted = task.facts.found_levels - 1, False
-    if task.is_prepared():
-        held_out = np.array(task.images().valid[:_COMPARED])
-        inverted = (_edge(held_out) > top / 2) != (_edge(pixels[None]) > 255 / 2)
-    levels = ((255 - pixels if inverted else pixels).astype(np.float64) * (top / 255)).round().astype(np.uint8)
-    row = first(run.classify(channels_last(levels)[None]))
-    return {"labels": ranked(row["probabilities"]), "inverted": inverted}
-
-
-def _edge(images: Pixels) -> float:
-    """Return the mean over the pixels at the edges of images (N, C, H, W)."""
-    sides = images[..., 0], images[..., -1], images[:, :, 0], images[:, :, -1]
-    return float(np.mean([side.mean() for side in sides]))
-
-
-def caption_image(run: Run, content: bytes) -> dict[str, Any]:
-    """Return the caption of an image file."""
-    pixels, _ = Reading(None, "rgb").image(BytesIO(content), "the file")
-    return {"caption": first(run.caption([channels_last(pixels)]))["caption"]}
 
 
 def about_series(run: Run) -> dict[str, Any]:

@@ -38,10 +38,10 @@ def examples_of(run: Run) -> list[Any]:
         case "classify-images":
             images = task.images()
             shown = brightness(np.array(images.valid[:COUNT]), task.reduction.levels)
-            return list(map(_url, shown))
+            return list(map(data_url, shown))
         case "caption":
             images = task.prepared.valid.images
-            return [_url(np.array(images[place])) for place in range(min(COUNT, len(images)))]
+            return [data_url(np.array(images[place])) for place in range(min(COUNT, len(images)))]
     return []
 
 
@@ -62,7 +62,7 @@ def _lines(texts: Any) -> list[str]:
     return (long or texts)[:COUNT]
 
 
-def _url(image: Pixels) -> str:
+def data_url(image: Pixels) -> str:
     """Return an image (C, H, W) of 8 bits as a data URL."""
     shown = image[0] if len(image) == 1 else np.moveaxis(image, 0, 2)
     return f"data:image/png;base64,{b64encode(png(np.ascontiguousarray(shown))).decode()}"

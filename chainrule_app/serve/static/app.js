@@ -7,7 +7,8 @@ import { soundView } from "./sound.js";
 import { tableView } from "./table.js";
 import { textView } from "./text.js";
 import { trainingView } from "./training.js";
-import { captionView, classifyImageView, classifyView, forecastView, tagView, translateView } from "./answers.js";
+import { classifyView, forecastView, tagView, translateView } from "./answers.js";
+import { captionView, classifyImageView } from "./pictures.js";
 
 const VIEWS = {
   text: textView, image: imageView, latent: latentView, sound: soundView, music: musicView, table: tableView, tag: tagView,
@@ -16,6 +17,7 @@ const VIEWS = {
 };
 
 const main = document.getElementById("main");
+const nav = document.querySelector("nav");
 let runs = [];
 
 function show(name) {
@@ -25,7 +27,8 @@ function show(name) {
   for (const link of document.querySelectorAll("#runs a")) {
     if (link.dataset.run === run.name) {
       link.setAttribute("aria-current", "page");
-      link.scrollIntoView({ block: "nearest", inline: "center" });
+      // `scrollIntoView` would let the Tab key begin here, and pass over what comes before.
+      nav.scrollLeft = link.offsetLeft - (nav.clientWidth - link.offsetWidth) / 2;
     } else link.removeAttribute("aria-current");
   }
   document.title = `${run.name} · chainrule playground`;

@@ -47,6 +47,8 @@ export function select(options, attributes = {}) {
   return h("select", attributes, options.map(([value, text]) => h("option", { value }, text)));
 }
 
+export const beamField = () => Object.assign(select([[1, "1"], [4, "4"], [8, "8"]]), { value: linked("beam") ?? 4 });
+
 export function seedField() {
   const input = h("input", { type: "number", min: 0, max: 2147483647, value: 1, inputmode: "numeric" });
   const fresh = h("input", { type: "checkbox", checked: true });
@@ -155,11 +157,11 @@ export const job = { controller: null, async run(work, buttons = {}) {
 // Held-out data of the run, one click each.
 export function tries(examples, use, name = (example) => example) {
   if (!examples?.length) return null;
-  const short = (text) => text.length > 34 ? `${text.slice(0, 32).trimEnd()}…` : text;
+  const clipped = (text) => text.length > 34 ? `${text.slice(0, 32).trimEnd()}…` : text;
   return h("div", { class: "buttons small tries" }, h("span", { class: "muted" }, "Held-out data:"),
     examples.map((example, place) => {
       const shown = name(example, place);
-      return button(typeof shown === "string" ? short(shown.replace(/\s+/g, " ").trim()) : shown, () => use(example), { title: "Use this example" });
+      return button(typeof shown === "string" ? clipped(shown.replace(/\s+/g, " ").trim()) : shown, () => use(example), { title: "Use this example" });
     }));
 }
 
@@ -170,51 +172,9 @@ export function reveal(element) {
   }
 }
 
-// The same request elsewhere: on the command line, in Python and over HTTP.
-export function elsewhere(ways) {
-  const shown = h("div", {});
-  const paint = () => shown.replaceChildren(...Object.entries(ways()).map(([name, code]) => h("div", { class: "way" },
-    h("div", { class: "toolbar" }, h("strong", {}, name), button("Copy", async () => { await navigator.clipboard.writeText(code); say("Copied."); }, { "aria-label": `Copy as ${name}` })),
-    h("pre", { tabindex: "0", role: "group", "aria-label": name }, code))));
-  return h("details", { class: "card", ontoggle: (event) => event.target.open && paint() }, h("summary", {}, "The same elsewhere: command, Python, curl"), shown);
-}
-
-// What draws after nothing: the same command for images and sounds. Options that are not set are left out.
-export function sampleWays(run, options) {
-  const set = Object.entries(options()).filter(([, value]) => value !== null && value !== "");
-  const flag = (name) => name === "n" ? "-n" : `--${name.replaceAll("_", "-")}`;
-  return {
-    command: `chainrule sample runs/${run.name} ${set.map(([name, value]) => `${flag(name)} ${typeof value === "string" ? quoted(value) : value}`).join(" ")}`,
-    Python: `run = chainrule.load("runs/${run.name}")\nrun.sample(${set.map(([name, value]) => `${name}=${JSON.stringify(value)}`).join(", ")})`,
-    curl: curl(run, "sample", Object.fromEntries(set)),
-  };
-}
-
-// Canvases side by side as a PNG file.
-export function download(canvases, name) {
-  const { width, height } = canvases[0];
-  const whole = h("canvas", { width: width * canvases.length, height });
-  canvases.forEach((canvas, place) => whole.getContext("2d").drawImage(canvas, place * width, 0));
-  h("a", { href: whole.toDataURL("image/png"), download: name }).click();
-}
-
-export const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`; // for a shell
-
-export const curl = (run, verb, body) => `curl ${location.origin}/runs/${encodeURIComponent(run.name)}/${verb} \\\n  --json ${quoted(JSON.stringify(body))}`;
-
 // State of a view in the address: #run?name=value
 export function linked(name) {
   return new URLSearchParams(location.hash.split("?")[1] ?? "").get(name);
-}
-
-export function linkTo(run, values) {
-  return button("Copy link", async () => {
-    const state = new URLSearchParams(Object.entries(values()).filter(([, value]) => value !== null && value !== ""));
-    const address = `${location.origin}${location.pathname}#${encodeURIComponent(run.name)}?${state}`;
-    await navigator.clipboard.writeText(address);
-    history.replaceState(null, "", address);
-    say("The link restores this page.");
-  });
 }
 
 export function remember(run, name, value) {
@@ -228,6 +188,23 @@ export function remember(run, name, value) {
 export function recall(run, name, otherwise) {
   return JSON.parse(sessionStorage.getItem(`${run}/${name}`)) ?? otherwise;
 }
+
+// The place that a key of the keyboard leads to among others; undefined for other keys.
+export function stepped(key, place, last) {
+  const next = { ArrowRight: place + 1, ArrowDown: place + 1, ArrowLeft: place - 1, ArrowUp: place - 1, Home: 0, End: last }[key];
+  return next === undefined ? undefined : Math.max(0, Math.min(next, last));
+}
+
+// Round numbers between two, for the axis of a chart.
+export function ticks(least, most, about = 5) {
+  const raw = (most - least || 1) / about;
+  const unit = 10 ** Math.floor(Math.log10(raw));
+  const step = unit * [1, 2, 5, 10].find((size) => size * unit >= raw);
+  const first = Math.ceil(least / step);
+  return Array.from({ length: Math.floor(most / step) - first + 1 }, (_, place) => (first + place) * step);
+}
+
+export const short = (value) => Number(value.toPrecision(3)).toLocaleString("en");
 
 export const percent = (share) => share >= 0.0995 ? `${(100 * share).toFixed(0)}%` : share >= 0.001 ? `${(100 * share).toFixed(1)}%` : share > 0 ? "<0.1%" : "0%";
 

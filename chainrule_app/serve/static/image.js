@@ -1,5 +1,6 @@
 // Images: drawn pixel by pixel, and completed where they were erased.
-import { button, card, download, elsewhere, field, fromBase64, h, job, linked, linkTo, post, sampleWays, say, seedField, select, slider, stream, toBase64 } from "./dom.js";
+import { button, card, field, fromBase64, h, job, linked, post, say, seedField, select, slider, stream, toBase64 } from "./dom.js";
+import { download, elsewhere, linkTo, ways } from "./share.js";
 
 const EMPTY = [128, 128, 128, 60]; // of a pixel that is not drawn yet
 
@@ -26,6 +27,29 @@ export const lastly = (pixels, { channels, height, width }) => {
   return Uint8Array.from({ length: pixels.length }, (_, place) => pixels[(place % channels) * size + Math.floor(place / channels)]);
 };
 
+// An image and what is known of it in the address: as a PNG file, where what is not known is transparent.
+function urlOf(pixels, known, shape) {
+  const canvas = h("canvas");
+  paint(canvas, pixels, known, shape);
+  return canvas.toDataURL("image/png").split(",")[1];
+}
+
+// The pixels of an image file as the model has them, and which of them are known.
+async function pixelsOf(file, { channels, height, width }, { ground = "transparent", ...options } = {}) {
+  const bitmap = await createImageBitmap(file, options);
+  const scratch = h("canvas", { width, height }).getContext("2d");
+  scratch.fillStyle = ground;
+  scratch.fillRect(0, 0, width, height);
+  scratch.drawImage(bitmap, 0, 0);
+  const { data } = scratch.getImageData(0, 0, width, height);
+  return {
+    known: Uint8Array.from({ length: height * width }, (_, place) => data[4 * place + 3] === 255),
+    pixels: Uint8Array.from({ length: height * width * channels }, (_, place) => channels === 3
+      ? data[4 * Math.floor(place / 3) + (place % 3)]
+      : Math.round(0.299 * data[4 * place] + 0.587 * data[4 * place + 1] + 0.114 * data[4 * place + 2])),
+  };
+}
+
 export function imageView(run) {
   const shape = run.facts;
   const { channels, height, width, labels } = shape;
@@ -40,7 +64,10 @@ export function imageView(run) {
   const grid = h("div", { class: "images", role: "group", "aria-label": "Images drawn" });
   const editor = editorView(run, shape, draw, (number) => { if (label) label.value = number; });
 
+  let completed = null; // the image that the drawn ones complete
+
   async function draw(given = null) {
+    completed = given && { pixels: given.pixels.slice(), known: given.known.slice() };
     const n = Number(number.value);
     const known = given ? given.known : new Uint8Array(size);
     const images = Array.from({ length: n }, () => ({ pixels: given ? given.pixels.slice() : new Uint8Array(size * channels), known: known.slice() }));
@@ -81,16 +108,17 @@ export function imageView(run) {
   }
 
   const kept = button("Download", () => download([...grid.querySelectorAll("canvas")], `${run.name}.png`), { disabled: true });
-  const link = linkTo(run, () => ({ n: number.value, label: label?.value ?? null, temperature: temperature.value, seed: seed.input.value }));
-  const ways = () => sampleWays(run, () => ({ n: Number(number.value), label: label ? labels[label.value] : null, temperature: temperature.value, seed: Number(seed.input.value) }));
-  if (linked("seed") !== null) queueMicrotask(() => draw());
+  const link = linkTo(run, () => ({ n: number.value, label: label?.value ?? null, temperature: temperature.value, seed: seed.input.value, completed: completed && urlOf(completed.pixels, completed.known, shape) }));
+  const codes = () => ways(run, "sample", { n: Number(number.value), label: label ? labels[label.value] : null, temperature: temperature.value, seed: Number(seed.input.value) });
+  if (linked("completed")) editor.restore(linked("completed")).then(draw);
+  else if (linked("seed") !== null) queueMicrotask(() => draw());
   const options = h("details", { class: "card options", open: innerWidth > 760 }, h("summary", {}, "Options"),
     field("Images", number), label && field("Label of the images", label), temperature.element, seed.element);
   const order = channels > 1 ? "Pixels are drawn row by row from the top left, in each pixel red before green before blue." : "Pixels are drawn row by row from the top left.";
   return h("div", { class: "columns" },
     h("div", {},
       card("Draw", h("p", { class: "muted" }, order), h("div", { class: "buttons" }, button("Draw", () => draw(), { class: "primary" }), stop, kept, link), grid),
-      editor.element, elsewhere(ways)),
+      editor.element, elsewhere(run, codes)),
     options);
 }
 
@@ -173,15 +201,7 @@ function editorView(run, shape, complete, setLabel) {
 
   file.addEventListener("change", async () => {
     try {
-      const bitmap = await createImageBitmap(file.files[0], { resizeWidth: width, resizeHeight: height, resizeQuality: "high" });
-      const scratch = h("canvas", { width, height }).getContext("2d");
-      scratch.fillStyle = "white";
-      scratch.fillRect(0, 0, width, height);
-      scratch.drawImage(bitmap, 0, 0);
-      const data = scratch.getImageData(0, 0, width, height).data;
-      load(Uint8Array.from({ length: size * channels }, (_, place) => channels === 3
-        ? data[4 * Math.floor(place / 3) + (place % 3)]
-        : Math.round(0.299 * data[4 * place] + 0.587 * data[4 * place + 1] + 0.114 * data[4 * place + 2])));
+      load((await pixelsOf(file.files[0], shape, { ground: "white", resizeWidth: width, resizeHeight: height, resizeQuality: "high" })).pixels);
     } catch {
       say("This file is no image that the browser can read.", { wrong: true });
     }
@@ -211,7 +231,13 @@ function editorView(run, shape, complete, setLabel) {
         field("Open an image file", file),
         h("div", { class: "buttons" }, button("Complete", () => complete({ pixels, known }), { class: "primary" })),
         told)));
+  async function restore(png) {
+    ({ pixels, known } = await pixelsOf(new Blob([fromBase64(png)], { type: "image/png" }), shape));
+    show();
+    return { pixels, known };
+  }
+
   show();
-  if (examples) held();
-  return { element, load: edit };
+  if (examples && !linked("completed")) held();
+  return { element, load: edit, restore };
 }

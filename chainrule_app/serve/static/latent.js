@@ -1,6 +1,7 @@
 // Latent spaces: sliders move a code, and the image that it decodes to follows.
-import { button, card, download, elsewhere, fromBase64, h, job, linked, linkTo, post, sampleWays, say, slider } from "./dom.js";
+import { button, card, fromBase64, h, job, linked, post, say, slider } from "./dom.js";
 import { lastly, paint } from "./image.js";
+import { download, elsewhere, linkTo, ways } from "./share.js";
 
 // Where the image of the code is shown, and the held-out image that was encoded beside it.
 function shownImages({ height, width, ...facts }) {
@@ -63,11 +64,11 @@ export function latentView(run) {
   const restored = JSON.parse(linked("code") ?? "null");
   if (restored?.length === start.length) set(restored);
   else draw();
-  const link = linkTo(run, () => ({ code: JSON.stringify(code.map((value) => Number(value.toFixed(3)))) }));
+  const link = linkTo(run, () => ({ code: JSON.stringify(code) }));
   return h("div", {}, card("Latent space",
     h("p", { class: "muted" }, "Each slider moves one number of the code, those most in use first, and the image follows."),
     h("div", { class: "editing" },
       shown.element,
       h("div", {}, h("div", { class: "buttons" }, button("Random code", random, { class: "primary" }), button("Centre", () => set(start)), examples > 0 && button("Held-out image", encode), button("Download", () => download([shown.canvas], `${run.name}.png`)), link),
-        h("div", { class: "sliders" }, sliders.map((one) => one.element))))), elsewhere(() => sampleWays(run, () => ({ n: 4, seed: 1 }))));
+        h("div", { class: "sliders" }, sliders.map((one) => one.element))))), elsewhere(run, () => ways(run, "sample", { n: 4, seed: 1 })));
 }

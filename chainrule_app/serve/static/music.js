@@ -1,5 +1,6 @@
 // Music: a piano roll with the surprise of each frame, played by the browser.
-import { button, card, curl, elsewhere, field, h, job, linked, linkTo, post, say, seedField, select, slider, svg } from "./dom.js";
+import { button, card, field, h, job, linked, post, say, seedField, select, slider, svg, ticks } from "./dom.js";
+import { elsewhere, linkTo, savable, ways } from "./share.js";
 
 const NAMES = ["C", "C♯", "D", "E♭", "E", "F", "F♯", "G", "A♭", "A", "B♭", "B"];
 const named = (key) => `${NAMES[key % 12]}${Math.floor(key / 12) - 1}`;
@@ -13,51 +14,54 @@ export function musicView(run) {
   const stop = button("Stop", () => job.stop(), { disabled: true, title: "Escape" });
   const result = h("div", { class: "results", "aria-live": "polite" });
 
-  const show = (title, piece) => result.replaceChildren(card(title, roll(piece), player(piece)));
+  let piece = null; // number of the held-out piece that is shown
+  const show = (title, found) => result.replaceChildren(card(title, roll(found), player(found)));
   const draw = () => job.run(async (signal) => {
     say("Drawing…");
     const body = { run: run.name, seconds: seconds.value, temperature: temperature.value, seed: seed.next(), after: after.value === "" ? null : Number(after.value) };
-    const piece = await post("playground/music", body, signal);
-    show("Piece drawn", piece);
-    say(`Drew ${(piece.nats.length * piece.frame).toFixed(0)} s, ${piece.notes.length} notes.`);
+    const found = await post("playground/music", body, signal);
+    show("Piece drawn", found);
+    piece = null;
+    say(`Drew ${(found.nats.length * found.frame).toFixed(0)} s, ${found.notes.length} notes.`);
   }, { stop });
   const held = (number) => job.run(async (signal) => {
     show(`Held-out piece ${number + 1}`, await post("playground/music-example", { run: run.name, number }, signal));
-    after.value = number;
+    after.value = piece = number;
     say("");
   });
-  const link = linkTo(run, () => ({ seconds: seconds.value, temperature: temperature.value, after: after.value, seed: seed.input.value }));
+  const link = linkTo(run, () => piece === null ? { seconds: seconds.value, temperature: temperature.value, after: after.value, seed: seed.input.value } : { piece });
   if (linked("seed") !== null) {
     after.value = linked("after") ?? "";
     draw();
-  } else if (examples) held(0);
-  const ways = () => ({
-    command: `chainrule sample runs/${run.name} --seconds ${seconds.value} --temperature ${temperature.value} --seed ${seed.input.value} --out piece.mid`,
-    Python: `run = chainrule.load("runs/${run.name}")\nrun.sample(seconds=${seconds.value}, temperature=${temperature.value}, seed=${seed.input.value})`,
-    curl: curl(run, "sample", { seconds: seconds.value, temperature: temperature.value, seed: Number(seed.input.value) }),
-  });
+  } else if (examples) held(Math.min(Number(linked("piece")) || 0, examples - 1));
+  const codes = () => ways(run, "sample", { seconds: seconds.value, temperature: temperature.value, seed: Number(seed.input.value) }, { argument: " --out piece.mid" });
   return h("div", { class: "columns" },
     h("div", {}, result,
       examples > 0 && card("Held-out pieces", h("div", { class: "buttons small" }, Array.from({ length: examples }, (_, place) => button(String(place + 1), () => held(place), { "aria-label": `Held-out piece ${place + 1}` })))),
-      elsewhere(ways)),
+      elsewhere(run, codes)),
     card("Draw a piece", seconds.element, temperature.element, field("Goes on after", after), seed.element,
       h("div", { class: "buttons" }, button("Draw", draw, { class: "primary" }), stop, link)));
 }
 
-function roll({ notes, nats, given }) {
+function roll({ notes, nats, frame, given }) {
   const keys = notes.map(([, , key]) => key);
   const [low, high] = keys.length ? [Math.min(...keys) - 2, Math.max(...keys) + 2] : [58, 74];
-  const [wide, tall, foot] = [960, 260, 46];
-  const x = (frame) => wide * frame / nats.length;
-  const height = (tall - foot) / (high - low + 1);
+  const [wide, tall] = innerWidth > 760 ? [960, 290] : [330, 220];
+  const [left, foot, bottom] = [28, 46, 18]; // of the names of keys, of the surprise, and of the seconds
+  const x = (at) => left + (wide - left) * at / nats.length;
+  const height = (tall - foot - bottom) / (high - low + 1);
+  const floor = tall - bottom;
+  const cs = Array.from({ length: 11 }, (_, octave) => 12 * octave).filter((key) => key >= low && key <= high);
   const most = Math.max(...nats, 1);
   const words = `${notes.length} notes from ${named(low + 2)} to ${named(high - 2)}; below, the surprise of each frame, up to ${most.toFixed(1)} nats`;
-  return h("figure", { class: "roll" }, svg("svg", { viewBox: `0 0 ${wide} ${tall}`, role: "img", class: "chart", "aria-label": words },
-    given ? svg("rect", { class: "given", x: 0, y: 0, width: x(given), height: tall }) : null,
+  const chart = svg("svg", { viewBox: `0 0 ${wide} ${tall}`, role: "img", class: "chart", "aria-label": words },
+    given ? svg("rect", { class: "given", x: left, y: 0, width: x(given) - left, height: floor }) : null,
+    cs.map((key) => [svg("line", { class: "grid", x1: left, x2: wide, y1: (high - key + 1) * height, y2: (high - key + 1) * height }), svg("text", { x: left - 5, y: (high - key + 0.5) * height + 4, "text-anchor": "end" }, named(key))]).flat(),
+    ticks(0, nats.length * frame, wide > 330 ? 8 : 4).slice(1, -1).map((second) => svg("text", { x: x(second / frame), y: tall - 4, "text-anchor": "middle" }, `${second} s`)),
     notes.map(([start, stop, key]) => svg("rect", { class: "note", x: x(start), y: (high - key) * height, width: Math.max(x(stop) - x(start) - 1, 1), height: Math.max(height - 1, 2), rx: 1 }, svg("title", {}, named(key)))),
-    nats.map((value, frame) => svg("rect", { class: "surprise", x: x(frame), y: tall - foot * 0.85 * value / most, width: Math.max(x(1) - 0.5, 0.5), height: foot * 0.85 * value / most })),
-    svg("line", { class: "playhead", x1: 0, x2: 0, y1: 0, y2: tall })),
-  h("figcaption", { class: "muted" }, words + (given ? "; shaded: the beginning that was given" : "")));
+    nats.map((value, place) => svg("rect", { class: "surprise", x: x(place), y: floor - foot * 0.85 * value / most, width: Math.max(x(1) - left - 0.5, 0.5), height: foot * 0.85 * value / most })),
+    svg("line", { class: "playhead", x1: left, x2: left, y1: 0, y2: floor }));
+  return h("figure", { class: "roll" }, savable(chart, "piano roll"), h("figcaption", { class: "muted" }, words + (given ? "; shaded: the beginning that was given" : "")));
 }
 
 // A note is a decaying tone with two overtones.
@@ -89,11 +93,12 @@ function player({ notes, nats, frame }) {
       }
     }
     const line = button_.closest(".card").querySelector(".playhead");
+    const [left, wide] = [Number(line.getAttribute("x1")), line.closest("svg").viewBox.baseVal.width];
     const whole = nats.length * frame;
     const move = () => {
       if (!context || !document.contains(button_)) return end();
       const share = Math.min(1, context.currentTime / whole);
-      for (const name of ["x1", "x2"]) line.setAttribute(name, 960 * share);
+      for (const name of ["x1", "x2"]) line.setAttribute(name, left + (wide - left) * share);
       return share < 1 ? requestAnimationFrame(move) : end();
     };
     move();

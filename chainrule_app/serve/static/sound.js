@@ -1,5 +1,6 @@
 // Sounds: drawn whole or after a prompt, the first part of a clip, as a waveform coloured by surprise.
-import { button, card, elsewhere, field, fromBase64, h, job, linked, linkTo, post, sampleWays, say, seedField, select, slider, stream, svg, toBase64 } from "./dom.js";
+import { button, card, field, fromBase64, h, job, linked, post, say, seedField, select, slider, stream, svg, toBase64 } from "./dom.js";
+import { elsewhere, linkTo, savable, ways } from "./share.js";
 
 const BARS = 240; // of a waveform
 
@@ -9,20 +10,25 @@ export function soundView(run) {
   const label = labels.length > 0 && select(labels.map((name, place) => [place, name]));
   const temperature = slider("Temperature", { min: 0, max: 2, step: 0.05, value: linked("temperature") ?? 1 });
   if (label && linked("label")) label.value = linked("label");
-  const topP = slider("Top-p", { min: 0.05, max: 1, step: 0.05, value: 1 });
+  const topP = slider("Top-p", { min: 0.05, max: 1, step: 0.05, value: linked("top_p") ?? 1 });
   const seed = seedField();
   const stop = button("Stop", () => job.stop(), { disabled: true, title: "Escape" });
   const result = h("div", {});
   const clip = h("div", {});
-  const share = slider("Keep the first, %", { min: 5, max: 95, step: 5, value: 50, digits: 0 });
+  const share = slider("Keep the first, %", { min: 5, max: 95, step: 5, value: Math.min(linked("keep") ?? 50, 95), digits: 0 });
   const file = h("input", { type: "file", accept: "audio/*" });
   const further = h("div", { hidden: true }, share.element, h("div", { class: "buttons" },
-    button("Complete", () => make(chosen.subarray(0, Math.round(chosen.length * share.value / 100)), true), { class: "primary" }), button("Read it", () => make(chosen, false))));
+    button("Complete", () => make(share.value), { class: "primary" }), button("Read it", () => make(100))));
   let chosen = new Int16Array();
   let example = 0;
+  let clipNumber = null; // of the held-out clip that is chosen
+  let state = {}; // of the sound that is shown, beside the options
 
-  // Draw a sound after a prompt, or only read that.
-  const make = (prompt, draws) => job.run(async (signal) => {
+  // Draw a sound that begins with a part of the chosen clip, in per cent; the whole clip is only read.
+  const make = (keep) => job.run(async (signal) => {
+    const draws = keep < 100;
+    const prompt = chosen.subarray(0, Math.round(chosen.length * keep / 100));
+    state = !keep ? {} : clipNumber === null ? null : { clip: clipNumber, keep };
     say(draws ? "Drawing…" : "Reading…");
     const body = {
       run: run.name, seconds: draws ? Number(seconds.value) || usual : 0, prompt: toBase64(bytesOf(prompt)), label: label ? Number(label.value) : null,
@@ -49,8 +55,9 @@ export function soundView(run) {
     further.hidden = false;
   }
 
-  const held = () => job.run(async (signal) => {
-    const found = await post("playground/sound-example", { run: run.name, number: example++ % examples }, signal);
+  const held = (number) => job.run(async (signal) => {
+    const found = await post("playground/sound-example", { run: run.name, number }, signal);
+    clipNumber = number;
     if (label) label.value = found.label;
     choose(samplesOf(found.samples));
   });
@@ -59,23 +66,26 @@ export function soundView(run) {
     const content = await file.files[0].arrayBuffer();
     const sound = await new OfflineAudioContext(1, 1, rate).decodeAudioData(content).catch(() => { throw new Error("This file is no sound that the browser can read."); });
     const channels = Array.from({ length: sound.numberOfChannels }, (_, place) => sound.getChannelData(place));
+    clipNumber = null;
     choose(Int16Array.from(channels[0], (_, place) => {
       const mean = channels.reduce((sum, values) => sum + values[place], 0) / channels.length;
       return Math.max(-32768, Math.min(32767, Math.round(32768 * mean)));
     }));
   }));
 
-  const link = linkTo(run, () => ({ seconds: seconds.value, label: label ? label.value : null, temperature: temperature.value, seed: seed.input.value }));
-  const ways = () => sampleWays(run, () => ({ n: 1, seconds: Number(seconds.value) || usual, label: label ? labels[label.value] : null, temperature: temperature.value, top_p: topP.value < 1 ? topP.value : null, seed: Number(seed.input.value) }));
+  const link = linkTo(run, () => state && { ...state, seconds: seconds.value, label: label ? label.value : null, temperature: temperature.value, top_p: topP.value < 1 ? topP.value : null, seed: seed.input.value });
+  if (linked("clip") !== null) held(Number(linked("clip"))).then(() => make(Number(linked("keep"))));
+  else if (linked("seed") !== null) make(0);
+  const codes = () => ways(run, "sample", { n: 1, seconds: Number(seconds.value) || usual, label: label ? labels[label.value] : null, temperature: temperature.value, top_p: topP.value < 1 ? topP.value : null, seed: Number(seed.input.value) });
   const options = h("details", { class: "card options", open: innerWidth > 760 }, h("summary", {}, "Options"),
     field("Seconds to draw", seconds), label && field("Label", label), temperature.element, topP.element, seed.element);
   return h("div", { class: "columns" },
     h("div", {},
       card("Draw", h("p", { class: "muted" }, `Samples are drawn one after the other, ${rate.toLocaleString("en")} for a second of sound.`),
-        h("div", { class: "buttons" }, button("Draw", () => make(new Int16Array(), true), { class: "primary" }), stop, link)),
+        h("div", { class: "buttons" }, button("Draw", () => make(0), { class: "primary" }), stop, link)),
       result,
-      card("Complete a clip", h("div", { class: "buttons" }, examples > 0 && button("Held-out clip", held)), field("Open a sound file", file), clip, further),
-      elsewhere(ways)),
+      card("Complete a clip", h("div", { class: "buttons" }, examples > 0 && button("Held-out clip", () => held(example++ % examples))), field("Open a sound file", file), clip, further),
+      elsewhere(run, codes)),
     options);
 }
 
@@ -117,7 +127,7 @@ function wave(samples, nats, given, rate) {
   const chart = svg("svg", { viewBox: "0 0 960 160", class: "chart wave", role: "img", "aria-label": `Waveform: ${words}` }, bars,
     end > 0 && svg("line", { class: "now", x1: end, x2: end, y1: 0, y2: 160 }));
   const colours = bits && `; blue: expected, orange: surprising, up to ${most.toFixed(1)} bits a sample`;
-  return h("div", {}, chart, h("p", { class: "muted" }, words, colours, given > 0 && "; pale: the prompt"));
+  return h("div", {}, savable(chart, "waveform"), h("p", { class: "muted" }, words, colours, given > 0 && "; pale: the prompt"));
 }
 
 // The sound as a wav file of 16 bits.

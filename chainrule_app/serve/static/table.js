@@ -1,5 +1,6 @@
 // Tables: a row with gaps, the distribution of each missing cell, and the exact probability of a whole row.
-import { bars, button, card, curl, elsewhere, field, h, job, linked, linkTo, post, recall, remember, reveal, say, seedField, select, svg, tries } from "./dom.js";
+import { bars, button, card, field, h, job, linked, post, recall, remember, reveal, say, seedField, select, svg, tries } from "./dom.js";
+import { elsewhere, linkTo, savable, ways } from "./share.js";
 
 const SHOWN = 8; // categories of a distribution
 
@@ -7,7 +8,7 @@ export function tableView(run) {
   const { columns } = run.facts;
   const seed = seedField();
   const draws = select([[50, "50"], [200, "200"], [1000, "1,000"]]);
-  draws.value = 200;
+  draws.value = linked("draws") ?? 200;
   const stop = button("Stop", () => job.stop(), { disabled: true, title: "Escape" });
   const results = h("div", { class: "results", "aria-live": "polite" });
   const kept = JSON.parse(linked("cells") ?? "null") ?? recall(run.name, "cells", gap(run.examples[0] ?? {}));
@@ -73,22 +74,15 @@ export function tableView(run) {
   }
   const own = (row) => { set(gap(row)); return fillIn(); };
   if (Object.keys(kept).length) fillIn();
-  const ways = () => {
-    const given = cells();
-    return {
-      command: `chainrule predict runs/${run.name} rows.csv   # empty cells are predicted`,
-      Python: `run = chainrule.load("runs/${run.name}")\nrun.predict(pandas.DataFrame([${JSON.stringify(given)}]))`,
-      curl: curl(run, "predict", { data: [given] }),
-    };
-  };
+  const codes = () => ways(run, "predict", {}, { argument: " rows.csv   # empty cells are predicted", first: [`pandas.DataFrame([${JSON.stringify(cells())}])`], body: { data: [cells()] } });
   const clear = () => { set({}); results.replaceChildren(); say("All cells are empty."); };
   return h("div", {},
     card("A row", h("p", { class: "muted" }, "Leave gaps: the model fills them in, given the rest."),
       tries(run.examples, own, (row) => Object.values(row).slice(0, 4).join(", ")),
       h("div", { class: "form" }, columns.map((column, place) => field(column.name, inputs[place]))),
       h("div", { class: "row" }, field("Draws", draws), seed.element),
-      h("div", { class: "buttons" }, button("Fill in the gaps", fillIn, { class: "primary" }), button("Probability", scoreWhole), button("A random row", random), button("Clear", clear), linkTo(run, () => ({ cells: JSON.stringify(cells()) })), stop)),
-    results, elsewhere(ways));
+      h("div", { class: "buttons" }, button("Fill in the gaps", fillIn, { class: "primary" }), button("Probability", scoreWhole), button("A random row", random), button("Clear", clear), linkTo(run, () => ({ cells: JSON.stringify(cells()), draws: draws.value, seed: seed.input.value })), stop)),
+    results, elsewhere(run, codes));
 }
 
 // Rows, the drawn columns first; with a function that uses one, a button for each.
@@ -120,5 +114,5 @@ function distribution(column) {
     column.bins.map((share, place) => svg("rect", { x: place * wide + 0.5, y: 70 - 66 * share / most, width: Math.max(wide - 1, 0.5), height: 66 * share / most })),
     svg("line", { x1: 0, x2: 240, y1: 70.5, y2: 70.5 }),
     svg("text", { x: 0, y: 82 }, ends[0]), svg("text", { x: 240, y: 82, "text-anchor": "end" }, ends[1]));
-  return h("div", { class: "distribution" }, h("h3", {}, column.name), chart, h("p", { class: "muted" }, words + (column.missing ? `; missing in ${Math.round(100 * column.missing)}%` : "")));
+  return h("div", { class: "distribution" }, h("h3", {}, column.name), savable(chart, column.name), h("p", { class: "muted" }, words + (column.missing ? `; missing in ${Math.round(100 * column.missing)}%` : "")));
 }

@@ -1,7 +1,8 @@
 // Texts: streamed symbols coloured by surprise, alternatives to branch to, and activations over the text.
-import { button, card, curl, elsewhere, field, h, job, linked, linkTo, percent, post, quoted, recall, remember, say, seedField, select, slider, stream, tries } from "./dom.js";
+import { button, card, field, h, job, linked, percent, post, recall, remember, say, seedField, select, slider, stepped, stream, tries } from "./dom.js";
 import { compareView } from "./compare.js";
 import { gameView } from "./game.js";
+import { download, elsewhere, linkTo, ways } from "./share.js";
 
 const STEPS = 8; // of the colours of surprise
 const MOST = 6; // nats at which the colour is strongest
@@ -16,20 +17,21 @@ export function textView(run, runs) {
   let session = null;
   let history = [];
   let ended = false;
+  let isDrawn = false; // the text is what the prompt, the options and the seed give
 
   // Controls.
-  const prompt = h("textarea", { rows: 3, spellcheck: "false", autocomplete: "off", value: linked("prompt") ?? recall(run.name, "prompt", "") });
-  const length = h("input", { type: "number", min: 1, max: 10000, value: recall(run.name, "length", level === "word" ? 60 : 300), inputmode: "numeric" });
+  const prompt = h("textarea", { rows: 3, spellcheck: "false", autocomplete: "off", value: linked("prompt") ?? (linked("seed") === null ? recall(run.name, "prompt", "") : "") });
+  const length = h("input", { type: "number", min: 1, max: 10000, value: linked("length") ?? recall(run.name, "length", level === "word" ? 60 : 300), inputmode: "numeric" });
   const temperature = slider("Temperature", { min: 0, max: 2, step: 0.05, value: linked("temperature") ?? recall(run.name, "temperature", 0.8) });
-  const topK = h("input", { type: "number", min: 1, max: run.facts.symbols, placeholder: "all", inputmode: "numeric" });
-  const topP = slider("Top-p", { min: 0.05, max: 1, step: 0.05, value: 1 });
+  const topK = h("input", { type: "number", min: 1, max: run.facts.symbols, placeholder: "all", value: linked("top_k") ?? "", inputmode: "numeric" });
+  const topP = slider("Top-p", { min: 0.05, max: 1, step: 0.05, value: linked("top_p") ?? 1 });
   const seed = seedField();
   const write = button("Write", () => begin(), { class: "primary", title: "Ctrl+Enter" });
   const read = button("Read my text", () => readText());
   const stop = button("Stop", () => job.stop(), { disabled: true, title: "Escape" });
   const more = button("Continue", () => branch(tokens.map((token) => token.id)));
   const edit = button("Edit", () => { prompt.value = text(); prompt.focus(); prompt.setSelectionRange(prompt.value.length, prompt.value.length); });
-  const undo = button("Undo", () => { job.stop(); ({ tokens, ended } = history.pop()); session = null; draw(); say("Back to the text before."); });
+  const undo = button("Undo", () => { job.stop(); ({ tokens, ended } = history.pop()); session = null; isDrawn = false; draw(); say("Back to the text before."); });
   const copy = button("Copy", async () => { await navigator.clipboard.writeText(text()); say("Copied."); });
   prompt.addEventListener("keydown", (event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) begin(); });
 
@@ -50,6 +52,7 @@ export function textView(run, runs) {
     keep();
     tokens = [];
     session = null;
+    isDrawn = true;
     return go("playground/text", { ...settings(), prompt: prompt.value });
   }
 
@@ -63,6 +66,7 @@ export function textView(run, runs) {
 
   // Go on after symbols; of a model of lines, after those of the last line alone.
   function branch(symbols) {
+    isDrawn = false;
     const lines = reading === "lines" ? tokens.slice(0, symbols.length - 1).findLastIndex((token) => token.text === "\n") + 1 : 0;
     return go("playground/text", { ...settings(), symbols: symbols.slice(lines), session });
   }
@@ -80,6 +84,7 @@ export function textView(run, runs) {
 
   function keep() {
     job.stop();
+    isDrawn = false;
     if (tokens.length) history.push({ tokens, ended });
     history = history.slice(-20);
   }
@@ -220,17 +225,17 @@ export function textView(run, runs) {
   page.addEventListener("pointerover", (event) => event.target.dataset.place && look.highlight(Number(event.target.dataset.place)));
   page.addEventListener("keydown", (event) => {
     const spot = Number(event.target.dataset.place);
-    const next = { ArrowRight: spot + 1, ArrowLeft: spot - 1, Home: 0, End: tokens.length - 1 }[event.key];
-    if (next !== undefined) page.children[Math.max(0, Math.min(next, tokens.length - 1))].focus();
+    const next = /Up|Down/.test(event.key) ? undefined : stepped(event.key, spot, tokens.length - 1); // up and down scroll
+    if (next !== undefined) page.children[next].focus();
     else if (event.key === "Enter" || event.key === " ") { pinned = true; open(event.target, true); }
     else return;
     event.preventDefault();
   });
   popover.addEventListener("keydown", (event) => {
     const items = [...popover.querySelectorAll("button")];
-    const move = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-    if (!move) return;
-    items[(items.indexOf(document.activeElement) + move + items.length) % items.length].focus();
+    const next = stepped(event.key, items.indexOf(document.activeElement), items.length - 1);
+    if (next === undefined) return;
+    items[next].focus();
     event.preventDefault();
   });
   const outside = (event) => {
@@ -238,6 +243,9 @@ export function textView(run, runs) {
     if (!popover.hidden && !popover.contains(event.target) && !page.contains(event.target)) close();
   };
   addEventListener("pointerdown", outside);
+  const left = ({ relatedTarget: next }) => { if (next && !popover.contains(next) && !page.contains(next)) close(); };
+  page.addEventListener("focusout", left);
+  popover.addEventListener("focusout", left);
   popover.addEventListener("keyup", (event) => { if (event.key === "Escape") close(true); });
   page.addEventListener("keyup", (event) => { if (event.key === "Escape") close(); });
 
@@ -246,25 +254,19 @@ export function textView(run, runs) {
   const options = h("details", { class: "card options", open: innerWidth > 760 }, h("summary", {}, "Options"),
     field(`Length, ${noun}s`, length), temperature.element, topP.element, field("Top-k", topK), seed.element);
   const own = (text) => { prompt.value = text; return readText(); };
-  const ways = () => {
-    const [count, heat, drawn] = [Number(length.value), temperature.value, Number(seed.input.value)];
-    const body = { prompt: prompt.value, length: count, temperature: heat, seed: drawn };
-    return {
-      command: `chainrule sample runs/${run.name} --prompt ${quoted(prompt.value)} --length ${count} --temperature ${heat} --seed ${drawn}`,
-      Python: `run = chainrule.load("runs/${run.name}")\nrun.sample(prompt=${JSON.stringify(prompt.value)}, length=${count}, temperature=${heat}, seed=${drawn})`,
-      curl: curl(run, "sample", body),
-    };
-  };
-  const link = linkTo(run, () => ({ prompt: prompt.value, temperature: temperature.value, seed: seed.input.value }));
+  const drawn = () => ({ length: Number(length.value), temperature: temperature.value, top_k: topK.value && Number(topK.value), top_p: topP.value < 1 ? topP.value : null, seed: Number(seed.input.value) });
+  const codes = () => ways(run, "sample", { prompt: prompt.value, ...drawn() });
+  const link = linkTo(run, () => isDrawn ? { prompt: prompt.value, ...drawn() } : { read: text() });
   draw();
-  if (linked("prompt") !== null) begin();
+  if (linked("read")) readText(linked("read"));
+  else if (linked("prompt") !== null || linked("seed") !== null) begin();
   else if (!tokens.length && run.examples.length) readText(run.examples[0]);
   return h("div", { class: "columns" },
     h("div", {},
       card("", tries(run.examples, own), field("Prompt", prompt), h("div", { class: "buttons" }, write, stop, read, link)),
       card("", h("div", { class: "toolbar" }, legend, h("div", { class: "buttons small" }, more, edit, undo, copy)), page, figures, versions),
       look.element, compareView(run, runs, () => prompt.value || text(), colourOf),
-      level === "char" && run.examples.length ? gameView(run) : null, elsewhere(ways), popover),
+      level === "char" && run.examples.length ? gameView(run) : null, elsewhere(run, codes), popover),
     options);
 }
 
@@ -284,13 +286,15 @@ function insideView(run, inside, tokensNow) {
   let tokens = [];
 
   async function load() {
-    tokens = tokensNow().slice(0, LONGEST_INSPECTED);
+    const shownTokens = tokens = tokensNow().slice(0, LONGEST_INSPECTED);
     found = null;
     if (!tokens.length || !element.open) return;
     unit.value = Math.max(first, Math.min(Math.floor(Number(unit.value)) || first, inside.units - 1 + first));
     const body = { run: run.name, symbols: tokens.map((token) => token.id), layer: Number(layer.value), unit: Number(unit.value) - first };
     try {
-      found = await post("playground/inside", body);
+      const answer = await post("playground/inside", body);
+      if (tokens !== shownTokens) return; // another text is asked for by now
+      found = answer;
     } catch (error) {
       note.textContent = error.message;
       return;
@@ -338,7 +342,8 @@ function insideView(run, inside, tokensNow) {
   const element = h("details", { class: "card", ontoggle: load }, h("summary", {}, units ? "Look inside: gates of a unit" : "Look inside: attention of a head"),
     h("p", { class: "muted" }, words),
     h("div", { class: "row" }, field("Layer", layer), field(`${units ? "Unit" : "Head"}, ${first} to ${inside.units - 1 + first}`, unit), units ? field("Show", shown) : null),
-    units ? suggestions : null, strip, h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Map, scrollable" }, canvas), note);
+    units ? suggestions : null, strip, h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Map, scrollable" }, canvas),
+    h("div", { class: "buttons small save" }, button("PNG", () => download([canvas], `${run.name}-inside.png`), { "aria-label": "Download the map as PNG" })), note);
   return { element, refresh: load, highlight };
 }
 

@@ -1,5 +1,6 @@
 // A run in training: its curve, speed, time left and samples as the trainer writes them, and Stop.
-import { button, card, get, h, job, post, say, svg } from "./dom.js";
+import { button, card, get, h, job, post, say, short, svg, ticks } from "./dom.js";
+import { savable } from "./share.js";
 
 const EVERY = 2000; // milliseconds between two looks
 const WINDOW = 30000; // over which the speed is measured
@@ -9,7 +10,6 @@ const clock = (seconds) => {
   const [hours, minutes, rest] = [Math.floor(whole / 3600), Math.floor(whole / 60) % 60, whole % 60];
   return hours ? `${hours} h ${minutes} min` : minutes ? `${minutes} min ${rest} s` : `${rest} s`;
 };
-const short = (value) => Number(value.toPrecision(3)).toLocaleString("en");
 
 export function trainingView(run, reload) {
   const bar = h("progress", { max: 1, "aria-label": "Part of the training that is done" });
@@ -92,14 +92,13 @@ function curve({ curve: points, validations, quantity, unit }) {
   const last = Math.max(points.at(-1)[0], validations.at(-1)?.[0] ?? 0);
   const x = (step) => (left + (wide - left - 10) * step / last).toFixed(1);
   const y = (value) => (8 + (tall - bottom - 16) * (1 - (Math.min(value, most) - least) / (most - least || 1))).toFixed(1);
-  const ticks = Array.from({ length: 4 }, (_, place) => least + (most - least) * place / 3);
   const held = validations.length ? `; held out ${validations.at(-1)[1].toFixed(3)}` : "";
   return [
-    svg("svg", { viewBox: `0 0 ${wide} ${tall}`, role: "img", class: "chart", "aria-label": `${quantity} per ${unit} after ${last} steps: training ${points.at(-1)[1].toFixed(3)}${held}` },
-      ticks.map((value) => [svg("line", { class: "grid", x1: left, x2: wide - 10, y1: y(value), y2: y(value) }), svg("text", { x: left - 6, y: Number(y(value)) + 4, "text-anchor": "end" }, short(value))]).flat(),
+    ...savable(svg("svg", { viewBox: `0 0 ${wide} ${tall}`, role: "img", class: "chart", "aria-label": `${quantity} per ${unit} after ${last} steps: training ${points.at(-1)[1].toFixed(3)}${held}` },
+      ticks(least, most, 4).map((value) => [svg("line", { class: "grid", x1: left, x2: wide - 10, y1: y(value), y2: y(value) }), svg("text", { x: left - 6, y: Number(y(value)) + 4, "text-anchor": "end" }, short(value))]).flat(),
       svg("path", { class: "median", d: points.map(([step, value], place) => `${place ? "L" : "M"}${x(step)} ${y(value)}`).join("") }),
       validations.map(([step, value]) => svg("circle", { class: "held", cx: x(step), cy: y(value), r: 4 }, svg("title", {}, `step ${step}: ${value.toFixed(4)}`))),
-      svg("text", { x: left, y: tall - 6 }, "0"), svg("text", { x: wide - 10, y: tall - 6, "text-anchor": "end" }, `step ${last.toLocaleString("en")}`)),
+      svg("text", { x: left, y: tall - 6 }, "0"), svg("text", { x: wide - 10, y: tall - 6, "text-anchor": "end" }, `step ${last.toLocaleString("en")}`)), "loss"),
     h("p", { class: "legend muted" }, h("i", { class: "key median" }), "training ", h("i", { class: "key held" }), `held out, ${quantity} per ${unit}`),
   ];
 }

@@ -52,25 +52,14 @@ class CaptionOptions(NBestOptions):
 
 def caption(run: "CaptionTask", images: list[str], options: CaptionOptions, *, device: str) -> Result:
     pixels = [read_image(image, run.data) for image in images]
-    model, vocabulary = run.model(device), run.vocabulary
-    results = search(
-        model,
-        pixels,
-        vocabulary,
-        beam_size=options.beam,
-        n_best=options.n_best,
-        max_length=options.max_length or run.data.max_length,
-        length_penalty=options.length_penalty,
-    )
+    model = run.model(device)
     best: dict[int, Tensor] = {}
 
     def rows() -> Iterator[Sequence[Any]]:
-        device = modes.device_of(model)
-        for index, (image, image_pixels, decoded) in enumerate(zip(images, pixels, results, strict=True)):
-            context = torch.from_numpy(image_pixels).unsqueeze(0).to(device)
-            decoded = decoded.rescored(model, context, eos=vocabulary.eos, length_penalty=options.length_penalty)
+        results = search_captions(run, model, pixels, options)
+        for index, (image, decoded) in enumerate(zip(images, results, strict=True)):
             best[index] = decoded.sequences[0]
-            for text, log_prob in zip(words_of(decoded, vocabulary), decoded.log_probs.tolist(), strict=True):
+            for text, log_prob in zip(words_of(decoded, run.vocabulary), decoded.log_probs.tolist(), strict=True):
                 yield str(image), text, -log_prob, decoded.proven
 
     def figure(_: Result) -> "Figure":
@@ -80,6 +69,25 @@ def caption(run: "CaptionTask", images: list[str], options: CaptionOptions, *, d
 
     columns = [Column("image"), Column("caption"), Column("nats", 4), Column("proven", shown=False)]
     return Result(columns, rows(), main="caption", figure=figure)
+
+
+def search_captions(
+    run: "CaptionTask", model: "Captioner", images: "Sequence[Pixels]", options: CaptionOptions
+) -> "Iterator[Decoded]":
+    """Search the captions of each image (3, S, S); each caption's log-likelihood is that of reading it alone."""
+    device, eos = modes.device_of(model), run.vocabulary.eos
+    results = search(
+        model,
+        images,
+        run.vocabulary,
+        beam_size=options.beam,
+        n_best=options.n_best,
+        max_length=options.max_length or run.data.max_length,
+        length_penalty=options.length_penalty,
+    )
+    for image, decoded in zip(images, results, strict=True):
+        context = torch.from_numpy(image).unsqueeze(0).to(device)
+        yield decoded.rescored(model, context, eos=eos, length_penalty=options.length_penalty)
 
 
 def read_image(path: Any, data: "CaptionData") -> "Pixels":
@@ -214,17 +222,11 @@ def inspect_captioner(run: "CaptionTask", file: str | None, options: CaptionerIn
     )
     examples = []
     for (name, pixels, people), decoded in zip(images, results, strict=True):
-        symbols = decoded.sequences[0]
-        if decoded.ended[0]:
-            symbols = torch.cat([symbols, symbols.new_tensor([vocabulary.eos])])
-        with torch.no_grad():
-            conditionals = model(symbols.unsqueeze(0), torch.from_numpy(pixels).unsqueeze(0))
-        surprise = (-conditionals.log_prob(symbols.unsqueeze(0))[0]).double().tolist()
-        alpha = None if model.attention is None else attention_over(model, pixels, symbols)
-        [text], words = words_of(decoded, vocabulary), [vocabulary.token(symbol) for symbol in symbols.tolist()]
+        look = look_again(model, pixels, decoded.sequences[0], vocabulary, ended=bool(decoded.ended[0]))
+        [text] = words_of(decoded, vocabulary)
         lines = {"caption": text} | ({"people wrote": people[0]} if people else {})
         facts = {"image": name, "caption": text, "references": people}
-        examples.append(AttentionExample(name, lines, facts, words, surprise, alpha, image=pixels))
+        examples.append(AttentionExample(name, lines, facts, look.words, look.surprise, look.attention, image=pixels))
     command = inspect_again(run, file, rows=options.rows)
     return attention_report(run, model, examples, looks_at="places of the grid", command=command)
 
@@ -254,6 +256,29 @@ def search(
 def words_of(result: "Decoded", vocabulary: "WordVocabulary") -> list[str]:
     """Decode the captions of one image, best first."""
     return [vocabulary.decode(sequence.tolist()).strip() for sequence in result.sequences]
+
+
+@dataclass(frozen=True)
+class Look:
+    """A caption as the model reads it again."""
+
+    words: list[str]  # and, where it ended, the symbol of the end
+    surprise: list[float]  # nats of each
+    attention: "Tensor | None"  # (T, P) over the places of the grid; None for a model without attention
+
+
+def look_again(
+    model: "Captioner", image: "Pixels", symbols: "Tensor", vocabulary: "WordVocabulary", *, ended: bool
+) -> Look:
+    """Read a caption (T,) of an image (3, S, S) again: the surprise of each word, and where the model looked for it."""
+    if ended:
+        symbols = torch.cat([symbols, symbols.new_tensor([vocabulary.eos])])
+    x, device = symbols.unsqueeze(0), modes.device_of(model)
+    with torch.no_grad():
+        conditionals = model(x, torch.from_numpy(image).unsqueeze(0).to(device))
+    attention = None if model.attention is None else attention_over(model, image, symbols)
+    words = [vocabulary.token(symbol) for symbol in symbols.tolist()]
+    return Look(words, (-conditionals.log_prob(x)[0]).double().tolist(), attention)
 
 
 def attention_over(model: "Captioner", image: "np.ndarray", symbols: "Tensor") -> "Tensor":

@@ -212,7 +212,7 @@ def test_a_clip_is_completed_as_sample_completes_it(client: Any, runs: dict[str,
 
 
 def test_uploads_are_decoded_by_the_readers_of_images(runs: dict[str, Any]) -> None:
-    from chainrule_app.serve.playground_answers import read_upload
+    from chainrule_app.serve.playground_pictures import read_upload
 
     file = BytesIO()
     Image.new("RGB", (30, 20), "red").save(file, "PNG")
@@ -230,7 +230,7 @@ def test_uploads_are_decoded_by_the_readers_of_images(runs: dict[str, Any]) -> N
         ("text", {"run": "lstm", "symbols": [10**6]}, "symbols"),
         ("text", {"run": "lstm", "symbols": [10**30]}, "symbols"),
         ("inside", {"run": "lstm", "symbols": [10**30]}, "symbols"),
-        ("answer-image", {"run": "images", "image": "!"}, "cannot do this"),
+        ("classify-image", {"run": "images", "image": "!"}, "cannot do this"),
         ("text", {"run": "lstm", "temperature": -1}, "temperature"),
         ("inside", {"run": "lstm", "symbols": [1], "unit": 99}, "unit: expected"),
         ("inside", {"run": "lstm", "symbols": [1] * 500}, "symbols"),
@@ -343,7 +343,7 @@ def test_an_image_is_read_at_the_levels_and_on_the_ground_of_the_held_out_images
         file = BytesIO()
         Image.fromarray(pixels).save(file, "PNG")
         image = b64encode(file.getvalue()).decode()
-        return client.post("/playground/answer-image", json={"run": "kinds", "image": image}).json()
+        return client.post("/playground/classify-image", json={"run": "kinds", "image": image}).json()
 
     expected = run.classify(levels.astype(np.uint8)[None]).records()
     probabilities = next(iter(expected))["probabilities"]
@@ -374,3 +374,29 @@ def test_music_is_drawn_and_read_with_its_surprise(client: Any, runs: dict[str, 
     assert drawn["given"] == min(len(roll), round(3 / drawn["frame"]))
     assert len(drawn["nats"]) * drawn["frame"] == pytest.approx(6)
     assert client.post("/playground/music", json={"run": "tunes", "after": 99}).status_code == 400
+
+
+def test_candidates_of_a_caption_are_those_of_the_run(client: Any, runs: dict[str, Any]) -> None:
+    run, file = runs["captions"], BytesIO()
+    pixels = np.random.default_rng(5).integers(0, 256, (20, 16, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(file, "PNG")
+    image = b64encode(file.getvalue()).decode()
+    told = client.post("/playground/caption-image", json={"run": "captions", "image": image, "beam": 3}).json()
+    found = run.caption([pixels], beam=3, n_best=3)
+    assert [candidate["caption"] for candidate in told["candidates"]] == list(found["caption"])
+    assert [candidate["nats"] for candidate in told["candidates"]] == pytest.approx(list(found["nats"]), abs=1e-4)
+    for candidate in told["candidates"]:
+        assert sum(candidate["surprise"]) == pytest.approx(candidate["nats"])
+        assert np.array(candidate["attention"]).shape == (len(candidate["words"]), 4)  # places of 16 pixels a side
+        assert np.sum(candidate["attention"], 1) == pytest.approx(1, abs=1e-3)
+    seen = np.array(Image.open(BytesIO(b64decode(told["image"].partition(",")[2]))))
+    assert np.array_equal(seen, pixels[2:18])  # what the model sees of a high image
+
+
+def test_what_a_classifier_read_can_be_classified_again(client: Any) -> None:
+    file = BytesIO()
+    Image.fromarray(np.random.default_rng(1).integers(0, 256, (50, 30, 3), dtype=np.uint8)).save(file, "PNG")
+    body = {"run": "kinds", "image": b64encode(file.getvalue()).decode()}
+    told = client.post("/playground/classify-image", json=body).json()
+    again = body | {"image": told["image"].partition(",")[2]}
+    assert client.post("/playground/classify-image", json=again).json() == told

@@ -240,3 +240,21 @@ def test_the_page_follows_the_colour_scheme(chromium: Any, address: str) -> None
         grounds.add(page.evaluate("getComputedStyle(document.body).backgroundColor"))
         context.close()
     assert len(grounds) == 2
+
+
+def test_a_late_answer_about_an_earlier_text_is_left_alone(page: Any) -> None:
+    page.goto("/#lstm")
+    expect(page.locator(".page .token").first).to_be_visible()
+    with page.expect_response("**/playground/inside"):
+        page.get_by_text("Look inside").click()
+    held: list[Any] = []
+    page.route("**/playground/inside", lambda route: held.append(route))
+    for count, text in enumerate(("A d", "A dog and a bird."), 1):
+        page.get_by_label("Prompt").fill(text)
+        page.get_by_role("button", name="Read my text").click()
+        while len(held) < count:
+            page.wait_for_timeout(20)
+    for route in reversed(held):
+        with page.expect_response("**/playground/inside"):
+            route.continue_()
+    expect(page.locator(".inside .token")).to_have_count(17)  # and no error: see `page`

@@ -222,7 +222,7 @@ def test_a_drawn_digit_is_classified_as_it_is_drawn(page: Any) -> None:
     pad = page.locator("canvas.pad")
     pad.scroll_into_view_if_needed()
     box = pad.bounding_box()
-    with page.expect_response("**/playground/answer-image") as answer:
+    with page.expect_response("**/playground/classify-image") as answer:
         page.mouse.move(box["x"] + 60, box["y"] + 60)
         page.mouse.down()
         page.mouse.move(box["x"] + 200, box["y"] + 200, steps=5)
@@ -294,6 +294,14 @@ def test_every_view_has_its_request_elsewhere(page: Any, name: str) -> None:
     assert "chainrule " in command
     assert f'chainrule.load("runs/{name}")' in python
     assert page.url.partition("/#")[0] in curl
+
+
+def test_the_request_elsewhere_follows_the_page(page: Any) -> None:
+    page.goto("/#lstm")
+    expect(page.locator(".page .token").first).to_be_visible()
+    page.get_by_text("The same elsewhere").click()
+    page.get_by_label("Prompt").fill("It's a")
+    expect(page.locator(".way pre").first).to_contain_text("--prompt 'It'\\''s a'")
 
 
 def test_a_unit_that_is_not_there_becomes_the_last(page: Any) -> None:
