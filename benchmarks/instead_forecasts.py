@@ -13,8 +13,7 @@ statsforecast are fitted to all rows before an origin, of long series to the las
 with the smallest loss of the validation part is compared in the test part. `chainrule.fit` gets its defaults, the
 horizon, the season and `--seconds`, and all rows before the first test origin, from which it holds out its own. It is
 not trained again at later origins. `--part valid` forecasts the validation part from the rows before it, and leaves the
-test rows alone: for choosing anything about chainrule. `--only chainrule` publishes new losses of chainrule beside the
-published ones of statsforecast.
+test rows alone: for choosing anything about chainrule.
 
 The loss is the mean pinball loss of the quantiles 0.1 to 0.9, divided by that of the seasonal naive forecast, whose
 quantiles are one value; its mean over the series of a set. Each answer is kept in the file of answers, and computed
@@ -48,7 +47,7 @@ from typing import Any
 
 import numpy as np
 import polars
-from side_by_side import claim, publish, report, with_published
+from side_by_side import claim, publish, report
 
 from chainrule.files import write_json
 from chainrule_app import fit
@@ -115,15 +114,9 @@ def main() -> None:
             row["chainrule"] = mean(of_series)
         print(row, flush=True)
         rows.append(row)
-    if rows and options.only == "chainrule" and options.part == "test":
-        published = {row["set"]: row for row in with_published("instead_forecasts", [])}
-        rows = list((published | {row["set"]: published.get(row["set"], {}) | row for row in rows}).values())
-    if options.only != "peers" and rows and all(PEERS[0] in row for row in rows):
+    if rows and options.only is None:
         own, claims = mean(row["chainrule"] for row in rows), []
-        if validation:
-            single = min(PEERS, key=lambda peer: mean(losses[peer] for losses in validation))
-            rows = [row | {"single": single} for row in rows]
-        single = rows[0]["single"]
+        single = min(PEERS, key=lambda peer: mean(losses[peer] for losses in validation))
         ratio = own / mean(row[single] for row in rows)
         claims.append(claim(f"mean pinball loss ÷ of {single}, the best single method by validation", ratio, "<=", 0.9))
         ratio = own / mean(row["of the chosen"] for row in rows)

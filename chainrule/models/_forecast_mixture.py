@@ -18,7 +18,7 @@ from chainrule.state import map_state, select
 
 _WINDOWS, _PATHS = 64, 32  # that weights are chosen by
 _USUAL_WINDOWS = 3.0  # that the usual weights count as
-_FEW_VALUES = 3000  # with so many, network and walk have half the usual weight that they have with many
+_FEW_VALUES = 3000  # a network fitted to so many has half the usual weight of one that is fitted to many
 _LONGEST_SEASON = 24
 _LEAST = 1e-6  # weight: a logarithm is finite
 _PARTS = 20  # a weight is a multiple of 1 / this
@@ -26,11 +26,11 @@ _PARTS = 20  # a weight is a multiple of 1 / this
 
 @final
 class ForecastMixture(NetworkMean):
-    r"""A mixture of a network, a linear autoregression, exponential smoothing and a random walk, with weights w.
+    r"""A mixture of a network, a linear autoregression and exponential smoothing, with weights w.
 
     .. math:: p(y_t \mid y_{<t}, c) = \sum_k w_k\, p_k(y_t \mid y_{<t}, c)
 
-    Few rows suffice for the three that are fitted. Their errors differ, so the mixture often beats each of them.
+    Few rows suffice for the two that are fitted. Their errors differ, so the mixture often beats each of them.
 
     Training fits the network alone. `fit` fits the others to the training rows, and `calibrate` finds the weights whose
     pooled paths have the smallest CRPS over n whole held-out windows, drawn towards usual weights u:
@@ -38,16 +38,15 @@ class ForecastMixture(NetworkMean):
     .. math:: \min_w\ \sum_k w_k\, \mathrm{E}|X_k - y| - \tfrac{1}{2} \sum_{k,l} w_k w_l\, \mathrm{E}|X_k - X_l'|
         + \frac{3}{n}\, e\, \|w - u\|^2
 
-    e is the smallest of the absolute errors. u is a quarter for each, if there are many training values. If there are
-    few, held-out windows are few too, and u is less for the network, which has learnt little, and for the random walk,
-    which knows neither trend nor season. The likelihood one step ahead would tell little about a forecast of many
-    steps. `log_prob` is the exact likelihood of the mixture.
+    e is the smallest of the absolute errors. u is a third for each, if there are many training values, and less for
+    the network if there are few. The likelihood one step ahead would tell little about a forecast of many steps.
+    `log_prob` is the exact likelihood of the mixture.
 
     Args:
         network: a forecaster of the same series.
         series: the scaling of each series.
-        head: of the others, as of the network.
-        lags: of the linear autoregression and the random walk, see `LinearForecaster`.
+        head: of the two others, as of the network.
+        lags: of the linear autoregression, see `LinearForecaster`.
         anchor: see `LinearForecaster`.
         season: of exponential smoothing; beyond 24 it has none.
         num_covariates: F.
@@ -57,7 +56,7 @@ class ForecastMixture(NetworkMean):
     >>> model = ForecastMixture(Forecaster(scalings, hidden_size=4), scalings)
     >>> values = 20 + torch.arange(30.0).view(30, 1).double()
     >>> model.fit(values, torch.zeros(30, 0)).weights
-    tensor([0.0025, 0.4975, 0.4975, 0.0025], dtype=torch.float64)
+    tensor([0.0033, 0.4983, 0.4983], dtype=torch.float64)
     """
 
     weights: Tensor
@@ -79,29 +78,25 @@ class ForecastMixture(NetworkMean):
         self.linear = LinearForecaster(series, head=head, lags=lags, anchor=anchor, num_covariates=num_covariates)
         season = season if season <= _LONGEST_SEASON else 1
         self.smoothing = SmoothingForecaster(series, head=head, season=season, num_covariates=num_covariates)
-        self.walk = LinearForecaster(
-            series, head=head, lags=lags, anchor=anchor, num_covariates=num_covariates, walk=True
-        )
-        self.check_parts(["network", "linear", "smoothing", "walk"])
+        self.check_parts(["network", "linear", "smoothing"])
         for name in ("weights", "usual"):
-            self.register_buffer(name, torch.full((4,), 1 / 4, dtype=torch.float64, device="cpu"))
+            self.register_buffer(name, torch.full((3,), 1 / 3, dtype=torch.float64, device="cpu"))
 
     @property
     def parts(self) -> tuple[AutoregressiveModel, ...]:
-        return self.network, self.linear, self.smoothing, self.walk
+        return self.network, self.linear, self.smoothing
 
     @property
     def log_weights(self) -> Tensor:
         return self.weights.clamp(min=_LEAST).log()
 
     def fit(self, values: Tensor, features: Tensor, spans: Sequence[tuple[int, int]] | None = None) -> Self:
-        """Fit all parts but the network to training rows, see `LinearForecaster.fit`."""
+        """Fit the linear autoregression and exponential smoothing to training rows, see `LinearForecaster.fit`."""
         self.linear.fit(values, features, spans)
         self.smoothing.fit(values, features, spans)
-        self.walk.fit(values, features, spans)
         number = float(values.isfinite().sum())
-        few = number / (number + _FEW_VALUES) / 4
-        self.usual.copy_(torch.tensor([few, 0.5 - few, 0.5 - few, few]))
+        network = number / (number + _FEW_VALUES) / 3
+        self.usual.copy_(torch.tensor([network, (1 - network) / 2, (1 - network) / 2]))
         self.weights.copy_(self.usual)
         return self
 

@@ -212,7 +212,7 @@ class LinearForecaster(SeriesModel):
     The anchor a, the scale s and the context are as in a `Forecaster` with the same longest lag, so that both read the
     same series and can be averaged. The density is bounded, as in the network. There is nothing to train: `fit` finds
     the coefficients of each series. A new model has zero coefficients: it is a random walk, or repeats the last season
-    if the anchor is a season. A **walk** keeps them at zero: `fit` finds the scale and the tails of its steps alone.
+    if the anchor is a season.
 
     Args:
         series: the scaling of each series, fitted on training values.
@@ -220,7 +220,6 @@ class LinearForecaster(SeriesModel):
         lags: which earlier values are read at each step, counted back from it.
         anchor: the lag that values are measured from; 0 for the centre.
         num_covariates: F.
-        walk: keep the coefficients at zero.
 
     >>> past = 20 + torch.arange(30.0).view(1, 30)
     >>> model = LinearForecaster([SeriesScaling(centre=20.0, scale=2.0)])
@@ -243,7 +242,6 @@ class LinearForecaster(SeriesModel):
         lags: Sequence[int] = (1, 2),
         anchor: int = 1,
         num_covariates: int = 0,
-        walk: bool = False,
     ):
         super().__init__()
         if head not in HEADS:
@@ -251,7 +249,6 @@ class LinearForecaster(SeriesModel):
         self.head = head
         self.window = SeriesWindow(series, lags, anchor, num_covariates)
         width = len(self.window.lags) + num_covariates + 1
-        self.num_fitted = 0 if walk else width
         zeros = torch.zeros(len(series), dtype=torch.float64)
         self.register_buffer("coefficients", zeros.unsqueeze(1).repeat(1, width))
         self.register_buffer("log_scales", zeros)
@@ -300,9 +297,9 @@ class LinearForecaster(SeriesModel):
             covariates = own.to(window.scaling).unsqueeze(0) if window.num_covariates else None
             readings = window.measure(last_known(every)[:, :-1], known[:, :-1], stop - first, which, covariates)
             z = ((every[0, lag:] - readings.anchor[0]) / readings.scale[0])[known[0, lag:]]
-            inputs = self._inputs(readings)[0, known[0, lag:], : self.num_fitted]
+            inputs = self._inputs(readings)[0, known[0, lag:]]
             coefficients, scale, degrees = _fit(inputs, z, self.head == "student")
-            self.coefficients[number, : self.num_fitted], self.degrees[number] = coefficients, degrees
+            self.coefficients[number], self.degrees[number] = coefficients, degrees
             scale = max(scale - float(readings.finest.mean()), _LEAST_SCALE)  # which every density has besides
             self.log_scales[number] = math.log(scale)
         return self
@@ -350,7 +347,7 @@ class LinearForecaster(SeriesModel):
 def _fit(inputs: Tensor, z: Tensor, heavy: bool) -> tuple[Tensor, float, float]:
     """Coefficients (N,), σ and ν of z (n,) given inputs (n, N)."""
     prior = PRIOR * inputs.square().mean(0).clamp(min=1e-12)
-    prior[-1:] = 1e-9  # the constant is free
+    prior[-1] = 1e-9  # the constant is free
     free = max(len(z) - inputs.shape[1], 1)
 
     def solved(weights: Tensor) -> tuple[Tensor, Tensor, float]:
@@ -378,5 +375,5 @@ def _log_likelihood(errors: Tensor, scale: float, degrees: float) -> float:
 
 def fit_tails(errors: Tensor, heavy: bool) -> tuple[float, float]:
     """The scale and ν of errors (n,) about 0: the likeliest, or those of a normal distribution."""
-    _, scale, degrees = _fit(errors.new_zeros(len(errors), 0), errors, heavy)
+    _, scale, degrees = _fit(errors.new_zeros(len(errors), 1), errors, heavy)
     return scale, degrees

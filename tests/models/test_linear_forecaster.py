@@ -54,15 +54,11 @@ def test_keeps_the_contract(keeps_contract, variant):
     keeps_contract(fitted(values, features, **VARIANTS[variant]), x, context, torch.tensor([6, 3]))
 
 
-@pytest.mark.parametrize(
-    ("anchor", "head", "walk"),
-    [(1, "student", False), (0, "normal", False), (4, "student", False), (1, "student", True), (4, "normal", True)],
-)
-def test_densities_are_those_of_the_equation(anchor, head, walk):
+@pytest.mark.parametrize(("anchor", "head"), [(1, "student"), (0, "normal"), (4, "student")])
+def test_densities_are_those_of_the_equation(anchor, head):
     """Student's t or the normal density about the line, each written out for one row and step."""
     values, features = series()
-    model = fitted(values, features, anchor=anchor, head=head, lags=[1, 4, 5], walk=walk)
-    assert bool(model.coefficients.any()) != walk
+    model = fitted(values, features, anchor=anchor, head=head, lags=[1, 4, 5])
     x, context = window(values, features, past=12)
     found = model(x, context)
     assert isinstance(found, StudentTMixture if head == "student" else GaussianMixture)
@@ -142,29 +138,6 @@ def test_the_degrees_are_the_likeliest(truth):
 def test_an_anchor_that_is_seen_alone_is_declared():
     model = LinearForecaster([SeriesScaling()], lags=[1, 5], anchor=4)
     assert model.visible_past(8)[7].nonzero().flatten().tolist() == [2, 3, 6]  # 5, 4 and 1 before
-
-
-@pytest.mark.parametrize("head", ["student", "normal"])
-def test_steps_of_a_walk_have_the_likeliest_scale(head):
-    """Against another optimiser, of the changes in units of their written-out scales."""
-    values, features = series(rows=400)
-    model = fitted(values, features, head=head, walk=True)
-    y, (_, usual, finest) = values[:, 1].numpy(), model.window.scaling[:, 1].tolist()
-    changes = np.diff(y)
-    scales = np.sqrt([(24 * usual**2 + (changes[t - 4 : t - 1] ** 2).sum()) / 27 for t in range(4, 400)])
-    z, degrees = changes[3:] / scales, model.degrees[1].item() if head == "student" else np.inf
-    best = minimize(lambda log_scale: -student.logpdf(z, degrees, 0, np.exp(log_scale[0])).sum(), [0.0], tol=1e-10)
-    found = model.log_scales[1].exp().item() + (finest * usual / scales).mean()
-    assert found == pytest.approx(np.exp(best.x[0]), rel=1e-3)
-
-
-def test_a_walk_spreads_with_the_root_of_the_horizon():
-    random = torch.Generator().manual_seed(0)
-    values = torch.randn(500, 1, generator=random, dtype=torch.float64).cumsum(0)
-    model = fitted(values, torch.zeros(500, 0), head="normal", lags=[1, 2], walk=True)
-    paths = model.sample(4000, values[None, -30:, 0], length=16, generator=torch.Generator().manual_seed(1))
-    deviations = paths.std(0) / paths[:, 0].std()
-    torch.testing.assert_close(deviations, torch.arange(1, 17).double().sqrt(), rtol=0.05, atol=0)
 
 
 def test_outliers_do_not_pull():

@@ -37,7 +37,7 @@ _MOST_CATEGORIES = 64  # of a column that never changes
 class SeriesSchema(Record):
     """Columns to forecast, their covariates and their units."""
 
-    FORMAT: ClassVar[int] = 9
+    FORMAT: ClassVar[int] = 8
 
     targets: tuple[str, ...]  # names of the series
     covariates: tuple[str, ...]  # names of the columns that are known in advance, and of those that are not

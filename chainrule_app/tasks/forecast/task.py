@@ -60,7 +60,7 @@ _MOST_MEMBERS, _MOST_OF_FEW = 4, 2  # models, and of a series with fewer trainin
 _PATIENCE = 0.25  # share of the validations of a short series without improvement, after which it is given up
 _CHECKED_ROWS, _CHECKED_STEPS = 4, 8
 
-_FITTED = {"linear": "linear autoregression", "smoothing": "exponential smoothing", "walk": "random walk"}  # in order
+_FITTED = {"linear": "linear autoregression", "smoothing": "exponential smoothing"}  # beside the network, in order
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class ForecastTraining(OptimisationOptions):
     learning_rate: LearningRate = 3e-3
     """Peak learning rate; 0.002 by default with AdamW."""
     linear: bool = True
-    """Average the network with a linear autoregression, exponential smoothing and a random walk by held-out rows."""
+    """Average the network with a linear autoregression and exponential smoothing, weighted by the held-out rows."""
 
 
 @dataclass(frozen=True)
@@ -244,7 +244,7 @@ class ForecastTask(Task["AutoregressiveModel"]):
             series = self.series()
             spans = [(start, min(stop, rows)) for start, stop in series.spans.tolist()]
             with progress_bars() as begin:
-                begin(None, f"fitting {listed(tuple(_FITTED.values()))}")
+                begin(None, "fitting the linear autoregression and exponential smoothing")
                 mixture.fit(torch.tensor(series.values[:rows]), torch.tensor(series.features[:rows]), spans)
         return mixture
 
