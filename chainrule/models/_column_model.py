@@ -176,7 +176,7 @@ def _loaded(model: AgnosticColumnModel, *_: object) -> None:
 
 def _remask(model: AgnosticColumnModel) -> None:
     """Masks follow from the degrees: after drawing these or loading them."""
-    if model.order.is_meta:  # there are none, and sorting there imports a compiler, which takes seconds
+    if model.order.is_meta:  # nothing to sort, and sorting would import a compiler, which takes seconds
         return
     degrees = model.degrees
     for layer, mask in zip((*model.hidden, model.output), made_masks(degrees), strict=True):

@@ -130,7 +130,7 @@ class Forecaster(SeriesModel):
 
     def reset_parameters(self) -> None:
         """Initialise about the same distribution everywhere, one unit wide, with evenly spaced components."""
-        if self.output.weight.is_meta:  # there are no numbers, and spacing them imports algebra, which takes a second
+        if self.output.weight.is_meta:  # nothing to space, and spacing would import sympy, which takes a second
             return
         nn.init.normal_(self.output.weight, std=0.1 * self.output.in_features**-0.5)
         nn.init.zeros_(self.output.bias)

@@ -17,7 +17,7 @@ from chainrule.files import naming
 
 JOURNAL = ".answers"  # a folder of journals beside what is prepared
 _HEAD = Struct("<32sQI")  # the digest of a part, and the length and checksum of its answer
-_END, _REFUSED = b"", b"\0"  # in place of an answer to a part that has several
+_END, _REFUSED = b"", b"\0"  # marks the end of several answers to a part, or a part that cannot be read
 
 
 def digest_of(*content: str | bytes) -> bytes:
@@ -38,7 +38,7 @@ class Journals:
         self._folder = Path(directory) / JOURNAL
 
     def open(self, name: str, job: str) -> "Journal":
-        """Open the journal of this name from its beginning; that of another job under this name is deleted."""
+        """Open the journal of this name at its beginning; one that another job left under the name is deleted."""
         path = self._folder / f"{name}-{sha256(job.encode()).hexdigest()[:16]}"
         for other in self._folder.glob(f"{name}-*"):
             if other != path:

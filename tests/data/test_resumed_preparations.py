@@ -179,7 +179,7 @@ def prepare(kind, folder, store):
 
 
 def write_files(kind, folder):
-    """Write twelve files, of which one of the images and of the sounds cannot be read."""
+    """Write twelve files; one image and one sound among them cannot be read."""
     folder.mkdir()
     random = np.random.default_rng(0)
     for number in range(12):

@@ -43,7 +43,7 @@ SHOWN = """() => JSON.stringify([
 
 
 def eventually(place: Any, script: str, expected: Any) -> Any:
-    """What a script says on a page, or of an element, when it is what is expected, or after ten seconds."""
+    """Return what a script gives on a page or an element, once it is as expected; after ten seconds, whatever it is."""
     until = time.monotonic() + 10  # the page's policy forbids to wait by a script
     while (found := place.evaluate(script)) != expected and time.monotonic() < until:
         time.sleep(0.05)
