@@ -77,14 +77,14 @@ def score_stream(
     expecting: Expectation | None = None,
 ) -> Iterator[Scored]:
     """Score a text as one stream in constant memory; an `evaluator` scores and learns instead of the model."""
-    chunk = max(16, min(2048, _LOGITS // len(vocabulary)))
+    chunk = max(16, 4 * _LOGITS // len(vocabulary))  # of rows side by side, too few symbols of each would cost time
     state, previous = model.initial_state(1), None
-    for pool in _pools(_line_parts(vocabulary, chunks), _POOL_SYMBOLS if evaluator is None else chunk):
+    for pool in _pools(_line_parts(vocabulary, chunks), _POOL_SYMBOLS if evaluator is None else min(chunk, 2048)):
         ids = torch.from_numpy(np.concatenate([ids for _, _, ids in pool])).unsqueeze(0).to(device_of(model))
         if not ids.numel():
             yield from _split(pool, np.zeros(0), None)
         elif evaluator is None:
-            surprise, state, previous = measure_stream(model, ids, state, previous, expecting=expecting, step=chunk)
+            surprise, state, previous = measure_stream(model, ids, state, previous, expecting=expecting, most=chunk)
             nats, excess = surprise.numbers()
             yield from _split(pool, nats[0], None if excess is None else excess[0])
         else:

@@ -20,7 +20,7 @@ from chainrule.models import CalibratedMixture, Ensemble, NgramLM, RecurrentLM, 
 from chainrule.state import State, concatenate, leaves, select
 
 Numbers: TypeAlias = npt.NDArray[np.float64]
-_STEP = 64  # symbols of each row that are read at a time
+_STEP, _LONGEST = 64, 2048  # symbols of each row that are read at a time, and of one row alone
 _ROW, _BEFORE = 1024, 256  # symbols of a row of a stream, at least, and symbols that are read before it
 _MOST_ROWS = 128
 _ROUNDS = 3  # in which rows are read again together; those that are left, one by one
@@ -84,9 +84,12 @@ def measure_stream(
     previous: Tensor | None,
     *,
     expecting: Expectation | None,
-    step: int,
+    most: int,
 ) -> tuple[Surprise, State, Tensor | None]:
-    """Return the surprise of one row (1, T) as `measure` does, in rows side by side where the model allows it."""
+    """Return the surprise of one row (1, T) as `measure` does, in rows side by side where the model allows it.
+
+    At most about `most` symbols are read at a time, as their scores need memory.
+    """
     parts = []
     if previous is None and ids.shape[1] > _ROW:  # what begins the text is read apart
         surprise, state, previous = measure(model, ids[:, :1], state, None, expecting=expecting)
@@ -95,23 +98,24 @@ def measure_stream(
     rows = min(_MOST_ROWS, ids.shape[1] // _ROW)
     if previous is not None and rows > 1 and _has_fading_state(model):
         together = ids.shape[1] // rows * rows
-        surprise, state = _side_by_side(model, ids[:, :together].view(rows, -1), state, previous, expecting)
+        surprise, state = _side_by_side(model, ids[:, :together].view(rows, -1), state, previous, expecting, most)
         parts.append(surprise)
         previous, ids = ids[:, together - 1], ids[:, together:]
     if ids.shape[1]:
+        step = min(most, _LONGEST)
         surprise, state, previous = measure(model, ids, state, previous, expecting=expecting, step=step)
         parts.append(surprise)
     return _joined(parts), state, previous
 
 
 def _side_by_side(
-    model: AutoregressiveModel, rows: Tensor, state: State, previous: Tensor, expecting: Expectation | None
+    model: AutoregressiveModel, rows: Tensor, state: State, previous: Tensor, expecting: Expectation | None, most: int
 ) -> tuple[Surprise, State]:
     """Return the surprise (1, K·T) of rows (K, T), each the continuation of the one before, and the last state."""
-    before = rows[:-1, -_BEFORE:]
-    _, warm, _ = measure(model, before, model.initial_state(len(before)), None, expecting=None)
+    before, step = rows[:-1, -_BEFORE:], max(1, min(_STEP, most // len(rows)))
+    _, warm, _ = measure(model, before, model.initial_state(len(before)), None, expecting=None, step=step)
     starts, earlier = concatenate([state, warm]), torch.cat([previous, before[:, -1]])
-    surprise, ends, _ = measure(model, rows, starts, earlier, expecting=expecting)
+    surprise, ends, _ = measure(model, rows, starts, earlier, expecting=expecting, step=step)
     order = torch.arange(len(rows), device=rows.device)
     for attempt in range(_ROUNDS + len(rows)):
         wrong = _unlike(starts, ends)
@@ -119,7 +123,7 @@ def _side_by_side(
             break
         wrong = wrong if attempt < _ROUNDS else wrong[:1]
         again = select(ends, wrong - 1)
-        found, after, _ = measure(model, rows[wrong], again, earlier[wrong], expecting=expecting)
+        found, after, _ = measure(model, rows[wrong], again, earlier[wrong], expecting=expecting, step=step)
         surprise.nats[wrong.cpu()] = found.nats
         if surprise.excess is not None and found.excess is not None:
             surprise.excess[wrong.cpu()] = found.excess

@@ -61,13 +61,14 @@ def test_rows_side_by_side_are_one_stream(monkeypatch, before, rounds):
 
     def counted(model, ids, *more, **options):
         calls.append(len(ids))
+        assert len(ids) * options.get("step", 64) <= 64
         return read(model, ids, *more, **options)
 
     whole, end, last = measure(model, x, model.initial_state(1), None, expecting=Expectation())
     monkeypatch.setattr(surprise, "measure", counted)
     parts, state, previous = [], model.initial_state(1), None
     for part in x.split(300, dim=1):  # the second part goes on from a state
-        found, state, previous = measure_stream(model, part, state, previous, expecting=Expectation(), step=64)
+        found, state, previous = measure_stream(model, part, state, previous, expecting=Expectation(), most=64)
         parts.append(found)
     assert max(calls) > 3
     torch.testing.assert_close(torch.cat([part.nats for part in parts], 1), whole.nats, rtol=0, atol=1e-4)
