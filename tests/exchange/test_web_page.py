@@ -1,6 +1,8 @@
 """The page of `export --to web`: weights of 8 bits, the probabilities that a browser computes from them, refusals."""
 
 import re
+import subprocess
+import sys
 from math import log
 from pathlib import Path
 
@@ -12,7 +14,6 @@ from small_language_models import RECURRENT, SMALL, shaken
 import chainrule
 from chainrule.data import ByteVocabulary, CharVocabulary
 from chainrule.models import RecurrentLM
-from chainrule_app.exchange import export_run
 from chainrule_app.exchange.web_page import network_in, page_of, rounded, rounding_cost, weights_of
 
 LIVING = Path(__file__).parents[2] / "docs" / "_static" / "living_model.html"
@@ -116,13 +117,16 @@ def test_the_cost_of_rounding_is_a_divergence():
 
 def test_the_page_needs_no_other_file_and_holds_hostile_characters(text_run, tmp_path, command):
     run = text_run("lstm", CharVocabulary("</script>&\u2028"), **RECURRENT)
-    notes = export_run(run, "web", tmp_path / "new" / "page.html")
-    assert any("rounding costs" in line for line in notes)
+    export = ["export", str(run.path), "--to", "web", "--out", str(tmp_path / "new" / "page.html")]
+    done = subprocess.run([sys.executable, "-m", "chainrule", *export], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "page.html" in done.stdout
+    assert "rounding costs" in done.stdout
     page = (tmp_path / "new" / "page.html").read_text(encoding="utf-8")
     assert page.count("<script") == page.count("</script>") == 2
     assert not re.search(r"https?://|src=|@import|fetch\(", page)
     assert network_in(page)["characters"] == "".join(sorted(set("</script>&\u2028")))
-    status, _, error = command("export", run.path, "--to", "web", "--out", tmp_path / "new" / "page.html")
+    status, _, error = command(*export)
     assert status == 2
     assert "already exists" in error
 

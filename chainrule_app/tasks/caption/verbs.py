@@ -74,7 +74,7 @@ def caption(run: "CaptionTask", images: list[str], options: CaptionOptions, *, d
 def search_captions(
     run: "CaptionTask", model: "Captioner", images: "Sequence[Pixels]", options: CaptionOptions
 ) -> "Iterator[Decoded]":
-    """Search the captions of each image (3, S, S); each caption's log-likelihood is that of reading it alone."""
+    """Search the captions of each image (3, S, S); each caption has the log-likelihood that it has when read alone."""
     device, eos = modes.device_of(model), run.vocabulary.eos
     results = search(
         model,

@@ -1,4 +1,4 @@
-"""What every view of the page has: a link that restores it, pictures as files, a walk by keyboard, and rest."""
+"""Every view has a link that restores it and pictures to save, can be walked by keyboard, and moves nothing when asked."""
 
 import json
 import re
