@@ -1,4 +1,4 @@
-"""Every view has a link that restores it and pictures to save, can be walked by keyboard, and moves nothing when asked."""
+"""Every view has a link that restores it, saves its pictures, can be walked by keyboard, and keeps still on request."""
 
 import json
 import re
