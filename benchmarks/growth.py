@@ -38,8 +38,8 @@ import chainrule
 
 STEPS = 10
 SIZES: dict[str, list[int]] = {
-    "rows": [10_000, 30_000, 100_000, 300_000, 1_000_000],
-    "megabytes": [1, 3, 10, 30, 100, 300],
+    "rows": [10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000],
+    "megabytes": [1, 3, 10, 30, 100, 300, 1000, 3000, 10_000],
     "columns": [10, 100, 300, 1000, 3000, 10_000],
     "words": [100, 1000, 10_000, 100_000, 1_000_000],
     "categories": [10, 100, 1000, 10_000, 100_000],
@@ -51,6 +51,7 @@ WORK: dict[str, list[str]] = {
     "words": ["train", "score", "sample"],
     "categories": ["train", "score", "predict", "sample"],
 }
+NEW_BYTES = 100_000_000  # of a text, after which its lines are repeated
 ROWS, COLUMNS, MEGABYTES = 1000, 10, 3  # where these are not what changes
 TINY = {"rows": 100, "megabytes": 0, "columns": 4, "words": 20, "categories": 4}
 OPTIONS: dict[str, Any] = {"steps": STEPS, "validate_every": STEPS, "threads": 1, "samples": False}
@@ -199,19 +200,29 @@ def of_text(folder: Path, size: str, work: str, n: int) -> Callable[[], object]:
 
 
 def write_words(path: Path, size: int, most: int) -> None:
-    """Write a text of so many bytes: words of Zipf's law in lines of ten, each of at most so many at least once."""
+    """Write a text of so many bytes: words of Zipf's law in lines of ten, each of at most so many at least once.
+
+    After 100 MB its lines come again, every 4 MB in another order: to draw 10 GB takes a quarter of an hour.
+    """
     random = np.random.default_rng(0)
     with path.open("wb") as file:
         first = np.arange(min(most, 1_000_000 if most < 1 << 40 else 0))
         random.shuffle(first)
         written = 0
-        while written < size:
+        while written < min(size, NEW_BYTES):
             ranks = random.zipf(1.3, 100_000)
             ranks = np.concatenate([first, ranks[ranks < most]])
             first = first[:0]
             words = list(map(spelt, ranks.tolist()))
             lines = "\n".join(" ".join(words[begin : begin + 10]) for begin in range(0, len(words), 10)) + "\n"
             written += file.write(lines.encode())
+    with path.open("rb") as first_lines, path.open("ab") as file:
+        while written < size:
+            first_lines.seek(0)
+            while written < size and first_lines.tell() < NEW_BYTES:
+                some = first_lines.readlines(4_000_000)
+                random.shuffle(some)
+                written += file.write(b"".join(some))
 
 
 @lru_cache(200_000)

@@ -24,7 +24,7 @@ from chainrule_app.readers.tables.cell import (
     is_odd_number,
 )
 from chainrule_app.readers.tables.columns import CellColumn, Flags, Floats, MomentColumn
-from chainrule_app.readers.tables.dates import DateFormat, as_date, is_too_fine
+from chainrule_app.readers.tables.dates import DateFormat, as_date, is_date_like, is_too_fine
 
 DISTINCT = 10_000  # different cells that are counted; more are only averaged
 MOST_CATEGORIES = 1_000
@@ -186,6 +186,9 @@ class ColumnFacts:
             return None
         if self.dates is None and len(DateFormat.find_all(self._cells)) > 1:
             return f"{self._word[1]!r} may have the day or the month first: write dates as 2024-01-31"
+        dated = [text for text in self._cells if is_date_like(text) and ":" not in text[:3]]  # no times of a day
+        if self.dates is None and self.distinct >= _FEW and len(dated) >= _ALMOST_ALL * self.distinct:
+            return f"its cells look like dates: write them as 2024-01-31, not {dated[0]!r}"
         line, cell = self._word
         numbers = sum(as_number(text) is not None for text in self._cells)
         errors = [text for text in self._cells if _SHEET_ERROR.fullmatch(text)]

@@ -223,6 +223,17 @@ def test_other_orders_of_day_and_month_come_back(tmp_path, pattern, padded, time
     assert column.dates.rewritten(days(300)[7] + time) == cells[7]
 
 
+@pytest.mark.parametrize("notation", ["%d.%m.%y", "%b %d %Y", "%d %B %Y"])
+def test_dates_in_a_notation_that_is_not_read_are_named(tmp_path, notation):
+    cells = [date.strftime(notation) for date in map(datetime.fromisoformat, days(100))] * 2
+    table, column = prepared(tmp_path, cells)
+    assert column.kind == "categorical"
+    assert f"look like dates: write them as 2024-01-31, not {cells[0]!r}" in table.manifest["columns"][0]["doubt"]
+    times = [f"{hour}:{minute:02}" for hour in range(10, 20) for minute in range(10)] * 2
+    table, _ = prepared(tmp_path, times)
+    assert table.manifest["columns"][0].get("doubt") is None
+
+
 def test_days_that_may_be_months_stay_categories(tmp_path):
     cells = [f"{1 + number % 12:02}/{1 + number // 12 % 12:02}/2024" for number in range(300)]
     table, column = prepared(tmp_path, cells)
