@@ -11,6 +11,7 @@ from torch.distributions import constraints
 
 from chainrule.heads._categorical import Categorical
 from chainrule.heads._head import TensorHead, at_least_float32, check_drawable, largest_exponent
+from chainrule.heads._special_functions import log_gamma_ratio, student_tail
 from chainrule.kernels._transforms import values_are_known
 
 
@@ -116,6 +117,36 @@ class LocationScaleMixture(TensorHead):
         inverse_scale = (-self.log_scales).clamp(max=largest_exponent(self.means.dtype)).exp()
         return ((value.unsqueeze(-1) - self.means) * inverse_scale).clamp(-largest, largest)
 
+    def _quantile(self, value: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        """Return the quantile between two bounds (...) at which `cdf` reaches a probability.
+
+        Newton's method, and bisection where its step leaves the interval or is more than half of the one before.
+        """
+        shape = torch.broadcast_shapes(value.shape, low.shape)
+        value, low, high = (each.expand(shape).flatten() for each in (value.to(low.dtype), low, high))
+        rows = self.with_parameters(*(each.expand(*shape, -1).reshape(-1, each.shape[-1]) for each in self.parameters))
+        found, before, left = (low + high) / 2, high - low, torch.arange(len(low), device=low.device)
+        for _ in range(HALVINGS):
+            tolerance = torch.finfo(low.dtype).eps * (found[left].abs() + rows._scales().amin(-1))
+            wide = before > tolerance  # inf - inf is NaN: finished
+            left, value, low, high, before = (each[wide] for each in (left, value, low, high, before))
+            if not len(left):
+                break
+            rows = rows.with_parameters(*(each[wide] for each in rows.parameters))
+            x = found[left]
+            excess = rows.cdf(x) - value
+            low, high = torch.where(excess < 0, x, low), torch.where(excess < 0, high, x)
+            newton = x - excess * (-rows.log_prob(x)).exp()
+            good = (newton >= low) & (newton <= high) & (2 * (newton - x).abs() <= before)
+            found[left] = torch.where(good, newton, (low + high) / 2)
+            before = (found[left] - x).abs()
+        return found.view(shape)
+
+    def _scales(self) -> Tensor:
+        """Return s, (..., K), positive and finite."""
+        largest = largest_exponent(self.means.dtype)
+        return self.log_scales.clamp(-largest, largest).exp()
+
     def _draw_component(self, sample_shape: Any, generator: torch.Generator | None, *parts: Tensor) -> list[Tensor]:
         """Draw a component per sample and return its parts, each sample_shape + batch shape."""
         shape = torch.Size(sample_shape) + self._batch_shape
@@ -132,6 +163,11 @@ class LocationScaleMixture(TensorHead):
 
 
 HALVINGS = 2200  # limit of the bisection in `icdf`: from the largest to the smallest number of float64
+
+
+def _check_probabilities(value: Tensor) -> None:
+    if values_are_known(value) and not bool(((value >= 0) & (value <= 1)).all()):
+        raise ValueError(f"value: expected probabilities in [0, 1], got {value.min()} to {value.max()}")
 
 
 class GaussianMixture(LocationScaleMixture):
@@ -187,27 +223,16 @@ class GaussianMixture(LocationScaleMixture):
 
     @torch.no_grad()
     def icdf(self, value: Tensor) -> Tensor:
-        """Return the quantile x at which `cdf` reaches a probability, by bisection; without gradient.
+        """Return the quantile x at which `cdf` reaches a probability; without gradient.
 
         The quantile of a mixture lies between the smallest and the largest of its components' quantiles.
 
         Args:
             value: (...) probabilities that broadcast against the batch shape; 0 and 1 give −inf and inf.
         """
-        if values_are_known(value) and not bool(((value >= 0) & (value <= 1)).all()):
-            raise ValueError(f"value: expected probabilities in [0, 1], got {value.min()} to {value.max()}")
-        largest = largest_exponent(self.means.dtype)
-        scales = self.log_scales.clamp(-largest, largest).exp()
-        quantiles = self.means + scales * torch.special.ndtri(value.unsqueeze(-1))
-        low, high = quantiles.amin(-1), quantiles.amax(-1)
-        epsilon, narrowest = torch.finfo(high.dtype).eps, scales.amin(-1)
-        for _ in range(HALVINGS):
-            if not bool((high - low > epsilon * (high.abs() + narrowest)).any()):  # inf - inf is NaN: finished
-                break
-            middle = (low + high) / 2
-            below = self.cdf(middle) < value
-            low, high = torch.where(below, middle, low), torch.where(below, high, middle)
-        return high
+        _check_probabilities(value)
+        quantiles = self.means + self._scales() * torch.special.ndtri(value.unsqueeze(-1))
+        return self._quantile(value, quantiles.amin(-1), quantiles.amax(-1))
 
     def sample(self, sample_shape: Any = (), *, generator: torch.Generator | None = None) -> Tensor:
         """Draw real numbers of shape sample_shape + batch shape."""
@@ -282,6 +307,31 @@ class StudentTMixture(LocationScaleMixture):
         return peak - tail - self.log_scales.clamp_min(-largest_exponent(self.means.dtype))
 
     @torch.no_grad()
+    def cdf(self, value: Tensor) -> Tensor:
+        """Return P(X <= value); value (...) broadcasts against the batch shape; without gradient."""
+        z = self._standard(value)
+        tail = student_tail(z.abs(), self.degrees)
+        return (self.log_weights.exp() * torch.where(z < 0, tail, 1 - tail)).sum(-1)
+
+    @torch.no_grad()
+    def icdf(self, value: Tensor) -> Tensor:
+        """Return the quantile x at which `cdf` reaches a probability; without gradient.
+
+        Args:
+            value: (...) probabilities that broadcast against the batch shape; 0 and 1 give −inf and inf.
+        """
+        _check_probabilities(value)
+        reach = self._scales()
+        while True:
+            low, high = (self.means - reach).amin(-1), (self.means + reach).amax(-1)
+            outside = (self.cdf(low) > value) & (value > 0) | (self.cdf(high) < value) & (value < 1)
+            if not bool(outside.any()):
+                break
+            reach = torch.where(outside.unsqueeze(-1), 4 * reach, reach)
+        found = self._quantile(value, low, high)
+        return torch.where(value <= 0, -torch.inf, torch.where(value >= 1, torch.inf, found))
+
+    @torch.no_grad()
     def sample(self, sample_shape: Any = (), *, generator: torch.Generator | None = None) -> Tensor:
         """Draw real numbers of shape sample_shape + batch shape, exactly, by the polar method of Bailey (1994)."""
         means, log_scales, degrees = self._draw_component(sample_shape, generator, *self.parameters[1:])
@@ -289,21 +339,3 @@ class StudentTMixture(LocationScaleMixture):
         radius = (1 - radius).log() * (-2 / degrees)  # u is in [0, 1): 1 - u is never 0
         standard = (degrees * torch.expm1(radius)).sqrt() * (2 * math.pi * angle).cos()
         return means + log_scales.clamp(max=largest_exponent(means.dtype)).exp() * standard
-
-
-def log_gamma_ratio(x: Tensor) -> Tensor:
-    r"""Return :math:`\log \Gamma(x + \tfrac{1}{2}) - \log \Gamma(x) - \tfrac{1}{2} \log x` for x > 0, to rounding.
-
-    For large x the three terms cancel: from 10 on this sums the asymptotic series in 1/x (Tricomi and Erdélyi 1951),
-    whose first omitted term is below 4e-14.
-
-    >>> log_gamma_ratio(torch.tensor([0.5, 1e8]))
-    tensor([-2.2579e-01, -1.2500e-09])
-    """
-    small = x.clamp(max=10.0)
-    direct = torch.lgamma(small + 0.5) - torch.lgamma(small) - small.log() / 2
-    inverse = x.clamp(min=10.0).reciprocal()
-    square = inverse.square()
-    series = 17 / 14336 - 31 / 18432 * square
-    series = inverse * (-1 / 8 + square * (1 / 192 + square * (-1 / 640 + square * series)))
-    return torch.where(x < 10, direct, series)

@@ -18,6 +18,7 @@ _LINE = 72  # characters
 _MOST_SYMBOLS, _MOST_ROWS, _MOST_COLUMNS = 3000, 40, 24
 _STRONG = 12 * log(2)  # nats that are drawn in full colour
 _GLOW = "#d1242f"
+_ODD, _MOST_ODD = 4.5, 10  # nats above the median, three standard deviations of a normal distribution; marks
 
 
 def _axes(width: float, height: float) -> "tuple[Figure, Axes]":
@@ -189,6 +190,43 @@ def predicted_figure(result: "Result") -> "Figure":
         axes.set_title(_short(column, 40), size=9, loc="left", color=figures.INK)
         axes.set(xlabel="cell" if number == len(columns) else "")
         axes.legend(frameon=False, fontsize=8, ncols=3, loc="lower right", bbox_to_anchor=(1, 1))
+        figures.plain_axes(axes)
+    return figure
+
+
+def series_figure(result: "Result", *, series: str) -> "Figure":
+    """Draw the "value" of each series over the 80% that was expected, with the most surprising values marked.
+
+    Args:
+        result: a row for each value, in the order of time, with "low", "high" and "excess".
+        series: the column that names the series.
+    """
+    own: dict[Any, list[Any]] = {}
+    for row in result:
+        own.setdefault(row[series], []).append(row)
+    _few(own, _MOST_COLUMNS, "series")
+    time = next(name for name in result.names if name != series)
+    figure = figures.new_figure(8, 2.4 * len(own))
+    figure.set_facecolor("white")
+    for number, (name, rows) in enumerate(own.items(), 1):
+        axes, places = figure.add_subplot(len(own), 1, number), range(len(rows))
+        low, high, values = ([row[part] for row in rows] for part in ("low", "high", "value"))
+        axes.fill_between(places, low, high, color=figures.BLUE, alpha=0.25, linewidth=0, label="80% expected")
+        axes.plot(places, values, color=figures.INK, linewidth=1, label="value")
+        odd = sorted((place for place in places if rows[place]["excess"] > _ODD), key=lambda one: -rows[one]["excess"])
+        if odd := odd[:_MOST_ODD]:
+            axes.plot(odd, [values[place] for place in odd], "o", color=_GLOW, markersize=5, label="surprising")
+        times = [_short(str(row[time]).removesuffix(" 00:00:00"), 19) for row in rows]
+        for place in odd[:3]:
+            away = 7 if values[place] > high[place] else -13
+            axes.annotate(
+                times[place], (place, values[place]), (0, away), textcoords="offset points", fontsize=7.5, ha="center"
+            )
+        ticks = sorted({0, len(rows) // 2, len(rows) - 1})
+        axes.set_xticks(ticks, [times[tick] for tick in ticks], size=8)
+        axes.set_title(_short(name, 40), size=9, loc="left", color=figures.INK)
+        axes.legend(frameon=False, fontsize=8, ncols=3, loc="lower right", bbox_to_anchor=(1, 1))
+        axes.margins(0.02, 0.15)
         figures.plain_axes(axes)
     return figure
 

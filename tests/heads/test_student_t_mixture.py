@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch.distributions import Categorical, MixtureSameFamily, StudentT
 
 from chainrule.heads import GaussianMixture, StudentTMixture
-from chainrule.heads._real_mixtures import log_gamma_ratio
+from chainrule.heads._special_functions import log_gamma_ratio, student_tail
 from chainrule.testing._agreement import integral
 
 
@@ -47,6 +47,42 @@ def test_draws_follow_the_distribution_function_of_scipy():
         drawn = x.sample((20_000,), generator=torch.Generator().manual_seed(0))
         share = [(drawn <= 1 + 2 * t.ppf(p, degrees)).double().mean().item() for p in (0.01, 0.1, 0.5, 0.9, 0.99)]
         assert share == pytest.approx([0.01, 0.1, 0.5, 0.9, 0.99], abs=0.012)  # 3.4 standard errors at 0.5
+
+
+@given(
+    st.sampled_from([0.3, 1.0, 2.0, 2.01, 3.0, 30.0, 1e4, 1e6]),
+    st.floats(-20, 20).map(lambda power: math.copysign(2.0 ** abs(power) - 1, power)),
+)
+def test_tails_are_those_of_scipy(degrees, z):
+    t = pytest.importorskip("scipy.stats").t
+    z, degrees = torch.tensor([z, degrees], dtype=torch.float64)
+    assert student_tail(z.abs(), degrees).item() == pytest.approx(t.sf(z.abs(), degrees), rel=1e-8)
+    x = StudentTMixture(*torch.tensor([[0.0], [1.0], [math.log(2)], [degrees]], dtype=torch.float64))
+    assert x.cdf(1 + 2 * z).item() == pytest.approx(t.cdf(z, degrees), rel=1e-8, abs=1e-15)
+
+
+@given(st.integers(0, 20), st.floats(1e-9, 1 - 1e-9))
+def test_quantiles_are_where_the_cdf_reaches_their_probability(seed, probability):
+    x, share = mixture(4, seed=seed), torch.tensor(probability, dtype=torch.float64)
+    found = x.icdf(share)
+    assert found.shape == (4,)
+    torch.testing.assert_close(x.cdf(found), share.expand(4), rtol=1e-12, atol=1e-15)
+
+
+def test_the_cdf_is_the_integral_of_the_density():
+    x = mixture(seed=1)
+    hints = torch.cat([x.means + z * x.log_scales.exp() for z in range(-8, 9)])
+    for end in (-4.0, 0.0, 2.5):
+        share, _ = integral(lambda points: x.log_prob(points).exp(), -math.inf, end, hints)
+        assert x.cdf(torch.tensor(end).double()).item() == pytest.approx(share, abs=1e-5)
+
+
+def test_the_ends_of_the_line_are_quantiles_and_other_numbers_no_probabilities():
+    x = mixture(2, 3)
+    assert x.icdf(torch.tensor([0.0, 0.5, 1.0]))[0].isfinite().tolist() == [False, True, False]
+    assert (x.icdf(torch.tensor(0.0)) == -math.inf).all()
+    with pytest.raises(ValueError, match="value: expected probabilities"):
+        x.icdf(torch.tensor(1.5))
 
 
 def test_draws_come_from_their_components():

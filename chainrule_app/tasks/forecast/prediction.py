@@ -74,20 +74,13 @@ def predict_series(run: "ForecastTask", data: list[str] | None, options: Forecas
             rows = counted(shortest, "row")
             yield f"the shortest series has {rows}, but the model reads {run.longest_lag} back: add earlier rows"
 
-    item = prediction.file.item or "series"
     others = [
         Column("mean"),
         *(Column(f"q{level:g}") for level in levels),
         Column("paths", shown=False),
     ]
-    time = "time" if prediction.place in [item, *(column.name for column in others)] else prediction.place
-    parse = partial(_as_time, date_format=prediction.file.date_format, zone=prediction.file.zone)
-    keys = [
-        Column(time, heading=prediction.place, parse=parse),
-        Column(item, parse=frames.value_parser(run.path / FRAME, item)),
-    ]
-    keys = keys if prediction.file.item is None else keys[::-1]
-    hints = {"index": time} if prediction.file.item is None else {}
+    keys = key_columns(run, file, [column.name for column in others])
+    hints = {"index": keys[0].name} if file.item is None else {}
     return Result(
         [*keys, *others],
         prediction.rows(),
@@ -106,6 +99,24 @@ def predict_series(run: "ForecastTask", data: list[str] | None, options: Forecas
             )
         },
     )
+
+
+def key_columns(run: "ForecastTask", file: "SeriesFile", others: Sequence[str]) -> list[Column]:
+    """Return the columns of time and series; item and time if the file is in long form.
+
+    Args:
+        run: of the series.
+        file: of the rows.
+        others: names of the other columns: a column of time that has one of them is called time.
+    """
+    item, place = file.item or "series", file.date or "row"
+    time = "time" if place in [item, *others] else place
+    parse = partial(_as_time, date_format=file.date_format, zone=file.zone)
+    keys = [
+        Column(time, heading=place, parse=parse),
+        Column(item, parse=frames.value_parser(run.path / FRAME, item)),
+    ]
+    return keys if file.item is None else keys[::-1]
 
 
 def _as_time(text: str, date_format: str, zone: tzinfo | None) -> datetime | int | str:
@@ -134,11 +145,6 @@ class Forecast:
     levels: list[float]
     quantiles: "Floats"  # (Q, S, H)
     paths: "Floats"  # (n, S, H)
-
-    @property
-    def place(self) -> str:
-        """Return the name of the time column."""
-        return self.file.date or "row"
 
     def rows(self) -> Iterator[Sequence[Any]]:
         """Yield one row per series and step: time and series, mean, quantiles and all paths."""
