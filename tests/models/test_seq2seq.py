@@ -42,6 +42,15 @@ def test_keeps_the_contract(keeps_contract, variant):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
+def test_the_summary_of_a_source_is_the_last_output_of_each_direction(variant):
+    context = source()
+    encoded = made(**VARIANTS[variant]).eval().encode(context)
+    forward, backward = encoded.memory.chunk(2, -1)
+    last = forward[torch.arange(3), context["lengths"] - 1]
+    torch.testing.assert_close(encoded.summary, torch.cat([last, backward[:, 0]], -1))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
 def test_padding_of_the_source_is_never_read(variant):
     model = made(**VARIANTS[variant]).double().eval()
     context, x = source(5), torch.randint(V, (5, 6))

@@ -16,6 +16,7 @@ from chainrule_app.tasks.tally import Tally
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+    from torch import Tensor
 
     from chainrule import AutoregressiveModel
     from chainrule_app.readers.series.series_file import SeriesFile
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 _WINDOWS = 256  # computed together
 _LEVELS = (0.5, 0.1, 0.9)  # the median, and the ends of 80%
+_ODD = 8.0  # nats of excess, four standard deviations of a normal distribution, of a value that others are not given
+_ROUNDS = 3
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,9 @@ class ForecastScoring(CheckedOptions):
 
     The excess of a value is its nats above those of the median of its distribution, so that it depends neither on the
     unit nor on how well a series can be forecast: 2 nats are two standard deviations of a normal distribution, 12.5
-    nats are five. Missing values are not scored, and neither is the first season of a series.
+    nats are five. What is expected, and so the excess, is given the values before without odd ones of more than 8
+    nats, so that an odd value makes none of those after it odd; `nats` are exact given all values before. Missing
+    values are not scored, and neither is the first season of a series.
     """
 
     ARGUMENTS: ClassVar[dict[str, str]] = {
@@ -120,9 +125,10 @@ def _rows(run: "ForecastTask", file: "SeriesFile", device: str, reach: int, tota
     features = schema.features(file)
     take_new_items(model, len(run.schema.targets), schema, file, features)
     found = np.full((5, *file.values.shape), np.nan)  # nats, excess, median and both ends
+    measure = partial(_measure, model, file.values, file.values.copy(), features, found=found)
 
     def finish(windows: Sequence[Window]) -> Iterator[Sequence[Any]]:
-        _measure(model, file.values, features, windows, found)
+        measure(windows)
         for number in dict.fromkeys(window.series for window in windows):
             own = [window for window in windows if window.series == number]
             first, last = own[0].origin, own[-1].origin + own[-1].length
@@ -149,25 +155,50 @@ def _rows(run: "ForecastTask", file: "SeriesFile", device: str, reach: int, tota
 
 @torch.no_grad()
 def _measure(
-    model: "AutoregressiveModel", values: "Floats", features: "Floats", windows: Sequence[Window], found: "Floats"
+    model: "AutoregressiveModel",
+    values: "Floats",
+    usual: "Floats",
+    features: "Floats",
+    windows: Sequence[Window],
+    *,
+    found: "Floats",
 ) -> None:
-    """Write nats, excess and quantiles of the rows of windows into `found` (5, T, S)."""
+    """Write nats, excess and quantiles of the rows of windows into `found` (5, T, S).
+
+    Args:
+        values: (T, S) as they are.
+        usual: (T, S) with NaN in the place of odd ones; those among the rows of the windows are found here.
+    """
+    for place, head, x in _conditionals(model, values, values, features, windows):
+        found[0][place] = -head.log_prob(x).cpu().numpy()
+    for _ in range(_ROUNDS):
+        before = np.isnan(usual)
+        for place, head, x in _conditionals(model, values, usual.copy(), features, windows):
+            middle, low, high = (head.icdf(torch.tensor(level, dtype=x.dtype, device=x.device)) for level in _LEVELS)
+            excess = head.log_prob(middle) - head.log_prob(x)
+            for number, figures in enumerate((excess, middle, low, high), 1):
+                found[number][place] = figures.cpu().numpy()
+            usual[place] = np.where(found[1][place] > _ODD, np.nan, values[place])
+        if (before == np.isnan(usual)).all():
+            break
+
+
+def _conditionals(
+    model: "AutoregressiveModel", values: "Floats", past: "Floats", features: "Floats", windows: Sequence[Window]
+) -> "Iterator[tuple[Any, Any, Tensor]]":
+    """Yield places in (T, S), the conditionals given `past` (T, S), and the values there (B, L), for like windows."""
     from chainrule.data import SeriesWindows
     from chainrule.state import map_state
 
-    groups: dict[tuple[int, int], list[Window]] = {}
+    groups: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for window in windows:
-        groups.setdefault((window.past, window.length), []).append(window)
-    for (past, length), group in groups.items():
-        places = [(window.origin, window.series) for window in group]
-        batch = SeriesWindows.batch(values, features, places, past, length)
+        groups.setdefault((window.past, window.length), []).append((window.origin, window.series))
+    for (known, length), places in groups.items():
+        batch = SeriesWindows.batch(past, features, places, known, length)
         x, context = map_state(lambda leaf: leaf.to(modes.device_of(model)), (batch.x, batch.context))
-        head: Any = model(x, context)
-        quantiles = [head.icdf(torch.tensor(level, dtype=torch.float64, device=x.device)) for level in _LEVELS]
-        nats = -head.log_prob(x)
-        measured = torch.stack([nats, nats + head.log_prob(quantiles[0]), *quantiles]).cpu().double().numpy()
-        for number, (origin, series) in enumerate(places):
-            found[:, origin : origin + length, series] = measured[:, number]
+        origins, series = np.array(places).T
+        place = (origins[:, None] + np.arange(length), series[:, None])
+        yield place, model(x, context), torch.from_numpy(values[place]).to(x)
 
 
 def _keys(file: "SeriesFile", number: int, row: int) -> list[Any]:
