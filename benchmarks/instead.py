@@ -9,6 +9,7 @@ goes on where it was. All together take some two hours of two cores. Then `table
     tables      one joint model answers every question about a table   scikit-learn: boosting, IterativeImputer
     target      one column of a table                                  scikit-learn: boosting
     anomalies   odd rows of ten tables                                 LOF, GMM, IsolationForest
+    series      odd values of series                                   STL, IsolationForest
     logs        odd lines of logs                                      rare 5-grams, TF-IDF with IsolationForest
     labels      labels of texts                                        TF-IDF with logistic regression
     forecasts   series of different kinds                              statsforecast
@@ -28,6 +29,7 @@ JOBS: dict[str, list[str]] = {
     "tables": [],
     "target": ["--part", "test"],
     "anomalies": [],
+    "series": [],
     "logs": [],
     "labels": ["--part", "test"],
     "forecasts": [],
