@@ -95,7 +95,7 @@ docs: setup ## build docs/_build/html strictly
 	OMP_NUM_THREADS=1 $(BIN)/sphinx-build -W --keep-going -n -q -b html docs docs/_build/html
 	@echo "docs: open docs/_build/html/index.html"
 
-bench: setup ## ten speeds beside the published ranges, under five minutes; writes nothing
+bench: setup ## twelve speeds beside the published ranges, under five minutes; writes nothing
 	@$(BIN)/python benchmarks/bench.py
 
 bench-all: setup ## all speed measurements (an hour); tables on the screen, JSON in benchmarks/results
