@@ -70,13 +70,13 @@ def fitted(line: str, width: int | None) -> str:
 def cell_text(value: Any, digits: int | None = None, width: int | None = SHOWN_WIDTH) -> str:
     """Render a value as one line for people, at most `width` characters.
 
-    >>> cell_text(2.34567, 2), cell_text(7), cell_text(None), cell_text("a\\nb")
-    ('2.35', '7', '', 'a\\\\nb')
+    >>> cell_text(2.34567, 2), cell_text(-0.001, 2), cell_text(7), cell_text(None), cell_text("a\\nb")
+    ('2.35', '0.00', '7', '', 'a\\\\nb')
     """
     if value is None:
         return ""
     if isinstance(value, float):
-        return f"{value:.{digits}f}" if digits is not None else f"{value:.6g}"
+        return f"{value:z.{digits}f}" if digits is not None else f"{value:z.6g}"  # z: no -0.00
     shape = getattr(value, "shape", ())
     text = f"array{tuple(shape)}" if len(shape) else str(value)
     text = one_line(text)
