@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _WINDOWS = 256  # computed together
 _LEVELS = (0.5, 0.1, 0.9)  # the median, and the ends of 80%
 _ODD = 8.0  # nats of excess, four standard deviations of a normal distribution, of a value that others are not given
+_FEW = 3  # odd values that may follow each other
 _ROUNDS = 3
 
 
@@ -37,8 +38,8 @@ class ForecastScoring(CheckedOptions):
     The excess of a value is its nats above those of the median of its distribution, so that it depends neither on the
     unit nor on how well a series can be forecast: 2 nats are two standard deviations of a normal distribution, 12.5
     nats are five. What is expected, and so the excess, is given the values before without odd ones of more than 8
-    nats, so that an odd value makes none of those after it odd; `nats` are exact given all values before. Missing
-    values are not scored, and neither is the first season of a series.
+    nats, up to three together, so that an odd value makes none of those after it odd; `nats` are exact given all values
+    before. Missing values are not scored, and neither is the first season of a series.
     """
 
     ARGUMENTS: ClassVar[dict[str, str]] = {
@@ -178,7 +179,10 @@ def _measure(
             excess = head.log_prob(middle) - head.log_prob(x)
             for number, figures in enumerate((excess, middle, low, high), 1):
                 found[number][place] = figures.cpu().numpy()
-            usual[place] = np.where(found[1][place] > _ODD, np.nan, values[place])
+        for series in {window.series for window in windows}:
+            own = [window for window in windows if window.series == series]
+            rows = slice(own[0].origin, own[-1].origin + own[-1].length)
+            usual[rows, series] = np.where(_apart(found[1, rows, series] > _ODD), np.nan, values[rows, series])
         if (before == np.isnan(usual)).all():
             break
 
@@ -199,6 +203,19 @@ def _conditionals(
         origins, series = np.array(places).T
         place = (origins[:, None] + np.arange(length), series[:, None])
         yield place, model(x, context), torch.from_numpy(values[place]).to(x)
+
+
+def _apart(odd: "npt.NDArray[np.bool_]") -> "npt.NDArray[np.bool_]":
+    """Tell which odd values (T,) are few: where many follow each other, the series has changed, and later ones go on.
+
+    >>> _apart(np.array([True, False, True, True, True, True, False, True])).tolist()
+    [True, False, False, False, False, False, False, True]
+    """
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], odd, [False]]).astype(int)))
+    few = np.zeros_like(odd)
+    for start, stop in edges.reshape(-1, 2).tolist():
+        few[start:stop] = stop - start <= _FEW
+    return few
 
 
 def _keys(file: "SeriesFile", number: int, row: int) -> list[Any]:

@@ -79,6 +79,16 @@ def test_nats_and_quantiles_are_those_of_the_model_given_the_rows_before(run, tm
                 assert row["excess"] == pytest.approx(own + peak, rel=1e-4, abs=1e-5)
 
 
+def test_after_a_change_of_level_values_are_usual_again(run, tmp_path):
+    """Left out of the past as odd ones, all values after a change would have been odd for ever."""
+    frame = pd.read_csv(write(tmp_path / "days.csv"), parse_dates=["day"])
+    frame.loc[120:, "heat"] += 8
+    heat = chainrule.load(run).score(frame).to_pandas().query("series == 'heat'")["excess"]
+    odd = heat.index[heat > 8]
+    assert odd[0] == frame["day"][120]
+    assert odd[-1] < frame["day"][127]  # a season later
+
+
 def test_a_frame_in_memory_is_scored_as_its_file(run, tmp_path):
     path = write(tmp_path / "days.csv", ODD)
     frame = pd.read_csv(path, parse_dates=["day"])
