@@ -33,6 +33,9 @@ def test_what_does_not_fit_is_named(monkeypatch):
         chrf([], [])
     with pytest.raises(ValueError, match="expected a list of references for each caption, got a text"):
         caption_bleu(["a dog"], ["a dog"])  # was 50 of 100, of characters
+    for captions, references in (([], []), (["a dog"], []), (["a dog"], [[]]), (["a dog"], [["a dog"], ["a cat"]])):
+        with pytest.raises(ValueError, match=f"at least one for each of {len(captions)} captions"):
+            caption_bleu(captions, references)
     monkeypatch.setitem(sys.modules, "sacrebleu", None)
     with pytest.raises(ValueError, match=r"pip install sacrebleu"):
         bleu(REFERENCES, REFERENCES)
