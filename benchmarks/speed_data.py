@@ -9,7 +9,9 @@ polars, which reads it with types and writes it as Parquet: the goal is 3 times 
 """
 
 import argparse
+import io
 import statistics
+from contextlib import redirect_stderr
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import process_time
@@ -40,7 +42,8 @@ def main() -> None:
         (folder / "scored.csv").write_text("".join(lines))
         made(PREPARED).to_csv(folder / "rows.csv", index=False)
         write_words(folder / "text.txt", TEXT, 1 << 40)
-        run = chainrule.fit(folder / "first.csv", out=folder / "run", steps=20, threads=1, samples=False)
+        with redirect_stderr(io.StringIO()):
+            run = chainrule.fit(folder / "first.csv", out=folder / "run", steps=20, threads=1, samples=False)
 
         def read_and_write() -> None:
             polars.read_csv(folder / "rows.csv", try_parse_dates=True).write_parquet(folder / "copy.parquet")
