@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -10,13 +11,14 @@ from torch.distributions import Distribution
 
 from chainrule._checks import check_prefix
 from chainrule.heads._adapter import CompiledStep, Draw, compiled_draws, recorded_draws
-from chainrule.kernels._compiled import FEW, RECORDED, first_compiled
+from chainrule.kernels._compiled import FEW, READ, RECORDED, first_compiled
 from chainrule.state import State
 
 if TYPE_CHECKING:
     from chainrule.kernels._compiled_loops import Rows
 
 Step = Callable[[Tensor | None, State], tuple[Distribution, State]]
+Unroll = Callable[[Tensor, State, Tensor | None], tuple[Distribution, State]]
 
 
 class Stepping(Protocol):
@@ -44,6 +46,15 @@ class Executor:
 
     def unroll(self, x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[Distribution, State]:
         return self.model.unroll(x, state, x_prev)
+
+    def unroll_for(self, count: int) -> Unroll:
+        """`unroll` for so many symbols in all, without gradients, in compiled loops if they pay for loading."""
+        return self.unroll if count < READ or self.compiled_unroll is None else self.compiled_unroll
+
+    @cached_property
+    def compiled_unroll(self) -> Unroll | None:
+        """`unroll` in compiled loops, without gradients; None without any."""
+        return None
 
     def compiled_rows(self) -> "Rows | None":
         """The model's sequences of symbols in compiled loops; None without any."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import cast
 
 import torch
@@ -64,7 +65,7 @@ class Conditional:
 
     def _quantiles(self, shares: Tensor) -> Tensor:
         """Return the values at several shares (S,), (B, S)."""
-        low, high = self._sums()
+        low, high = self._sums
         asked = shares.expand(len(high), -1).contiguous()
         index = torch.searchsorted(high, asked - 1e-12).clamp(max=high.shape[1] - 1)
         before = (index - 1).clamp(min=0)
@@ -73,6 +74,7 @@ class Conditional:
         part = ((asked - start) / (end - start).clamp_min(1e-300)).clamp(0, 1)
         return torch.where((asked < end) & (index > 0), left + part * (right - left), right)
 
+    @cached_property
     def _sums(self) -> tuple[Tensor, Tensor]:
         r"""Return the probability below each point, and with it, (B, N) each; between points it rises evenly.
 
@@ -101,7 +103,7 @@ class Conditional:
         Differences of it are the probabilities of intervals, and divided by their lengths the density. Between nodes it
         rises evenly, which is wrong by the square of their distance: a smaller `tolerance` puts them closer.
         """
-        low, high = self._sums()
+        low, high = self._sums
         right = torch.searchsorted(self.values, x.contiguous(), right=True)
         left, last = (right - 1).clamp(min=0), right.clamp(max=high.shape[1] - 1)
         begin, end = self.values.gather(1, left), self.values.gather(1, last)

@@ -261,10 +261,17 @@ class LookedUpCategorical(_ComputedCategorical):
         table: of probabilities.
         read: the symbols (...) that were read and the contexts (..., C) after each; they spare look-ups in `log_prob`
             of the same tensor of symbols.
+        known: log p of these symbols (...), nats, if they were looked up already.
     """
 
-    def __init__(self, contexts: Tensor, table: SymbolTable, read: tuple[Tensor, Tensor] | None = None):
-        self._contexts, self._table, self._read = contexts, table, read
+    def __init__(
+        self,
+        contexts: Tensor,
+        table: SymbolTable,
+        read: tuple[Tensor, Tensor] | None = None,
+        known: Tensor | None = None,
+    ):
+        self._contexts, self._table, self._read, self._known = contexts, table, read, known
         # a tensor of symbols may be changed in place after it was read
         self._version = -1 if read is None or read[0].is_inference() else read[0]._version
         super().__init__(contexts.shape[:-1], table.vocab_size)
@@ -298,6 +305,8 @@ class LookedUpCategorical(_ComputedCategorical):
         if value.device.type == "cpu":
             check_symbols(value, self._num_events)
         if self._read is not None and value is self._read[0] and self._version >= 0 and value._version == self._version:
+            if self._known is not None:
+                return self._known
             return self._table.log_prob(self._contexts, value.long(), self._read[1])
         shape = broadcast_shapes(value.shape, self._batch_shape)
         contexts = self._contexts.expand(*shape, self._contexts.shape[-1])

@@ -14,6 +14,8 @@ RECORDED = 16
 """Elements of sequences on a GPU after which drawing goes on with a recorded step: recording takes as long as four."""
 FEW = 16
 """Sequences that compiled loops step side by side in less time than torch (benchmarks/LOG.md)."""
+READ = 1 << 18
+"""Symbols from which reading them in compiled loops saves the time that loading takes (benchmarks/LOG.md)."""
 _LOADING = 0.6
 """Seconds that loading numba and machine code takes, once (benchmarks/LOG.md)."""
 

@@ -123,7 +123,7 @@ def _add_tile(typing: Any, rows: Any, depth: Any, x: Any, panel: Any, out: Any) 
 
 __all__ = ["panel_width", "steps"]
 
-_threaded = njit(_nrt=False, nogil=True, error_model="numpy", fastmath={"contract", "reassoc", "nsz"})
+threaded = njit(_nrt=False, nogil=True, error_model="numpy", fastmath={"contract", "reassoc", "nsz"})
 _LEAST_ROWS = 8  # of a thread: fewer do not pay for reading the weights
 
 
@@ -148,7 +148,7 @@ def _over_rows(loop: Callable[..., None], sizes: list[int], *arguments: Tensor |
 
 
 @compiled_sums
-def _add(x: Any, y: Any) -> None:
+def add(x: Any, y: Any) -> None:
     """y += x."""
     for j in range(len(y)):
         y[j] += x[j]
@@ -215,7 +215,7 @@ def _unit_back(kind: int, a: Any, e: Any, h_prev: Any, c_prev: Any, d: Any, d_e:
 
 
 @kept
-@_threaded
+@threaded
 def _forwards(
     first: int, starts: Any, counts: Any, kind: int, weight: Any, candidate: Any, bias: Any, h0: Any, c0: Any,
     gates: Any, e: Any, h: Any, c: Any,
@@ -246,7 +246,7 @@ def _forwards(
 
 
 @kept
-@_threaded
+@threaded
 def _backwards(
     first: int, starts: Any, counts: Any, kind: int, weight: Any, candidate: Any, h0: Any, c0: Any, gates: Any, e: Any,
     h: Any, c: Any, local: Any, d: Any, d_e: Any, dh: Any, dc: Any,
@@ -261,7 +261,7 @@ def _backwards(
         d_t, d_e_t, dh_t = d[now : now + count], d_e[now : now + count], dh[first : first + count]
         for row in range(count):
             at, d_h = now + row, dh_t[row]
-            _add(local[at], d_h)
+            add(local[at], d_h)
             _unit_back(kind, gates[at], e[at], h_prev[row], c_prev[row], d_t[row], d_e_t[row], d_h, dc[first + row])
         if kind == GRU:
             add_product(d_e_t, candidate, dh_t)

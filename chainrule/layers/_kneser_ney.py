@@ -21,7 +21,7 @@ Numbers = npt.NDArray[np.float64]
 
 _LEAST, _MOST = (0.05, 0.05, 0.05), (0.95, 1.9, 2.8)  # discounts: something is kept of each count, and taken from it
 _TABLES = ("unigrams", "keys", "terms", "once")
-_ALONE = 1e-5  # a term and its back-off add up to one, as float32 adds, where a context has no other symbol
+ALONE = 1e-5  # a term and its back-off add up to one, as float32 adds, where a context has no other symbol
 _AT_MOST_ONE = 1.001  # as float32 adds up shares
 MOST_NGRAMS = 1 << 22
 MOST_ORDER = 32
@@ -327,7 +327,7 @@ class KneserNey(nn.Module):
     def _own(self, indices: Tensor, terms: Tensor, backoffs: Tensor) -> tuple[Tensor, Tensor]:
         """Tell which n-grams are the scored occurrence itself, and which of these are all that their context has."""
         own = (indices >= 0) & self.once[indices.clamp(min=0)]
-        return own, own & (terms + backoffs > 1 - _ALONE)
+        return own, own & (terms + backoffs > 1 - ALONE)
 
     def _known(self, x: Tensor) -> Tensor:
         return torch.where((x >= 0) & (x < self.vocab_size), x, -1)

@@ -71,19 +71,36 @@ class NgramEmbedding(SequenceLayer):
             lengths: (B,) real symbols of each row.
         """
         x = zero_past_ends(x, lengths)
-        state = self.initial_state(len(x)) if state is None else state
-        past = torch.cat([state, x], 1)
-        count = x.shape[1]
+        places, past = self._places(x, state)
         total = None
-        for n, weight in enumerate(self._weights(), start=2):
-            columns = [past[:, self.order - 1 - back :][:, :count] for back in range(n)]
-            row = nn.functional.embedding(self._buckets(columns, len(weight)), weight)
+        for place, weight in zip(places, self._weights(), strict=True):
+            row = nn.functional.embedding(place, weight)
             if self.training and self.dropout:
                 scale = dropout(row.new_ones(row.shape[:-1]), self.dropout, True)  # (B, T)
                 row = row * scale.unsqueeze(-1)
             total = row if total is None else total + row
         assert total is not None
         return zero_past_ends(total, lengths), last_before_ends(past, self.order - 1, lengths)
+
+    def places(self, x: Tensor, state: State = None) -> tuple[Tensor, State]:
+        """Return the rows that `forward` adds up, (B, T, N − 1), in the tables one after another, and the next state.
+
+        Args:
+            x: (B, T) integers in [0, num_symbols).
+            state: (B, N − 1) symbols before them.
+        """
+        places, past = self._places(x, state)
+        sizes = torch.tensor([0, *map(len, self._weights()[:-1])], device=x.device)
+        return torch.stack(places, 2) + sizes.cumsum(0), last_before_ends(past, self.order - 1, None)
+
+    def _places(self, x: Tensor, state: State) -> tuple[list[Tensor], Tensor]:
+        """Return the row of each n-gram in its table, (B, T) each, and the symbols with those before them."""
+        past = torch.cat([self.initial_state(len(x)) if state is None else state, x], 1)
+        rows = []
+        for n, weight in enumerate(self._weights(), start=2):
+            columns = [past[:, self.order - 1 - back :][:, : x.shape[1]] for back in range(n)]
+            rows.append(self._buckets(columns, len(weight)))
+        return rows, past
 
     def tables_apart(self) -> tuple[list[Tensor], int]:
         """Return the tables, and the longest n-gram with a separate row."""

@@ -1,6 +1,7 @@
 """Models of symbols prepared for many steps with the same weights: look-ups made once, and compiled loops."""
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property, partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -9,11 +10,13 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 from torch.nn.functional import pad
 
-from chainrule._executor import Executor, Step
+from chainrule._executor import Executor, Step, Unroll
+from chainrule.heads._computed_categorical import LookedUpCategorical
 from chainrule.kernels._compiled import compiled_loops
 from chainrule.kernels._transforms import may_prepare
 from chainrule.layers._causal_attention import CausalAttention
 from chainrule.layers._cells import symbols_of
+from chainrule.layers._kneser_ney import ALONE
 from chainrule.layers._positions import LearnedPositions, rotations
 from chainrule.layers._recurrent import Recurrent
 from chainrule.layers._recurrent_stack import GRU, RNN
@@ -90,6 +93,22 @@ class RecurrentExecutor(SymbolExecutor):
     def fixed(self, state: State) -> tuple[Step, State] | None:
         return (self.step, state) if self.may_replace else None
 
+    @cached_property
+    def compiled_unroll(self) -> Unroll | None:
+        model, layer = self.model, self.model.recurrent
+        if compiled_loops(layer.weight_hh_l0) is None or model.embedding is None or not self.may_replace:
+            return None
+        from chainrule.kernels._compiled_reading import Cells
+        from chainrule.kernels._compiled_recurrent import panel_width
+
+        if layer.hidden_size < panel_width(layer.weight_hh_l0.dtype):
+            return None
+        with torch.no_grad():
+            vectors = model.all_vectors()
+            if len(vectors) * len(layer.weight_ih_l0) > LOOK_UP_LIMIT:
+                return partial(model.unroll_by, model.embedded, Cells(_kind(layer), _layers(layer)).read)
+            return partial(model.unroll_by, model.places, Cells(_kind(layer), _layers(layer), vectors).read)
+
     def compiled_rows(self) -> "Rows | None":
         model = self.model
         loops = compiled_loops(model.recurrent.weight_hh_l0)
@@ -108,17 +127,27 @@ class RecurrentExecutor(SymbolExecutor):
 
 def _compiled_cells(loops: ModuleType, layer: Recurrent) -> "tuple[Recurrence, Tensor, Tensor]":
     """Return the steps of a layer in compiled loops, and W_ih and b of the lowest one."""
-    kind = layer.mode.lower()
+    weight_ih, biases, weight_hh, gated = zip(*_layers(layer), strict=True)
+    return loops.Recurrence(_kind(layer), weight_hh, weight_ih[1:], biases[1:], gated), weight_ih[0], biases[0]
+
+
+def _kind(layer: Recurrent) -> str:
+    """Return the name of a cell in compiled loops."""
     if isinstance(layer, RNN):
-        kind = layer.nonlinearity
-    elif isinstance(layer, GRU) and not layer.reset_after:
-        kind = "gru-before"
-    weight_ih, others = zip(*((weight, rest) for weight, *rest in layer.all_weights), strict=True)
+        return layer.nonlinearity
+    kind: str = layer.mode.lower()
+    return "gru-before" if isinstance(layer, GRU) and not layer.reset_after else kind
+
+
+def _layers(layer: Recurrent) -> "list[tuple[Tensor, Tensor, Tensor, Tensor]]":
+    """Return W_ih, b and W_hh of each layer, and b_hn of a GRU whose reset comes after the product, else zeros."""
     zeros = layer.weight_hh_l0.new_zeros(len(layer.weight_hh_l0))
-    biases = [zeros if (bias := layer.input_bias(rest)) is None else bias for rest in others]
-    gated = [layer.bias_hn(rest) if isinstance(layer, GRU) else zeros[: layer.hidden_size] for rest in others]
-    cells = loops.Recurrence(kind, [rest[0] for rest in others], list(weight_ih[1:]), biases[1:], gated)
-    return cells, weight_ih[0], biases[0]
+    found: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
+    for weight_ih, *rest in layer.all_weights:
+        bias = layer.input_bias(rest)
+        gated = layer.bias_hn(rest) if isinstance(layer, GRU) else zeros[: layer.hidden_size]
+        found.append((weight_ih, zeros if bias is None else bias, rest[0], gated))
+    return found
 
 
 class WaveNetExecutor(SymbolExecutor):
@@ -241,6 +270,22 @@ class NgramExecutor(Executor):
     def fixed(self, state: State) -> tuple[Step, State] | None:
         return self.step, state
 
+    @cached_property
+    def compiled_unroll(self) -> Unroll | None:
+        ngrams = self.model.ngrams
+        if compiled_loops(ngrams.terms) is None or not may_prepare(self.model):
+            return None
+        from chainrule.kernels._compiled_reading import Ngrams
+
+        once = ngrams.once if ngrams.leaves_one_out else ngrams.once[:0]
+        tables = Ngrams(ngrams.unigrams, ngrams.keys, ngrams.terms, ngrams.backoffs, once, 1 - ALONE)
+
+        def unroll(x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[Any, State]:
+            contexts, p = tables.read(x, state if x_prev is None else ngrams.step(x_prev, state))
+            return LookedUpCategorical(contexts[:, :-1], ngrams, (x, contexts[:, 1:]), p.log()), contexts[:, -2]
+
+        return unroll
+
     def compiled_rows(self) -> "Rows | None":
         ngrams = self.model.ngrams
         loops = compiled_loops(ngrams.terms)
@@ -258,6 +303,17 @@ class MeanExecutor(Executor):
 
     def _together(self, x_prev: Tensor | None, state: State) -> tuple[Any, State]:
         return self.model.together(part.step(x_prev, own) for part, own in zip(self._parts, state, strict=True))
+
+    @cached_property
+    def compiled_unroll(self) -> Unroll | None:
+        if not any(part.compiled_unroll for part in self._parts):
+            return None
+        unrolls = [part.compiled_unroll or part.unroll for part in self._parts]
+
+        def together(x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[Any, State]:
+            return self.model.together(each(x, own, x_prev) for each, own in zip(unrolls, state, strict=True))
+
+        return together
 
     def fixed(self, state: State) -> tuple[Step, State] | None:
         parts = [part.fixed(own) for part, own in zip(self._parts, state, strict=True)]

@@ -14,7 +14,7 @@ from chainrule.layers._cells import symbol_before, symbols_before
 from chainrule.layers._ngrams import NgramEmbedding
 from chainrule.layers._packing import zero_past_ends
 from chainrule.layers._pointwise import dropout
-from chainrule.layers._sequence_layer import SequenceLayer, stepping
+from chainrule.layers._sequence_layer import LayerStep, SequenceLayer, stepping
 from chainrule.models._executors import SymbolExecutor
 from chainrule.modes import device_of
 from chainrule.state import State, count_rows
@@ -75,10 +75,16 @@ class SymbolModel(AutoregressiveModel):
         return self.layer(self.embedded(before, None)[0], state, lengths if self.packs else None)[0], before
 
     def unroll(self, x: Tensor, state: State, x_prev: Tensor | None = None) -> tuple[Distribution, State]:
+        return self.unroll_by(self.embedded, self.layer, x, state, x_prev)
+
+    def unroll_by(
+        self, embed: LayerStep, read: LayerStep, x: Tensor, state: State, x_prev: Tensor | None
+    ) -> tuple[Distribution, State]:
+        """`unroll` with functions in the place of `embedded` and of the layer's `forward`."""
         layer, recent = self.parts(state)
         before = self.before(x, x_prev)
-        features, recent = self.embedded(before, recent)
-        h, layer = self.layer(features, layer)
+        features, recent = embed(before, recent)
+        h, layer = read(features, layer)
         return self.conditional(h, before), self.joined(layer, recent)
 
     def begin(self, batch_size: int, context: Context) -> State:
@@ -120,6 +126,19 @@ class SymbolModel(AutoregressiveModel):
             ngrams, recent = self.ngrams(symbols, recent)
             features = features + ngrams
         return dropout(features, self.embedding_dropout, self.training), recent
+
+    def places(self, symbols: Tensor, recent: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Return the rows (B, T, K) of `all_vectors` that `embedded` adds up in evaluation, and the last symbols."""
+        single = symbols.unsqueeze(2)
+        if self.ngrams is None:
+            return single, recent
+        places, recent = self.ngrams.places(symbols, recent)
+        return torch.cat([single, self.vocab_size + 1 + places], 2), recent
+
+    def all_vectors(self) -> Tensor:
+        """Return the vectors (R, N) of all symbols, of the start symbol, and of n-grams."""
+        single = self.vectors(torch.arange(self.vocab_size + 1, device=device_of(self)))
+        return torch.cat([single, *([] if self.ngrams is None else self.ngrams.tables_apart()[0])])
 
     def vectors(self, symbols: Tensor) -> Tensor:
         """E of single symbols, (..) to (.., N); the symbols themselves where the layer reads one-hot vectors."""

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from chainrule_app.readers.store import Ids
     from chainrule_app.tasks.text import scoring
     from chainrule_app.tasks.text.scoring import Scored
-    from chainrule_app.tasks.text.surprise import Expectation, Numbers
+    from chainrule_app.tasks.text.surprise import Numbers, Reader
     from chainrule_app.tasks.text.task import TextTask
 
     Texts: TypeAlias = str | ByteSource | list[str]
@@ -146,12 +146,13 @@ class _Scorer:
                 values["text"] = template_of(values["text"])
             return [values[column.name] for column in columns]
 
-        def answer(pool: "scoring.Pool") -> Answered:
-            scored = scoring.score_pool(self.model, vocabulary, pool, self._expecting(per))
+        def answer(reader: "Reader", pool: "scoring.Pool") -> Answered:
+            scored = scoring.score_pool(reader, vocabulary, pool)
             own = list(_rows(scored, vocabulary, per, keep_empty=False))
             return [cells(row) for row in own] if columns else [], ([row.sums for row in own],)
 
         def rows() -> Iterator[Sequence[Any]]:
+            reader = self._reader(per)
             with self._bar(shown=not columns) as advance:
 
                 def add(sums: list[tuple[Any, ...]]) -> None:
@@ -163,9 +164,9 @@ class _Scorer:
                     assert not isinstance(self.data, list)
                     with closing(scoring.read_pieces(self.data, strict=self.run.data.level != "byte")) as pieces:
                         pools = scoring.line_pools(vocabulary, scoring.whole_lines(pieces))
-                        yield from self.run.answered(pools, answer, add)
+                        yield from self.run.answered(pools, partial(answer, reader), add)
                     return
-                for row in _rows(self._scored(self._expecting(per)), vocabulary, per, keep_empty=in_memory):
+                for row in _rows(self._scored(reader), vocabulary, per, keep_empty=in_memory):
                     add([row.sums])
                     if columns:
                         yield cells(row)
@@ -206,7 +207,7 @@ class _Scorer:
         in_lines = self.run.data.reading == "lines"
         return {"spot": spot.bits, "why": reason_of(spot, ids, vocabulary, self.model, in_lines=in_lines)}
 
-    def _scored(self, expecting: "Expectation | None") -> "Iterator[Scored]":
+    def _scored(self, reader: "Reader") -> "Iterator[Scored]":
         from chainrule.training import DynamicEvaluator
         from chainrule_app.tasks.text import scoring
 
@@ -214,7 +215,7 @@ class _Scorer:
         rates: dict[str, Any] = {} if rate is None else {"rate": rate}
         evaluator = DynamicEvaluator(self.model, **rates) if self.options.adapt else None
         vocabulary, strict, in_lines = run.vocabulary, run.data.level != "byte", run.data.reading == "lines"
-        score_lines = partial(scoring.score_lines, self.model, vocabulary, expecting=expecting)
+        score_lines = partial(scoring.score_lines, reader, vocabulary)
         if isinstance(self.data, list):
             texts = enumerate(self.data, 1)
             lines = ((number, line) for number, text in texts for line in scoring.ended_lines(text))
@@ -224,7 +225,7 @@ class _Scorer:
                 yield from score_lines(scoring.whole_lines(pieces), evaluator)
         else:
             with closing(scoring.read_stream(self.data, strict=strict)) as chunks:
-                yield from scoring.score_stream(self.model, vocabulary, chunks, evaluator, expecting=expecting)
+                yield from scoring.score_stream(reader, vocabulary, chunks, evaluator)
 
     @contextmanager
     def _bar(self, *, shown: bool) -> Iterator[Callable[[int], None]]:
@@ -235,14 +236,12 @@ class _Scorer:
         with progress_bars() as begin:
             yield begin(_count_lines(self.data), "lines")
 
-    def _expecting(self, per: Per) -> "Expectation | None":
-        return self._expectation if self.by == "spot" and per != "file" else None
-
-    @cached_property
-    def _expectation(self) -> "Expectation":
+    def _reader(self, per: Per) -> "Reader":
         from chainrule_app.tasks.text.spots import expectation
+        from chainrule_app.tasks.text.surprise import Reader
 
-        return expectation(self.model, trained_on=self.trained_on)
+        apart = self.by == "spot" and per != "file"
+        return Reader(self.model, expectation(self.model, trained_on=self.trained_on) if apart else None)
 
 
 @dataclass

@@ -19,18 +19,18 @@ from functools import partial
 import numpy as np
 import torch
 
-from chainrule import AutoregressiveModel
 from chainrule.data import Vocabulary
 from chainrule.modes import device_of
 from chainrule.training import DynamicEvaluator
 from chainrule_app.readers.origin import ByteSource
 from chainrule_app.readers.store import Ids
 from chainrule_app.readers.text import decode_chunks, name_of, open_bytes, read_chunks, with_line_feeds
-from chainrule_app.tasks.text.surprise import Expectation, Numbers, measure, measure_stream
+from chainrule_app.tasks.text.surprise import Numbers, Reader, measure, measure_stream
 
 _PIECE_BYTES = 1 << 18  # read at a time; a longer line comes in pieces
 _LOGITS = 1 << 23  # numbers in a table of scores (B, T, V): bounds memory
-_POOL_SYMBOLS = 1 << 18  # scored together: of lines, those of similar length
+_POOL_SYMBOLS = 1 << 18  # of lines, scored together where they are of similar length
+_STREAM_SYMBOLS = 1 << 20  # of a stream, read in rows side by side: each is read from some symbols before it
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 
 
@@ -69,22 +69,19 @@ def read_pieces(path: str | ByteSource, *, strict: bool) -> Generator[tuple[int,
 
 
 def score_stream(
-    model: AutoregressiveModel,
-    vocabulary: Vocabulary,
-    chunks: Iterable[str],
-    evaluator: DynamicEvaluator | None = None,
-    *,
-    expecting: Expectation | None = None,
+    reader: Reader, vocabulary: Vocabulary, chunks: Iterable[str], evaluator: DynamicEvaluator | None = None
 ) -> Iterator[Scored]:
     """Score a text as one stream in constant memory; an `evaluator` scores and learns instead of the model."""
     chunk = max(16, 4 * _LOGITS // len(vocabulary))  # of rows side by side, too few symbols of each would cost time
-    state, previous = model.initial_state(1), None
-    for pool in _pools(_line_parts(vocabulary, chunks), _POOL_SYMBOLS if evaluator is None else min(chunk, 2048)):
+    model = reader.model
+    state, previous, count = model.initial_state(1), None, 0
+    for pool in _pools(_line_parts(vocabulary, chunks), _STREAM_SYMBOLS if evaluator is None else min(chunk, 2048)):
         ids = torch.from_numpy(np.concatenate([ids for _, _, ids in pool])).unsqueeze(0).to(device_of(model))
         if not ids.numel():
             yield from _split(pool, np.zeros(0), None)
         elif evaluator is None:
-            surprise, state, previous = measure_stream(model, ids, state, previous, expecting=expecting, most=chunk)
+            count = count or ids.numel()  # as many as the first ones will follow, or fewer
+            surprise, state, previous = measure_stream(reader, ids, state, previous, count=count, most=chunk)
             nats, excess = surprise.numbers()
             yield from _split(pool, nats[0], None if excess is None else excess[0])
         else:
@@ -92,19 +89,14 @@ def score_stream(
 
 
 def score_lines(
-    model: AutoregressiveModel,
-    vocabulary: Vocabulary,
-    lines: Iterable[tuple[int, str]],
-    evaluator: DynamicEvaluator | None = None,
-    *,
-    expecting: Expectation | None = None,
+    reader: Reader, vocabulary: Vocabulary, lines: Iterable[tuple[int, str]], evaluator: DynamicEvaluator | None = None
 ) -> Iterator[Scored]:
     """Score each line independently; an `evaluator` scores and learns instead of the model."""
     if evaluator is not None:
         yield from _adapt(evaluator, ((line, text, vocabulary.encode(text)) for line, text in lines))
         return
     for pool in line_pools(vocabulary, lines):
-        yield from score_pool(model, vocabulary, pool, expecting)
+        yield from score_pool(reader, vocabulary, pool)
 
 
 def line_pools(vocabulary: Vocabulary, lines: Iterable[tuple[int, str]]) -> Iterator[Pool]:
@@ -112,10 +104,9 @@ def line_pools(vocabulary: Vocabulary, lines: Iterable[tuple[int, str]]) -> Iter
     return _pools(((line, text, vocabulary.encode(text)) for line, text in lines), _POOL_SYMBOLS)
 
 
-def score_pool(
-    model: AutoregressiveModel, vocabulary: Vocabulary, pool: Pool, expecting: Expectation | None
-) -> list[Scored]:
+def score_pool(reader: Reader, vocabulary: Vocabulary, pool: Pool) -> list[Scored]:
     """Score the lines of a pool, those of similar length together."""
+    model, count = reader.model, sum(len(ids) for _, _, ids in pool)
     order = sorted((index for index in range(len(pool)) if len(pool[index][2])), key=lambda index: len(pool[index][2]))
     found: dict[int, tuple[Numbers, Numbers | None]] = dict.fromkeys(range(len(pool)), (np.zeros(0), None))
     while order:
@@ -128,7 +119,7 @@ def score_pool(
         for row, index in enumerate(rows):
             ids[row, : len(pool[index][2])] = torch.from_numpy(pool[index][2])
         state = model.initial_state(len(rows))
-        nats, excess = measure(model, ids.to(device_of(model)), state, None, expecting=expecting)[0].numbers()
+        nats, excess = measure(reader, ids.to(device_of(model)), state, None, count=count)[0].numbers()
         for row, index in enumerate(rows):
             real = slice(len(pool[index][2]))
             found[index] = nats[row, real], None if excess is None else excess[row, real]

@@ -51,26 +51,66 @@ class Surprise:
         return self.nats.numpy(), None if self.excess is None else self.excess.numpy()
 
 
+class Reader:
+    """A model of symbols with weights that stay as they are, and what it expects.
+
+    Args:
+        model: of symbols.
+        expecting: how to measure the excess of symbols; without it, surprise has none.
+    """
+
+    def __init__(self, model: AutoregressiveModel, expecting: Expectation | None = None):
+        self.model, self.expecting = model, expecting
+        # The network of a mixture expects apart from its counts.
+        self._mixture = model if expecting is not None and isinstance(model, CalibratedMixture) else None
+        self._parts = [part.prepare() for part in ((model,) if self._mixture is None else self._mixture.parts)]
+        self._left_out = None if expecting is None or expecting.left_out is None else expecting.left_out.prepare()
+
+    def read(
+        self, x: Tensor, state: State, previous: Tensor | None, count: int
+    ) -> tuple[list[tuple[Distribution, State]], State]:
+        """Return the conditionals and states of each part after a chunk (B, T) of so many symbols, and the state."""
+        states = (state,) if self._mixture is None else state
+        found = [part.unroll_for(count)(x, own, previous) for part, own in zip(self._parts, states, strict=True)]
+        return found, found[0][1] if self._mixture is None else tuple(own for _, own in found)
+
+    def measure(self, x: Tensor, state: State, previous: Tensor | None, count: int) -> tuple[Surprise, State]:
+        """Return the surprise of a chunk (B, T) of so many symbols, and the state after it."""
+        parts, after = self.read(x, state, previous, count)
+        model = self._mixture
+        if model is None:
+            return _surprise(parts[0][0], self.expecting, x), after
+        of_network, apart = parts
+        nats = left = -model.together(parts)[0].log_prob(x)
+        if self._left_out is not None:
+            apart = self._left_out.unroll_for(count)(x, state[1], previous)
+            left = -model.together([of_network, apart])[0].log_prob(x)
+        # The entropy of counts takes a table of all symbols.
+        entropy = (apart if float(model.share) > _MOSTLY else of_network)[0].entropy()
+        return Surprise(nats.cpu().double(), (left - entropy).cpu().double()), after
+
+
 @torch.no_grad()
 def measure(
-    model: AutoregressiveModel,
+    reader: Reader,
     ids: Tensor,
     state: State,
     previous: Tensor | None,
     *,
-    expecting: Expectation | None,
+    count: int | None = None,
     step: int = _STEP,
 ) -> tuple[Surprise, State, Tensor | None]:
     """Return the surprise of (B, T) symbols from a state, the next state and the last symbol.
 
-    Without an expectation the surprise has no excess. Padding changes no figure of the symbols before it.
+    They are part of `count` symbols, or all of them. Padding changes no figure of the symbols before it.
     """
+    model, count = reader.model, ids.numel() if count is None else count
     if isinstance(model, TransformerLM) and model.positions_end is not None:
-        surprise, before = _slide(model, ids, previous, model.positions_end, expecting)
+        surprise, before = _slide(model, ids, previous, model.positions_end, reader.expecting)
         return surprise, state, before
     parts = []
     for x in ids.split(step, dim=1):
-        surprise, state = _read(model, x, state, previous, expecting)
+        surprise, state = reader.measure(x, state, previous, count)
         parts.append(surprise)
         previous = x[:, -1]
     return _joined(parts), state, previous
@@ -78,44 +118,47 @@ def measure(
 
 @torch.no_grad()
 def measure_stream(
-    model: AutoregressiveModel,
+    reader: Reader,
     ids: Tensor,
     state: State,
     previous: Tensor | None,
     *,
-    expecting: Expectation | None,
     most: int,
+    count: int | None = None,
 ) -> tuple[Surprise, State, Tensor | None]:
     """Return the surprise of one row (1, T) as `measure` does, in rows side by side where the model allows it.
 
     At most about `most` symbols are read at a time, as their scores need memory.
     """
-    parts = []
+    parts, count = [], ids.numel() if count is None else count
     if previous is None and ids.shape[1] > _ROW:  # what begins the text is read apart
-        surprise, state, previous = measure(model, ids[:, :1], state, None, expecting=expecting)
+        surprise, state, previous = measure(reader, ids[:, :1], state, None, count=count)
         parts.append(surprise)
         ids = ids[:, 1:]
     rows = min(_MOST_ROWS, ids.shape[1] // _ROW)
-    if previous is not None and rows > 1 and _has_fading_state(model):
+    if previous is not None and rows > 1 and _has_fading_state(reader.model):
         together = ids.shape[1] // rows * rows
-        surprise, state = _side_by_side(model, ids[:, :together].view(rows, -1), state, previous, expecting, most)
+        surprise, state = _side_by_side(reader, ids[:, :together].view(rows, -1), state, previous, count, most)
         parts.append(surprise)
         previous, ids = ids[:, together - 1], ids[:, together:]
     if ids.shape[1]:
         step = min(most, _LONGEST)
-        surprise, state, previous = measure(model, ids, state, previous, expecting=expecting, step=step)
+        surprise, state, previous = measure(reader, ids, state, previous, count=count, step=step)
         parts.append(surprise)
     return _joined(parts), state, previous
 
 
 def _side_by_side(
-    model: AutoregressiveModel, rows: Tensor, state: State, previous: Tensor, expecting: Expectation | None, most: int
+    reader: Reader, rows: Tensor, state: State, previous: Tensor, count: int, most: int
 ) -> tuple[Surprise, State]:
     """Return the surprise (1, K·T) of rows (K, T), each the continuation of the one before, and the last state."""
     before, step = rows[:-1, -_BEFORE:], max(1, min(_STEP, most // len(rows)))
-    _, warm, _ = measure(model, before, model.initial_state(len(before)), None, expecting=None, step=step)
+    warm, last = reader.model.initial_state(len(before)), None
+    for x in before.split(step, dim=1):
+        _, warm = reader.read(x, warm, last, count)
+        last = x[:, -1]
     starts, earlier = concatenate([state, warm]), torch.cat([previous, before[:, -1]])
-    surprise, ends, _ = measure(model, rows, starts, earlier, expecting=expecting, step=step)
+    surprise, ends, _ = measure(reader, rows, starts, earlier, count=count, step=step)
     order = torch.arange(len(rows), device=rows.device)
     for attempt in range(_ROUNDS + len(rows)):
         wrong = _unlike(starts, ends)
@@ -123,7 +166,7 @@ def _side_by_side(
             break
         wrong = wrong if attempt < _ROUNDS else wrong[:1]
         again = select(ends, wrong - 1)
-        found, after, _ = measure(model, rows[wrong], again, earlier[wrong], expecting=expecting, step=step)
+        found, after, _ = measure(reader, rows[wrong], again, earlier[wrong], count=count, step=step)
         surprise.nats[wrong.cpu()] = found.nats
         if surprise.excess is not None and found.excess is not None:
             surprise.excess[wrong.cpu()] = found.excess
@@ -150,25 +193,6 @@ def _has_fading_state(model: AutoregressiveModel) -> bool:
     if isinstance(model, CalibratedMixture | Ensemble):
         return all(map(_has_fading_state, model.parts))
     return isinstance(model, RecurrentLM | NgramLM)
-
-
-def _read(
-    model: AutoregressiveModel, x: Tensor, state: State, previous: Tensor | None, expecting: Expectation | None
-) -> tuple[Surprise, State]:
-    if expecting is None or not isinstance(model, CalibratedMixture):
-        conditionals, state = model.unroll(x, state, previous)
-        return _surprise(conditionals, expecting, x), state
-    network, counts = model.parts
-    of_network, of_counts = network.unroll(x, state[0], previous), counts.unroll(x, state[1], previous)
-    conditionals, after = model.together([of_network, of_counts])
-    nats = left = -conditionals.log_prob(x)
-    apart = of_counts
-    if expecting.left_out is not None:
-        apart = expecting.left_out.unroll(x, state[1], previous)
-        left = -model.together([of_network, apart])[0].log_prob(x)
-    # The entropy of counts takes a table of all symbols.
-    entropy = (apart if float(model.share) > _MOSTLY else of_network)[0].entropy()
-    return Surprise(nats.cpu().double(), (left - entropy).cpu().double()), after
 
 
 def _surprise(conditionals: Distribution, expecting: Expectation | None, x: Tensor) -> Surprise:

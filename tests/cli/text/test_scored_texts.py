@@ -15,6 +15,7 @@ from chainrule_app.readers.corpus import open_corpus, prepare_corpus
 from chainrule_app.tasks import open_run
 from chainrule_app.tasks.text import scoring
 from chainrule_app.tasks.text.scoring import read_stream, score_stream
+from chainrule_app.tasks.text.surprise import Reader
 
 TEXTS = ["line 3 of the café log", "", "all is odd\nall is well", "line 3 of the café log", "☃"]
 
@@ -121,7 +122,7 @@ def test_a_stream_is_scored_in_the_symbols_of_the_whole(index, size):
     vocabulary = vocabularies()[index]
     model = RecurrentLM(vocab_size=len(vocabulary), cell="gru", hidden_size=4).eval()
     whole = vocabulary.encode(SOURCE)
-    scored = list(score_stream(model, vocabulary, [SOURCE[i : i + size] for i in range(0, len(SOURCE), size)]))
+    scored = list(score_stream(Reader(model), vocabulary, [SOURCE[i : i + size] for i in range(0, len(SOURCE), size)]))
     assert np.array_equal(np.concatenate([piece.ids for piece in scored]), whole)
     assert "".join(piece.text for piece in scored) == SOURCE
     expected = -model.log_prob(torch.from_numpy(whole).unsqueeze(0)).item()
@@ -144,7 +145,7 @@ def test_a_line_longer_than_the_buffer_is_not_cut_inside_a_word(tmp_path, monkey
     text = SOURCE.replace("\n", " ")
     (tmp_path / "one-line.txt").write_text(text)
     model = RecurrentLM(vocab_size=len(vocabulary), hidden_size=1).eval()
-    scored = score_stream(model, vocabulary, read_stream(str(tmp_path / "one-line.txt"), strict=True))
+    scored = score_stream(Reader(model), vocabulary, read_stream(str(tmp_path / "one-line.txt"), strict=True))
     assert np.array_equal(np.concatenate([piece.ids for piece in scored]), vocabulary.encode(text))
 
 
@@ -157,7 +158,7 @@ def test_scoring_the_training_file_gives_the_symbols_of_the_training_file(tmp_pa
     )
     corpus = open_corpus(tmp_path / "data")
     model = RecurrentLM(vocab_size=len(corpus.vocabulary), hidden_size=1).eval()
-    scored = score_stream(model, corpus.vocabulary, read_stream(str(tmp_path / "code.py"), strict=True))
+    scored = score_stream(Reader(model), corpus.vocabulary, read_stream(str(tmp_path / "code.py"), strict=True))
     ids = np.concatenate([piece.ids for piece in scored])
     assert np.array_equal(ids, corpus.train.slice(0, len(corpus.train)))
 

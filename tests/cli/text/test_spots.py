@@ -12,7 +12,7 @@ from chainrule.models import CalibratedMixture, Ensemble, NgramLM, RecurrentLM
 from chainrule.state import leaves
 from chainrule_app.tasks.text import spots, surprise
 from chainrule_app.tasks.text.spots import Reason, expectation, spot_of
-from chainrule_app.tasks.text.surprise import Expectation, measure, measure_stream
+from chainrule_app.tasks.text.surprise import Expectation, Reader, measure, measure_stream
 
 V = 5
 
@@ -29,7 +29,7 @@ def mixture(text, members=1):
 def test_excess_is_surprise_above_the_entropy_of_the_network():
     x = torch.from_numpy(np.random.default_rng(0).integers(V, size=(3, 20)))
     model = mixture(x.flatten())
-    found = measure(model, x, model.initial_state(3), None, expecting=Expectation(), step=7)[0]
+    found = measure(Reader(model, Expectation()), x, model.initial_state(3), None, step=7)[0]
     logs = model.network(x).logits
     torch.testing.assert_close(found.nats, -model(x).log_prob(x).double(), rtol=0, atol=1e-5)
     torch.testing.assert_close(found.excess, found.nats + (logs.exp() * logs).sum(-1).double(), rtol=0, atol=1e-5)
@@ -40,11 +40,35 @@ def test_counts_leave_the_scored_occurrence_out_of_the_excess_alone():
     x = torch.from_numpy(np.random.default_rng(0).integers(V, size=(1, 200)))
     model = mixture(x[0])
     plain, apart = (
-        measure(model, x, model.initial_state(1), None, expecting=expectation(model, trained_on=own))[0]
+        measure(Reader(model, expectation(model, trained_on=own)), x, model.initial_state(1), None)[0]
         for own in (False, True)
     )
     assert torch.equal(plain.nats, apart.nats)
     assert float((apart.excess - plain.excess).mean()) > 0.1  # most of its 4-grams occur once
+
+
+@torch.no_grad()
+def test_a_long_stream_is_read_in_compiled_loops(monkeypatch):
+    reading = pytest.importorskip("chainrule.kernels._compiled_reading")
+    monkeypatch.setattr(surprise, "_ROW", 64)
+    x = torch.from_numpy(np.random.default_rng(0).integers(V, size=(1, 600)))
+    torch.manual_seed(0)
+    network = RecurrentLM(vocab_size=V, hidden_size=64, ngram_order=2, embedding_size=4)
+    model = CalibratedMixture(network, NgramLM.fit(x[0], V, 4)).eval()
+    loops, over_rows, found = [], reading._over_rows, []
+    monkeypatch.setattr(reading, "_over_rows", lambda *asked: (loops.append(asked[0].__name__), over_rows(*asked)))
+    for least in (601, 600):
+        monkeypatch.setattr("chainrule._executor.READ", least)
+        assert not loops
+        reader = Reader(model, expectation(model, trained_on=True))
+        found.append(measure_stream(reader, x, model.initial_state(1), None, most=1024))
+    assert {*loops} == {"_read_cells", "_read_ngrams"}
+    (plain, end, last), (fast, compiled_end, compiled_last) = found
+    torch.testing.assert_close(fast.nats, plain.nats, rtol=0, atol=1e-5)
+    torch.testing.assert_close(fast.excess, plain.excess, rtol=0, atol=1e-5)
+    assert torch.equal(last, compiled_last)
+    for one, other in zip(leaves(compiled_end), leaves(end), strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
 
 
 @torch.no_grad()
@@ -59,16 +83,16 @@ def test_rows_side_by_side_are_one_stream(monkeypatch, before, rounds):
     model, calls = mixture(x[0], members=2), []
     read = surprise.measure
 
-    def counted(model, ids, *more, **options):
+    def counted(reader, ids, *more, **options):
         calls.append(len(ids))
         assert len(ids) * options.get("step", 64) <= 64
-        return read(model, ids, *more, **options)
+        return read(reader, ids, *more, **options)
 
-    whole, end, last = measure(model, x, model.initial_state(1), None, expecting=Expectation())
+    whole, end, last = measure(Reader(model, Expectation()), x, model.initial_state(1), None)
     monkeypatch.setattr(surprise, "measure", counted)
     parts, state, previous = [], model.initial_state(1), None
     for part in x.split(300, dim=1):  # the second part goes on from a state
-        found, state, previous = measure_stream(model, part, state, previous, expecting=Expectation(), most=64)
+        found, state, previous = measure_stream(Reader(model, Expectation()), part, state, previous, most=64)
         parts.append(found)
     assert max(calls) > 3
     torch.testing.assert_close(torch.cat([part.nats for part in parts], 1), whole.nats, rtol=0, atol=1e-4)

@@ -101,9 +101,9 @@ def test_lines_of_unequal_length_are_padded_to_less_than_twice_their_symbols(com
     sizes = []
     measure = scoring.measure
 
-    def counted(model, ids, *more, **options):
+    def counted(reader, ids, *more, **options):
         sizes.append(ids.numel())
-        return measure(model, ids, *more, **options)
+        return measure(reader, ids, *more, **options)
 
     lines = ["line 1"] * 40 + ["line 2 " * 300] + ["line"] * 40 + ["line 3 of the log"] * 20
     (tmp_path / "a.txt").write_text("".join(f"{line}\n" for line in lines))
