@@ -50,8 +50,7 @@ def main() -> None:
         print(f"{name} ...", flush=True)
         environment = os.environ | {"CHAINRULE_DATA": str(options.data)}
         subprocess.run([sys.executable, str(script), *JOBS[job]], env=environment, check=True)
-    for path, text in tables.pages().items():
-        path.write_text(text, encoding="utf-8")
+    tables.write()
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ import chainrule
 from chainrule.data import MuLawLevels
 
 STATIC = Path(__file__).parent.parent / "docs" / "_static"
+DEMO = Path(__file__).parent.parent / "chainrule_app" / "demo"
 TRAININGS = {
     "shakespeare": "{data}/tinyshakespeare/input.txt --budget 3m",
     "airline": "{made}/passengers.csv --task forecast --target Passengers --horizon 24 --budget 40s",
@@ -78,6 +79,11 @@ class Studio:
         """A run."""
         return chainrule.load(self.train(name))
 
+    def photograph_both(self, address: str, name: str, **options: Any) -> None:
+        """Take a part of a page in both schemes, as NAME_light.png and NAME_dark.png."""
+        for scheme in ("light", "dark"):
+            self.photograph(address, f"{name}_{scheme}", dark=scheme == "dark", **options)
+
     def photograph(
         self, address: str, name: str, *, width: int = 900, part: str = "body", dark: bool = False,
         act: Callable[[Any], object] = lambda page: None, height: int | None = None, scale: float = 1.5,
@@ -87,6 +93,7 @@ class Studio:
             viewport={"width": width, "height": 900},
             device_scale_factor=scale,
             color_scheme="dark" if dark else "light",
+            permissions=["clipboard-read", "clipboard-write"],
         )
         page = context.new_page()
         page.goto(address)
@@ -122,8 +129,10 @@ def chain(*arguments: str) -> None:
 
 @contextmanager
 def served(studio: Studio, *names: str) -> Iterator[str]:
-    """The address of a playground with these runs."""
-    paths = [str(studio.train(name)) for name in names]
+    """The address of a playground with these runs, trained here or of `chainrule demo`."""
+    paths = [
+        str(DEMO / name if (DEMO / name).is_dir() and name not in TRAININGS else studio.train(name)) for name in names
+    ]
     command = [sys.executable, "-m", "chainrule", "serve", *paths, "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
@@ -323,10 +332,24 @@ def overview(studio: Studio) -> None:
     overview(studio)
 
 
+def playground(studio: Studio) -> None:
+    """Views of the playground, light and dark."""
+    from pictures_playground import playground
+
+    playground(studio)
+
+
+def thumbnails(studio: Studio) -> None:
+    """The pictures of the README's gallery, parts of the others."""
+    from pictures_playground import thumbnails
+
+    thumbnails()
+
+
 PICTURES = {
     "overview": overview, "inspect": inspect, "surprise": surprise, "training": training,
     "images": images, "codes": codes, "forecast": forecast, "tags": tags, "labels": labels,
-    "captions": captions, "sound": sound,
+    "captions": captions, "sound": sound, "playground": playground, "thumbnails": thumbnails,
 }  # fmt: skip
 
 

@@ -37,13 +37,32 @@ PAGES = {
     "ngrams.md": ("quality_ngrams_", "speed_ngrams"),
     "forecasting.md": "quality_linear",
 }
+FOLDER = "results"  # of docs, with a page for each table
+# Subjects of the results by the beginning of their names.
+SUBJECTS = {
+    "instead_": "beside what people use instead",
+    "peers_": "beside plain scripts, in equal time",
+    "quality_": "quality on public data",
+    "compression_": "compression",
+    "default_rule_": "default sizes beside the best of eight",
+    "speed_": "speed",
+    "sampling": "drawing beside scoring",
+    "memory": "memory",
+    "budget_use": "budgets kept",
+}
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 Result = dict[str, Any]
 
 
 def main() -> None:
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    write()
+
+
+def write() -> None:
+    """Write every page."""
     for path, text in pages().items():
+        path.parent.mkdir(exist_ok=True)
         path.write_text(text, encoding="utf-8")
 
 
@@ -51,7 +70,7 @@ def pages() -> dict[Path, str]:
     """Every page that has figures of the results, with the figures that the results have now."""
     results = {path.stem: json.loads(path.read_text()) for path in sorted((ROOT / "benchmarks/results").glob("*.json"))}
     claims = {name: [claim_row(name, claim) for claim in result["claims"]] for name, result in results.items()}
-    columns = ["what", "measured", "target", ""]
+    columns = ["what", "measured", "target", "reached"]
     docs = ROOT / "docs"
     written = {
         docs / page: filled(
@@ -60,35 +79,24 @@ def pages() -> dict[Path, str]:
         for page, beginning in PAGES.items()
     }
     top = [
-        [f"{words.format(claims[name][number][1])} ([source](#{anchor(name)}))", *claims[name][number][2:]]
+        [f"{words.format(claims[name][number][1])} ([source]({FOLDER}/{name}.md))", *claims[name][number][2:]]
         for name, (number, words) in HEADLINES.items()
     ]
-    details = []
-    for name, result in results.items():
-        if name in ("cost", "growth"):  # hundreds of points, which have a page of their own
-            continue
-        titles = list(dict.fromkeys(column for row in result["rows"] for column in row))
-        rows = [[cell(row.get(title)) for title in titles] for row in result["rows"]]
-        source = f"`{result['command']}`, {result['date']}, {machine(result)}."
-        details.append(f"## {title_of(name)}\n\n{table(titles, rows)}\n\n{source}")
-    here = [[row[0].replace("results.md#", "#"), *row[1:]] for rows in claims.values() for row in rows]
+    everything = [row for rows in claims.values() for row in rows]
+    speeds = ["what", "target", "measured", "processor and instruction set", "threads", "date"]
     written[docs / "results.md"] = filled(
         docs / "results.md",
-        "\n\n".join(
-            [
-                *instead_of(claims),
-                "## Ten that matter",
-                table(["", *columns[2:]], top),
-                "## Ten speeds, by processor",
-                table(
-                    ["what", "target", "measured", "processor and instruction set", "threads", "date"], by_processor()
-                ),
-                "## All targets",
-                table(columns, here),
-                *details,
-            ]
-        ),
+        "\n\n".join(["## Ten that matter", table(["what", *columns[2:]], top), by_subject(results)]),
     )
+    written |= {
+        docs / FOLDER / f"{name}.md": page_of(title, content.replace(f"]({FOLDER}/", "]("))
+        for name, title, content in (
+            *((name, page_title(name), rows_of(result, claims[name])) for name, result in tabled(results)),
+            ("instead", "Instead of what you use", instead_of(claims)),
+            ("speeds", "Ten speeds, by processor", table(speeds, by_processor())),
+            ("targets", "All targets", table(columns, everything)),
+        )
+    }
     written[docs / "classification.md"] = filled(
         docs / "classification.md", few_pictures(results["quality_picture_classifiers_few"])
     )
@@ -101,18 +109,71 @@ def pages() -> dict[Path, str]:
     return written
 
 
-def instead_of(claims: dict[str, list[list[str]]]) -> list[str]:
-    """The first table of the results: every comparison with what people use instead."""
+def tabled(results: dict[str, Result]) -> list[tuple[str, Result]]:
+    """The results that have a page of their own; costs and growth, hundreds of points, are in docs/cost.md."""
+    return [(name, result) for name, result in results.items() if name not in ("cost", "growth")]
+
+
+def subject_of(name: str) -> tuple[str, str]:
+    """The subject of a result and what its name adds to it, in words."""
+    beginning = next(each for each in SUBJECTS if name.startswith(each))
+    return SUBJECTS[beginning], title_of(name.removeprefix(beginning).removeprefix("_"))
+
+
+def page_title(name: str) -> str:
+    subject, rest = subject_of(name)
+    return f"{subject}: {rest}" if rest else subject
+
+
+def page_of(title: str, content: str) -> str:
+    """A page of docs/results, which docs/results.md links and no sidebar lists."""
+    return (
+        f"---\norphan: true\n---\n\n# {title[0].upper()}{title[1:]}\n\n{content}\n\nAll results: [](../results.md).\n"
+    )
+
+
+def rows_of(result: Result, claims: list[list[str]]) -> str:
+    """The targets and the rows of a result, and what measured them."""
+    titles = list(dict.fromkeys(column for row in result["rows"] for column in row))
+    rows = [[cell(row.get(title)) for title in titles] for row in result["rows"]]
+    targets = [[re.sub(r"^\[(.*)\]\(.*\)$", r"\1", what), *others] for what, *others in claims]
+    source = f"`{result['command']}`, {result['date']}, {machine(result)}."
+    return "\n\n".join(
+        [
+            *([table(["target", "measured", "asked", "reached"], targets)] if targets else []),
+            table(titles, rows),
+            source,
+        ]
+    )
+
+
+def by_subject(results: dict[str, Result]) -> str:
+    """Links to the page of each result, a row for each subject, and how many of its targets are reached."""
+    subjects: dict[str, list[str]] = {words: [] for words in SUBJECTS.values()}
+    for name, _ in tabled(results):
+        subjects[subject_of(name)[0]].append(name)
+    rows = []
+    for subject, names in subjects.items():
+        met = [claim["met"] for name in names for claim in results[name]["claims"]]
+        links = (f"[{subject_of(name)[1] or subject}]({FOLDER}/{name}.md)" for name in names)
+        rows.append([subject, f"{sum(met)} of {len(met)}", " · ".join(links)])
+    total = sum(len(result["claims"]) for result in results.values())
+    lists = (
+        f"[Instead of what you use]({FOLDER}/instead.md), [speeds by processor]({FOLDER}/speeds.md), "
+        f"[all {total} targets]({FOLDER}/targets.md)."
+    )
+    return f"## Every table\n\n{table(['subject', 'targets reached', 'tables'], rows)}\n\n{lists}"
+
+
+def instead_of(claims: dict[str, list[list[str]]]) -> str:
+    """Every comparison with what people use instead."""
     rows = [
-        [title_of(name).removeprefix("instead "), row[0].replace("results.md#", "#"), row[1], row[2], row[3]]
+        [title_of(name).removeprefix("instead "), *row]
         for name, of_one in claims.items()
         if name.startswith("instead_")
         for row in of_one
     ]
-    if not rows:
-        return []
-    columns = ["job", "set, figure and peer", "chainrule", "the peer's", ""]
-    return ["## Instead of what you use", table(columns, rows)]
+    return table(["job", "set, figure and peer", "chainrule", "the peer's", "reached"], rows)
 
 
 def quotations(rows: dict[str, list[dict[str, Any]]]) -> dict[str, list[tuple[Any, ...]]]:
@@ -268,16 +329,11 @@ def by_processor() -> list[list[str]]:
 
 def claim_row(name: str, claim: dict[str, Any]) -> list[str]:
     met = "✓" if claim["met"] else "**missed**"
-    return [f"[{claim['what']}](results.md#{anchor(name)})", claim["measured"], claim["target"], met]
+    return [f"[{claim['what']}]({FOLDER}/{name}.md)", claim["measured"], claim["target"], met]
 
 
 def title_of(name: str) -> str:
     return name.replace("_", " ")
-
-
-def anchor(name: str) -> str:
-    """The anchor of a section of docs/results.md, on GitHub and in the manual."""
-    return re.sub(r"[^\w-]", "", title_of(name).lower().replace(" ", "-"))
 
 
 def threads(result: Result) -> str:

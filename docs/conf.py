@@ -39,6 +39,7 @@ copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 exclude_patterns = ["_build", "_ext", "_templates"]
 default_role = "literal"  # single backticks in docstrings are code
+smartquotes_action = "qe"  # quotes and ellipses: two hyphens begin a flag, also outside code
 
 myst_enable_extensions = ["amsmath", "colon_fence", "deflist", "dollarmath", "fieldlist"]
 myst_heading_anchors = 3
@@ -77,7 +78,12 @@ html_css_files = ["pages.css"]
 html_js_files = ["pages.js"]
 html_copy_source = False
 html_show_sphinx = False
+html_logo = html_favicon = "_static/logo.svg"
 html_theme_options = {"sidebar_hide_name": False}
+if repository := os.environ.get("CHAINRULE_REPOSITORY"):  # owner/name on GitHub: each page links its source
+    html_theme_options |= {
+        "source_repository": f"https://github.com/{repository}/", "source_branch": "main", "source_directory": "docs/",
+    }  # fmt: skip
 
 
 def own_branch(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: object) -> None:

@@ -75,6 +75,30 @@ def test_a_notebook_has_the_cells_of_its_chapter_and_what_they_import(extension:
         assert own <= {cell.split()[1].removesuffix(".py") for cell in written}
 
 
+@pytest.mark.parametrize("extension", ["notebooks"], indirect=True)
+def test_a_notebook_of_a_repository_installs_chainrule_and_opens_in_colab_and_binder(extension: ModuleType) -> None:
+    source = (COURSE / "07_search.md").read_text()
+    first, *_ = extension.notebook(source, COURSE, "someone/chainrule").cells
+    assert first.source == '%pip install -q "chainrule[app,plots] @ git+https://github.com/someone/chainrule"'
+    line = extension.links("07_search", "someone/chainrule")
+    assert "colab.research.google.com/github/someone/chainrule/blob/gh-pages/_notebooks/07_search.ipynb" in line
+    assert "mybinder.org/v2/gh/someone/chainrule/gh-pages?labpath=_notebooks/07_search.ipynb" in line
+    assert "colab" not in extension.links("07_search", None)
+
+
+def test_flags_keep_their_two_hyphens() -> None:
+    [action] = re.findall(r'^smartquotes_action = "(\w+)"', (EXTENSIONS.parent / "conf.py").read_text(), re.MULTILINE)
+    assert "D" not in action  # else Sphinx makes dashes of them
+
+
+def test_works_of_further_reading_have_links() -> None:
+    for chapter in sorted(COURSE.glob("[0-9][0-9]_*.md")):
+        _, _, works = chapter.read_text("utf-8").partition("## Further reading\n")
+        entries = re.split(r"^- ", works, flags=re.MULTILINE)[1:]
+        assert entries, chapter
+        assert not [entry for entry in entries if "](" not in entry], chapter
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("extension", ["notebooks"], indirect=True)
 def test_a_notebook_runs_in_an_empty_folder(extension: ModuleType, tmp_path: Path) -> None:

@@ -22,14 +22,17 @@ def test_pages_agree_with_the_results(tables):
     assert not outdated, f"{outdated}: run python benchmarks/tables.py"
 
 
+def test_every_page_of_results_is_of_a_result(tables):
+    assert {*(tables.ROOT / "docs/results").glob("*.md")} <= {*tables.pages()}
+
+
 def test_figures_beside_other_software_are_results(tables):
     page = (tables.ROOT / "docs/instead.md").read_text(encoding="utf-8")
-    rows = [row for row in page.splitlines() if "(results.md#" in row]
+    rows = [row for row in page.splitlines() if "(results/" in row]
     assert len(rows) >= 5
     for row in rows:
-        anchor = row.split("(results.md#")[1].partition(")")[0]
-        [path] = [p for p in (tables.ROOT / "benchmarks/results").glob("*.json") if tables.anchor(p.stem) == anchor]
-        claims = json.loads(path.read_text())["claims"]
+        name = row.split("(results/")[1].partition(".md)")[0]
+        claims = json.loads((tables.ROOT / f"benchmarks/results/{name}.json").read_text())["claims"]
         measured = [float(each) for claim in claims for each in re.findall(r"\d+\.\d+", claim["measured"])]
         shown = re.findall(r"\d+\.\d+", row.split("|")[-2])
         assert any(round(value, len(each.split(".")[1])) == float(each) for each in shown for value in measured), row

@@ -46,15 +46,24 @@ class MADEConditional(Head):
 
     def log_prob(self, value: Tensor) -> Tensor:
         """log p(value), nats; value (..., D) of 0 and 1, broadcast against the batch shape."""
+        if self.filters != (1.0, None, None):
+            return self.feature_log_prob(value).sum(-1)
+        rows, h, shape = self._rows(value)
+        return self.made.log_prob(rows, h).view(shape)
+
+    def feature_log_prob(self, value: Tensor) -> Tensor:
+        """log p(x_d | x_{<d}, h) of each feature of value (..., D), nats, (..., D): their sum is `log_prob`."""
+        rows, h, shape = self._rows(value)
+        return self.made(rows, h).filtered(*self.filters).log_prob(rows).view(*shape, -1)
+
+    def _rows(self, value: Tensor) -> tuple[Tensor, Tensor, torch.Size]:
+        """Check value, and give its vectors (N, D), h (N, M) and the shape that the N rows have."""
         size = self.made.num_features
         if value.shape[-1:] != (size,):
             raise ValueError(f"value: expected (..., {size}) of 0 and 1, got {tuple(value.shape)}")
         shape = broadcast_shapes(value.shape[:-1], self._batch_shape)
         rows = value.expand(*shape, size).reshape(-1, size)
-        h = self.h.expand(*shape, self.h.shape[-1]).reshape(-1, self.h.shape[-1])
-        if self.filters == (1.0, None, None):
-            return self.made.log_prob(rows, h).view(shape)
-        return self.made(rows, h).filtered(*self.filters).log_prob(rows).sum(1).view(shape)
+        return rows, self.h.expand(*shape, self.h.shape[-1]).reshape(-1, self.h.shape[-1]), shape
 
     def code(self, choose: Choose, value: Tensor | None = None) -> Tensor:
         """Write or read the D features (B, D) one after the other, in the order in which the MADE visits them."""

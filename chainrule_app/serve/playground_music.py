@@ -1,4 +1,4 @@
-"""Music of the playground: pieces read and drawn as notes, with the surprise of each frame."""
+"""Music of the playground: pieces read and drawn as notes, with the surprise of each note and frame."""
 
 from typing import Annotated, Any, cast
 
@@ -85,15 +85,16 @@ def _piece(run: Run, roll: torch.Tensor, given: int) -> dict[str, Any]:
     """Describe a piano roll (T, 88).
 
     Returns:
-        `notes`: [first frame, frame after the last, MIDI number] each; `nats` of each frame; `given`: frames that were
-        not drawn; `frame`: seconds of one.
+        `notes`: [first frame, frame after the last, MIDI number, nats of its key in the first frame] each; `nats` of
+        each frame; `given`: frames that were not drawn; `frame`: seconds of one.
     """
     down = np.pad(roll.numpy() > 0, ((1, 1), (0, 0))).astype(np.int8)
     steps = np.diff(down, axis=0).T  # (88, T + 1)
+    nats = frame_surprise(cast(Any, run.model), roll, by_key=True)
     notes = [
-        [int(start), int(stop), key + LOWEST]
+        [int(start), int(stop), key + LOWEST, round(float(nats[start, key]), 3)]
         for key, changes in enumerate(steps)
         for start, stop in zip(np.flatnonzero(changes > 0), np.flatnonzero(changes < 0), strict=True)
     ]
-    nats = frame_surprise(cast(Any, run.model), roll).round(3).tolist()
-    return {"notes": sorted(notes), "nats": nats, "given": given, "frame": _music_task(run).seconds(1)}
+    of_frames = nats.sum(1).round(3).tolist()
+    return {"notes": sorted(notes), "nats": of_frames, "given": given, "frame": _music_task(run).seconds(1)}

@@ -1,7 +1,7 @@
 """Chapters as notebooks that open anywhere: `_notebooks/CHAPTER.ipynb`, which begins by writing what it imports.
 
 Each page of the course links its own at the top. Where CHAINRULE_REPOSITORY names a repository on GitHub (owner/name)
-whose branch `gh-pages` holds this manual, it links Colab too.
+whose branch `gh-pages` holds this manual, it links Colab and Binder too, and a notebook begins by installing chainrule.
 """
 
 import os
@@ -18,12 +18,19 @@ BESIDE = ("_style.py", "_diagrams.py", "_sliders.js")
 _CELL = re.compile(r"^```\{code-cell\}\n(?:---\n.*?\n---\n|(?::\w+:[^\n]*\n)+)?(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
-def notebook(source: str, folder: Path) -> nbformat.NotebookNode:
-    """The notebook of a chapter, which needs chainrule alone."""
+def needed(repository: str | None) -> str:
+    """What pip installs for the course."""
+    return "chainrule[app,plots]" + (f" @ git+https://github.com/{repository}" if repository else "")
+
+
+def notebook(source: str, folder: Path, repository: str | None = None) -> nbformat.NotebookNode:
+    """The notebook of a chapter, which needs chainrule alone, and installs it from its repository if there is one."""
     body = re.sub(r"\A---\n.*?\n---\n", "", source, flags=re.DOTALL)
     make = nbformat.v4
-    needed = "Needs `pip install 'chainrule[app,plots]'`. The next cells write what the chapter imports."
-    cells = [make.new_markdown_cell(needed)]
+    if repository:
+        cells = [make.new_code_cell(f'%pip install -q "{needed(repository)}"')]
+    else:
+        cells = [make.new_markdown_cell(f"Needs `pip install '{needed(None)}'`. The next cells write what it imports.")]
     cells += [
         make.new_code_cell(f"%%writefile {name}\n{(folder / name).read_text(encoding='utf-8')}")
         for name in BESIDE
@@ -56,8 +63,23 @@ def write(app: Sphinx, error: Exception | None) -> None:
         return
     home = Path(app.outdir, FOLDER)
     home.mkdir(exist_ok=True)
+    repository = os.environ.get("CHAINRULE_REPOSITORY")
     for chapter in chapters(app):
-        nbformat.write(notebook(chapter.read_text(encoding="utf-8"), chapter.parent), home / f"{chapter.stem}.ipynb")
+        made = notebook(chapter.read_text(encoding="utf-8"), chapter.parent, repository)
+        nbformat.write(made, home / f"{chapter.stem}.ipynb")
+    if repository:  # what Binder builds
+        Path(app.outdir, "requirements.txt").write_text(f"{needed(repository)}\n", encoding="utf-8")
+        Path(app.outdir, "runtime.txt").write_text("python-3.11\n", encoding="utf-8")
+
+
+def links(name: str, repository: str | None) -> str:
+    """The line below the title of a chapter."""
+    text = f'<a href="../{FOLDER}/{name}.ipynb" download>This chapter as a notebook</a>, for any folder'
+    if repository:
+        colab = f"https://colab.research.google.com/github/{repository}/blob/gh-pages/{FOLDER}/{name}.ipynb"
+        binder = f"https://mybinder.org/v2/gh/{repository}/gh-pages?labpath={FOLDER}/{name}.ipynb"
+        text += f', <a href="{colab}">in Colab</a> or <a href="{binder}">in Binder</a>'
+    return f"<p>{text}.</p>"
 
 
 def link(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: object) -> None:
@@ -65,11 +87,8 @@ def link(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree
     name = page.removeprefix("course/")
     if "body" not in context or not any(name == chapter.stem for chapter in chapters(app)):
         return
-    links = f'<a href="../{FOLDER}/{name}.ipynb" download>This chapter as a notebook</a>, for any folder'
-    if repository := os.environ.get("CHAINRULE_REPOSITORY"):
-        colab = f"https://colab.research.google.com/github/{repository}/blob/gh-pages/{FOLDER}/{name}.ipynb"
-        links += f', or <a href="{colab}">in Colab</a>'
-    context["body"] = context["body"].replace("</h1>", f"</h1>\n<p>{links}.</p>", 1)
+    line = links(name, os.environ.get("CHAINRULE_REPOSITORY"))
+    context["body"] = context["body"].replace("</h1>", f"</h1>\n{line}", 1)
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

@@ -7,5 +7,10 @@
     }
   };
   addEventListener("load", reach);
+  addEventListener("load", () => { // the two sides of a page have names, for readers of the screen
+    for (const [side, name] of [["sidebar", "All pages"], ["toc", "On this page"]]) {
+      document.querySelector(`.${side}-drawer`)?.setAttribute("aria-label", name);
+    }
+  });
   addEventListener("resize", reach);
 })();

@@ -1,4 +1,4 @@
-"""What the chapters share: one look of figures, readable on a phone, and the size of experiments."""
+"""What the chapters share: one look of figures, for a lecture room and a phone, and the size of experiments."""
 
 import os
 import sys
@@ -26,18 +26,18 @@ plt.rcParams.update(
         "axes.prop_cycle": plt.cycler(color=COLOURS),
         "axes.spines.right": False,
         "axes.spines.top": False,
-        "axes.titlesize": 10,
+        "axes.titlesize": 13,
         "figure.constrained_layout.use": True,
         "figure.facecolor": "white",
-        "font.size": 10,
+        "font.size": 13,
         "legend.frameon": False,
-        "lines.linewidth": 1.8,
+        "lines.linewidth": 2.4,
         "savefig.facecolor": "white",
         "svg.hashsalt": "chainrule",
     }
 )
 
 
-def figure(rows: int = 1, columns: int = 1, height: float = 2.9, **options: Any) -> tuple[Any, Any]:
-    """A figure 4.6 inches wide, which a phone shows nearly in full size, and its axes: see `plt.subplots`."""
-    return plt.subplots(rows, columns, figsize=(4.6, height), **options)
+def figure(rows: int = 1, columns: int = 1, height: float = 4.2, **options: Any) -> tuple[Any, Any]:
+    """A figure 7 inches wide, whose words a phone still shows, and its axes: see `plt.subplots`."""
+    return plt.subplots(rows, columns, figsize=(7, height), **options)

@@ -75,6 +75,10 @@ def test_a_conditional_broadcasts_values_against_its_batch():
     torch.testing.assert_close(conditional.log_prob(every).exp().sum(0), torch.ones(2, 5))
     assert conditional.sample((4,)).shape == (4, 2, 5, 3)
     assert conditional.expand((7, 2, 5)).log_prob(every[0]).shape == (7, 2, 5)
+    for cool in (conditional, conditional.filtered(temperature=0.5)):
+        of_features = cool.feature_log_prob(every)
+        torch.testing.assert_close(of_features.sum(-1), cool.log_prob(every))
+        torch.testing.assert_close(of_features[0::4, ..., 0], of_features[1::4, ..., 0])  # x_3 is not read
 
 
 @pytest.mark.parametrize(

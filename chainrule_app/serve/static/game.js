@@ -7,8 +7,8 @@ const ROUNDS = 30;
 export function gameView(run) {
   const shown = h("p", { class: "page game" });
   const told = h("p", { class: "muted", "aria-live": "polite" });
-  const guess = h("input", { type: "text", maxlength: 1, autocomplete: "off", autocapitalize: "off", "aria-label": "Your guess of the next character", placeholder: "next" });
-  const skip = button("Tell me", () => settle(true));
+  const guess = h("input", { type: "text", maxlength: 1, autocomplete: "off", autocapitalize: "off", "aria-label": "Your guess of the next character", placeholder: "next", disabled: true });
+  const skip = button("Tell me", () => settle(true), { disabled: true });
   const board = h("div", {});
   let tokens = [];
   let place = 0;
@@ -24,12 +24,12 @@ export function gameView(run) {
   const begin = () => job.run(async (signal) => {
     const text = run.examples[number++ % run.examples.length];
     const records = [];
+    [tokens, tries, ranks, place] = [[], [], [], 0];
+    board.replaceChildren();
+    draw(); // nothing can be guessed until the text is there
     for await (const record of stream("playground/read", { run: run.name, text }, signal)) if (!record.finish) records.push(record);
     tokens = records;
     place = Math.min(GIVEN, Math.floor(tokens.length / 2));
-    ranks = [];
-    tries = [];
-    board.replaceChildren();
     draw();
     guess.focus();
   });

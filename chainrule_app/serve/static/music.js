@@ -1,8 +1,9 @@
-// Music: a piano roll with the surprise of each frame, played by the browser.
-import { button, card, field, h, job, linked, post, say, seedField, select, slider, svg, ticks } from "./dom.js";
+// Music: a piano roll coloured by the surprise of each note, with that of each frame below, played by the browser.
+import { button, card, field, h, job, linked, post, say, seedField, select, short, slider, svg, ticks } from "./dom.js";
 import { elsewhere, linkTo, savable, ways } from "./share.js";
 
 const NAMES = ["C", "C♯", "D", "E♭", "E", "F", "F♯", "G", "A♭", "A", "B♭", "B"];
+const MOST = 6; // nats at which the colour of a note is strongest
 const named = (key) => `${NAMES[key % 12]}${Math.floor(key / 12) - 1}`;
 
 export function musicView(run) {
@@ -53,12 +54,16 @@ function roll({ notes, nats, frame, given }) {
   const floor = tall - bottom;
   const cs = Array.from({ length: 11 }, (_, octave) => 12 * octave).filter((key) => key >= low && key <= high);
   const most = Math.max(...nats, 1);
-  const words = `${notes.length} notes from ${named(low + 2)} to ${named(high - 2)}; below, the surprise of each frame, up to ${most.toFixed(1)} nats`;
+  const words = `${notes.length} notes from ${named(low + 2)} to ${named(high - 2)}; blue: expected, orange: surprising, from ${MOST} nats on; below, the surprise of each frame, up to ${most.toFixed(1)} nats`;
   const chart = svg("svg", { viewBox: `0 0 ${wide} ${tall}`, role: "img", class: "chart", "aria-label": words },
     given ? svg("rect", { class: "given", x: left, y: 0, width: x(given) - left, height: floor }) : null,
     cs.map((key) => [svg("line", { class: "grid", x1: left, x2: wide, y1: (high - key + 1) * height, y2: (high - key + 1) * height }), svg("text", { x: left - 5, y: (high - key + 0.5) * height + 4, "text-anchor": "end" }, named(key))]).flat(),
-    ticks(0, nats.length * frame, wide > 330 ? 8 : 4).slice(1, -1).map((second) => svg("text", { x: x(second / frame), y: tall - 4, "text-anchor": "middle" }, `${second} s`)),
-    notes.map(([start, stop, key]) => svg("rect", { class: "note", x: x(start), y: (high - key) * height, width: Math.max(x(stop) - x(start) - 1, 1), height: Math.max(height - 1, 2), rx: 1 }, svg("title", {}, named(key)))),
+    ticks(0, nats.length * frame, wide > 330 ? 8 : 4).slice(1, -1).map((second) => svg("text", { x: x(second / frame), y: tall - 4, "text-anchor": "middle" }, `${short(second)} s`)),
+    notes.map(([start, stop, key, surprise]) => {
+      const note = svg("rect", { class: "note", x: x(start), y: (high - key) * height, width: Math.max(x(stop) - x(start) - 1, 1), height: Math.max(height - 1, 2), rx: 1 }, svg("title", {}, `${named(key)}: ${surprise.toFixed(1)} nats`));
+      note.style.fill = `color-mix(in srgb, rgb(var(--heat)) ${Math.min(100, 100 * surprise / MOST).toFixed(0)}%, var(--accent))`;
+      return note;
+    }),
     nats.map((value, place) => svg("rect", { class: "surprise", x: x(place), y: floor - foot * 0.85 * value / most, width: Math.max(x(1) - left - 0.5, 0.5), height: foot * 0.85 * value / most })),
     svg("line", { class: "playhead", x1: left, x2: left, y1: 0, y2: floor }));
   return h("figure", { class: "roll" }, savable(chart, "piano roll"), h("figcaption", { class: "muted" }, words + (given ? "; shaded: the beginning that was given" : "")));

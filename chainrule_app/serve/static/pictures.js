@@ -61,8 +61,9 @@ function drawingPad(ask) {
   const canvas = h("canvas", { width: side, height: side, class: "pad", role: "img", tabindex: "0", "aria-label": "Canvas to draw on with the pointer" });
   const context = canvas.getContext("2d");
   const clear = () => { context.fillStyle = "black"; context.fillRect(0, 0, side, side); };
-  const classify = () => canvas.toBlob((blob) => ask(blob), "image/png");
+  const classify = () => new Promise((done) => { canvas.toBlob((blob) => done(ask(blob)), "image/png"); });
   let last = null;
+  let asked = false; // while the pointer draws, one request at a time
   const where = (event) => {
     const box = canvas.getBoundingClientRect();
     return [(event.clientX - box.left) * side / box.width, (event.clientY - box.top) * side / box.height];
@@ -80,6 +81,9 @@ function drawingPad(ask) {
     const next = where(event);
     line(last, next);
     last = next;
+    if (asked) return;
+    asked = true;
+    classify().finally(() => { asked = false; });
   });
   canvas.addEventListener("pointerup", () => { last = null; classify(); });
   clear();

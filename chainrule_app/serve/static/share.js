@@ -5,12 +5,10 @@ const LONGEST_LINK = 100000; // characters that every browser takes
 
 const given = (options) => Object.entries(options).filter(([, value]) => value !== null && value !== undefined && value !== "");
 
-// `values` gives the state, or null if no link can hold it; `linked` reads it when the view is opened by the link.
+// `values` gives the state; `linked` reads it when the view is opened by the link.
 export function linkTo(run, values) {
   return button("Copy link", async () => {
-    const state = values();
-    if (!state) return say("A link cannot hold a file of yours.", { wrong: true });
-    const address = `${location.origin}${location.pathname}#${encodeURIComponent(run.name)}?${new URLSearchParams(given(state))}`;
+    const address = `${location.origin}${location.pathname}#${encodeURIComponent(run.name)}?${new URLSearchParams(given(values()))}`;
     if (address.length > LONGEST_LINK) return say("This is too much for a link.", { wrong: true });
     await navigator.clipboard.writeText(address);
     history.replaceState(null, "", address);

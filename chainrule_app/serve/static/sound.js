@@ -15,20 +15,20 @@ export function soundView(run) {
   const stop = button("Stop", () => job.stop(), { disabled: true, title: "Escape" });
   const result = h("div", {});
   const clip = h("div", {});
-  const share = slider("Keep the first, %", { min: 5, max: 95, step: 5, value: Math.min(linked("keep") ?? 50, 95), digits: 0 });
+  const share = slider("Keep the first, %", { min: 5, max: 95, step: 5, value: Math.min(Number(linked("keep")) || 50, 95), digits: 0 });
   const file = h("input", { type: "file", accept: "audio/*" });
   const further = h("div", { hidden: true }, share.element, h("div", { class: "buttons" },
     button("Complete", () => make(share.value), { class: "primary" }), button("Read it", () => make(100))));
   let chosen = new Int16Array();
   let example = 0;
-  let clipNumber = null; // of the held-out clip that is chosen
+  let source = {}; // of the chosen clip, for a link: its number, or the sound itself
   let state = {}; // of the sound that is shown, beside the options
 
   // Draw a sound that begins with a part of the chosen clip, in per cent; the whole clip is only read.
   const make = (keep) => job.run(async (signal) => {
     const draws = keep < 100;
     const prompt = chosen.subarray(0, Math.round(chosen.length * keep / 100));
-    state = !keep ? {} : clipNumber === null ? null : { clip: clipNumber, keep };
+    state = { ...source, keep };
     say(draws ? "Drawing…" : "Reading…");
     const body = {
       run: run.name, seconds: draws ? Number(seconds.value) || usual : 0, prompt: toBase64(bytesOf(prompt)), label: label ? Number(label.value) : null,
@@ -57,7 +57,7 @@ export function soundView(run) {
 
   const held = (number) => job.run(async (signal) => {
     const found = await post("playground/sound-example", { run: run.name, number }, signal);
-    clipNumber = number;
+    source = { clip: number };
     if (label) label.value = found.label;
     choose(samplesOf(found.samples));
   });
@@ -66,16 +66,24 @@ export function soundView(run) {
     const content = await file.files[0].arrayBuffer();
     const sound = await new OfflineAudioContext(1, 1, rate).decodeAudioData(content).catch(() => { throw new Error("This file is no sound that the browser can read."); });
     const channels = Array.from({ length: sound.numberOfChannels }, (_, place) => sound.getChannelData(place));
-    clipNumber = null;
     choose(Int16Array.from(channels[0], (_, place) => {
       const mean = channels.reduce((sum, values) => sum + values[place], 0) / channels.length;
       return Math.max(-32768, Math.min(32767, Math.round(32768 * mean)));
     }));
+    source = { sound: await packed(chosen) };
   }));
 
-  const link = linkTo(run, () => state && { ...state, seconds: seconds.value, label: label ? label.value : null, temperature: temperature.value, top_p: topP.value < 1 ? topP.value : null, seed: seed.input.value });
-  if (linked("clip") !== null) held(Number(linked("clip"))).then(() => make(Number(linked("keep"))));
+  async function restore(sound, keep) {
+    choose(await unpacked(sound));
+    source = { sound };
+    return make(keep);
+  }
+
+  const link = linkTo(run, () => ({ ...state, seconds: seconds.value, label: label ? label.value : null, temperature: temperature.value, top_p: topP.value < 1 ? topP.value : null, seed: seed.input.value }));
+  if (linked("sound") !== null) restore(linked("sound"), Number(linked("keep")));
+  else if (linked("clip") !== null) held(Number(linked("clip"))).then(() => make(Number(linked("keep"))));
   else if (linked("seed") !== null) make(0);
+  else if (examples) held(example++);
   const codes = () => ways(run, "sample", { n: 1, seconds: Number(seconds.value) || usual, label: label ? labels[label.value] : null, temperature: temperature.value, top_p: topP.value < 1 ? topP.value : null, seed: Number(seed.input.value) });
   const options = h("details", { class: "card options", open: innerWidth > 760 }, h("summary", {}, "Options"),
     field("Seconds to draw", seconds), label && field("Label", label), temperature.element, topP.element, seed.element);
@@ -91,6 +99,11 @@ export function soundView(run) {
 
 const bytesOf = (samples) => new Uint8Array(samples.buffer, samples.byteOffset, samples.byteLength);
 const samplesOf = (text) => new Int16Array(fromBase64(text).buffer);
+
+// A sound in a link: its samples, deflated, in base64.
+const through = async (bytes, change) => new Uint8Array(await new Response(new Blob([bytes]).stream().pipeThrough(change)).arrayBuffer());
+const packed = async (samples) => toBase64(await through(bytesOf(samples), new CompressionStream("deflate-raw")));
+const unpacked = async (text) => new Int16Array((await through(fromBase64(text), new DecompressionStream("deflate-raw"))).buffer);
 
 function joined(parts, Kind) {
   const whole = new Kind(parts.reduce((sum, part) => sum + part.length, 0));

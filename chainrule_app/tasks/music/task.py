@@ -219,13 +219,15 @@ def score_music(run: "MusicTask", data: str, options: MusicScoring, *, device: s
     )  # fmt: skip
 
 
-def frame_surprise(model: "RNNMADE", roll: "Tensor") -> Any:
-    """Return the nats of each frame of a piano roll (T, 88)."""
+def frame_surprise(model: "RNNMADE", roll: "Tensor", *, by_key: bool = False) -> Any:
+    """Return the nats of each frame of a piano roll (T, 88), or of each of its keys, (T, 88)."""
+    conditionals: Any
     state, x_prev, nats = model.initial_state(1), None, []
     for chunk in roll.float().to(modes.device_of(model)).unsqueeze(0).split(_CHUNK, 1):
         with torch.no_grad():
             conditionals, state = model.unroll(chunk, state, x_prev)
-            nats.append(-conditionals.log_prob(chunk)[0].cpu().double().numpy())
+            log_p = conditionals.feature_log_prob(chunk) if by_key else conditionals.log_prob(chunk)
+            nats.append(-log_p[0].cpu().double().numpy())
         x_prev = chunk[:, -1]
     return np.concatenate(nats)
 

@@ -132,10 +132,10 @@ def guarded_address(runs: dict[str, Any]) -> Iterator[str]:
         yield address
 
 
-@pytest.fixture(params=[pytest.param(1280, id="desktop"), pytest.param(360, id="phone", marks=pytest.mark.slow)])
-def page(request: pytest.FixtureRequest, chromium: Any, address: str) -> Iterator[Any]:
-    """A page of the browser, wide or narrow, at the server's address; complaints and foreign requests fail the test."""
-    context = chromium.new_context(viewport={"width": request.param, "height": 800}, base_url=address)
+@contextmanager
+def watched_page(chromium: Any, address: str, width: int, scheme: str = "light") -> Iterator[Any]:
+    """A page at the server's address; complaints, foreign requests and what sticks out at the side fail the test."""
+    context = chromium.new_context(viewport={"width": width, "height": 800}, base_url=address, color_scheme=scheme)
     page = context.new_page()
     complaints: list[str] = []
     page.on("pageerror", lambda error: complaints.append(str(error)))
@@ -147,4 +147,18 @@ def page(request: pytest.FixtureRequest, chromium: Any, address: str) -> Iterato
     own = (address, "data:", "blob:")
     refused = "Failed to load resource: the server responded with a status of 400"  # a browser's line of a refusal
     assert [line for line in complaints if not line.startswith((*own, refused))] == []
-    assert wide <= room  # nothing sticks out at the side
+    assert wide <= room
+
+
+@pytest.fixture(params=[pytest.param(1280, id="desktop"), pytest.param(360, id="phone", marks=pytest.mark.slow)])
+def page(request: pytest.FixtureRequest, chromium: Any, address: str) -> Iterator[Any]:
+    """A page of the browser, wide or narrow."""
+    with watched_page(chromium, address, request.param) as page:
+        yield page
+
+
+@pytest.fixture(params=[1280, 390])
+def dressed_page(request: pytest.FixtureRequest, chromium: Any, address: str, scheme: str) -> Iterator[Any]:
+    """A page of the browser, wide or narrow, in the colours of the parameter `scheme`."""
+    with watched_page(chromium, address, request.param, scheme) as page:
+        yield page

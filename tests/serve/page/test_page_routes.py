@@ -17,6 +17,7 @@ from PIL import Image
 import chainrule
 from chainrule_app.cli.exchange import DEMO
 from chainrule_app.serve.playground_answers import about_table, complete_row, forecast_own, score_row
+from chainrule_app.tasks.music.task import frame_surprise
 
 httpx = pytest.importorskip("httpx", reason="httpx is not installed: pip install httpx")
 
@@ -363,8 +364,10 @@ def test_music_is_drawn_and_read_with_its_surprise(client: Any, runs: dict[str, 
     told = client.post("/playground/music-example", json={"run": "tunes", "number": 0}).json()
     roll = runs["tunes"].task.music["valid"].roll(0)
     shown = np.zeros_like(roll)
-    for start, stop, key in told["notes"]:
+    nats = frame_surprise(runs["tunes"].model, torch.from_numpy(roll), by_key=True)
+    for start, stop, key, surprise in told["notes"]:
         shown[start:stop, key - 21] = 1
+        assert surprise == pytest.approx(nats[start, key - 21], abs=1e-3)
     assert (shown == roll).all()
     scored = next(iter(runs["tunes"].score([np.array(roll)]).records()))
     assert sum(told["nats"]) == pytest.approx(scored["nats"], abs=1e-3 * len(roll))

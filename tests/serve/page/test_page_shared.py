@@ -25,7 +25,7 @@ VIEWS = {
     "images": ("canvas.editor", "Draw"),
     "kinds": (".results .bars li", None),
     "codes": ("canvas.editor", "Random code"),
-    "tones": ("main", "Draw"),
+    "tones": ("svg.wave", "Draw"),
     "tunes": (".roll .note", "Draw"),
     "table": (".distribution", "Fill in the gaps"),
     "tags": (".tagged", "Tag"),
@@ -98,6 +98,21 @@ def test_a_link_restores_an_image_that_was_completed(page: Any) -> None:
     page.get_by_role("button", name="Copy link").click()
     expect(page.locator(STATUS)).to_contain_text("Copied")
     shown, link = page.evaluate(SHOWN), page.url
+    page.goto("about:blank")
+    page.goto(link)
+    assert eventually(page, SHOWN, shown) == shown
+
+
+def test_a_link_restores_a_sound_file(page: Any, runs: dict[str, Any]) -> None:
+    settled(page, "/#tones", "svg.wave")
+    page.get_by_label("Open a sound file").set_input_files(runs["tones"].path.parent / "clips" / "low_1.wav")
+    page.get_by_role("button", name="Read it").click()
+    expect(page.locator(STATUS)).to_contain_text("Read.")
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.get_by_role("button", name="Copy link").click()
+    expect(page.locator(STATUS)).to_contain_text("Copied")
+    shown, link = page.evaluate(SHOWN), page.url
+    assert len(link) < 2000  # a tone repeats
     page.goto("about:blank")
     page.goto(link)
     assert eventually(page, SHOWN, shown) == shown

@@ -89,13 +89,13 @@ def test_sliders_redraw_an_image(page: Any) -> None:
 
 def test_a_sound_is_drawn_played_and_completed(page: Any, runs: dict[str, Any]) -> None:
     page.goto("/#tones")
-    page.get_by_role("button", name="Draw", exact=True).wait_for()
+    expect(page.locator("audio")).to_have_count(1)  # of a held-out clip
     if not page.get_by_label("Seconds to draw").is_visible():
         page.get_by_text("Options").click()
     page.get_by_label("Seconds to draw").fill("0.05")
     page.get_by_role("button", name="Draw", exact=True).click()
     expect(page.locator(STATUS)).to_contain_text("Done")
-    assert page.locator("audio").evaluate(LOADED) == pytest.approx(0.05)
+    assert page.locator("audio").first.evaluate(LOADED) == pytest.approx(0.05)
     expect(page.get_by_text("200 samples")).to_be_visible()
     page.get_by_role("button", name="Held-out clip").click()
     expect(page.locator("audio")).to_have_count(2)
@@ -200,6 +200,7 @@ OPENED = {
     "kinds": ".results .bars li",
     "codes": "canvas.editor",
     "tunes": ".roll .note",
+    "tones": "svg.wave",
     "table": ".distribution",
     "tags": ".tagged",
     "labels": ".results .bars li",
@@ -226,8 +227,9 @@ def test_a_drawn_digit_is_classified_as_it_is_drawn(page: Any) -> None:
         page.mouse.move(box["x"] + 60, box["y"] + 60)
         page.mouse.down()
         page.mouse.move(box["x"] + 200, box["y"] + 200, steps=5)
-        page.mouse.up()
     assert answer.value.status == 200
+    with page.expect_response("**/playground/classify-image"):
+        page.mouse.up()
 
 
 def test_a_piece_is_drawn_after_a_held_out_one(page: Any) -> None:
@@ -316,10 +318,20 @@ def test_a_unit_that_is_not_there_becomes_the_last(page: Any) -> None:
 
 def test_a_game_counts_guesses(page: Any) -> None:
     page.goto("/#lstm")
+    expect(page.get_by_text("perplexity")).to_be_visible()  # the text above has come, and moves nothing any more
     page.get_by_text("Beat the model").click()
     page.get_by_role("button", name="Tell me").click()
     expect(page.get_by_text("you needed help")).to_be_visible()
     expect(page.locator("tr", has_text="the model")).to_be_visible()
+
+
+def test_nothing_is_guessed_before_the_text_has_come(page: Any) -> None:
+    page.goto("/#lstm")
+    expect(page.get_by_text("perplexity")).to_be_visible()
+    page.route("**/playground/read", lambda _: None)  # never answered
+    page.get_by_text("Beat the model").click()
+    expect(page.get_by_role("button", name="Tell me")).to_be_disabled()
+    expect(page.get_by_label("Your guess")).to_be_disabled()
 
 
 def test_a_wrong_token_is_said(chromium: Any, guarded_address: str) -> None:
