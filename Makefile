@@ -103,6 +103,7 @@ bench-all: setup ## all speed measurements (an hour); tables on the screen, JSON
 
 nightly: setup ## the manual, tests, in browsers too, speed, thousands of damaged files, the training runs behind the results tables (hours)
 	$(PIP) --no-build-isolation -e '.[nightly,scale]' >>$(LOG)
+	-$(filter-out --only-binary%,$(PIP)) pyspark >>$(LOG) # has no wheel, and needs Java; without it the example of Spark is skipped
 	$(MAKE) docs
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(TWO) --hypothesis-profile=nightly
 	CHAINRULE_KERNELS=off OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(TWO) -m "not (slow or kernel)" tests/layers tests/models tests/decoding \

@@ -1,14 +1,18 @@
-"""Kills at random moments: rows that `chainrule score --engine ray` loses or doubles, weights that end otherwise.
+"""Kills at random moments: rows that are lost or doubled, outputs and weights that end otherwise.
 
-    python benchmarks/ray_kills.py [--kills 20] [--rows 400000] [--seed 0]
+    python benchmarks/ray_kills.py [--kills 100] [--rows 1000000] [--seconds 12] [--seed 0]
 
-A table is scored again and again on a cluster of this machine. Once a worker computes, a worker or the driver is killed
-with SIGKILL after up to ten seconds; a killed driver is started again with `--resume`. The rows of the shards are then
-compared with those that one process writes, one by one. After every such round a text is trained on by two processes of
-torchrun. One of them, or all with torchrun, are killed up to ten seconds after a checkpoint, and `--continue` goes on;
-the weights are compared with those of an undisturbed training. Exit status 1 if a row or a weight is lost or different.
+Three kinds of work take turns on one cluster of this machine: `score --engine ray`, a training under torchrun and
+`train --engine ray`, with two processes each. One of them is chosen at random and killed with SIGKILL, whatever it
+does: import, compute or write. Half of these kills come up to some seconds after a new shard or checkpoint, the others
+up to some seconds after the processes have started, or after the last kill. A fourth of all meet the driver, some of
+them before there are processes. It is started again with `--resume` or `--continue`; torchrun is killed with its
+processes, as when a machine fails. After eight kills a piece of work is left alone until it ends. Then the rows of its
+shards are compared with those that one process writes, and its weights with those of a training that nothing
+disturbed, bit for bit.
 
-The counts are written after each round, and a benchmark that was stopped goes on from there.
+Only what was compared counts. The counts are kept in build/ray_kills.json after each piece of work, and the same
+command goes on from there. Exit status 1 if anything was lost, doubled or different.
 """
 
 import argparse
@@ -19,175 +23,265 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from secrets import token_hex
 from tempfile import TemporaryDirectory
 from time import monotonic, sleep
+from typing import Any
 
 import polars
 import ray
-from side_by_side import result_path
+from side_by_side import claim, publish
 from speed_workers import rows
 
-MARK = token_hex(8)  # in the environment of all processes of this cluster
-WRONG = dict.fromkeys(("rows lost", "rows doubled", "outputs that differ", "weights that differ"), 0)
+MARK = token_hex(8)  # in the environment of all processes of this benchmark
+STATE = Path(__file__).parent.parent / "build" / "ray_kills.json"
+KILLS = 8  # of a piece of work
+DRIVERS = 0.25  # share of the kills that meet the driver
+AT_ONCE, STARTED = 0.15, 0.35  # shares of those that wait for nothing, and for processes; the others wait for progress
+WRONG = ("rows lost", "rows doubled", "outputs that differ")
+CHAINRULE = [sys.executable, "-m", "chainrule"]
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 TRAINING = [
-    "--steps", "600", "--validate-every", "20", "--hidden-size", "8", "--batch-size", "5", "--precision", "float32",
-    "--threads", "1", "--plain", "--out", "run",
+    "--continue", "--steps", "1500", "--validate-every", "50", "--hidden-size", "8", "--batch-size", "5",
+    "--precision", "float32", "--threads", "1", "--plain",
 ]  # fmt: skip
 
 
-class NoKill(random.Random):
-    """Moments that never come."""
+@dataclass(frozen=True)
+class Work:
+    """A command whose processes are killed.
 
-    def uniform(self, a: float, b: float) -> float:
-        return float("inf")
+    Args:
+        name: of the work.
+        out: what it writes, in a folder of its own.
+        command: that starts it, or goes on with it.
+        progress: the file, below what it writes, that a new shard or checkpoint changes.
+        process: how the command of its processes begins.
+        variable: that they have in their environment.
+        orphans: whether its processes outlive it.
+        compared: counts what is wrong with what it wrote.
+    """
+
+    name: str
+    out: str
+    command: Callable[[Path], list[str]]
+    progress: str
+    process: str
+    compared: Callable[[Path], dict[str, int]]
+    variable: str = ""
+    orphans: bool = False
+
+    def processes(self) -> list[int]:
+        return marked(self.process, self.variable)
+
+    def reached(self, folder: Path) -> int:
+        with suppress(OSError):
+            return (folder / self.out / self.progress).stat().st_mtime_ns
+        return 0
 
 
-def workers(name: str = "ray::_Actor", variable: str = "") -> list[int]:
+def marked(name: str, variable: str) -> list[int]:
     """Return the processes of this benchmark whose command begins with a name, and that have a variable."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            own, environment = ((folder / file).read_bytes() for file in ("cmdline", "environ"))
-            marked = MARK.encode() in environment and f"\0{variable}".encode() in b"\0" + environment
-            if own.startswith(name.encode()) and marked:
-                found.append(int(folder.name))
+            command, environment = ((folder / file).read_bytes() for file in ("cmdline", "environ"))
         except OSError:
             continue
+        has = MARK.encode() in environment and f"\0{variable}".encode() in b"\0" + environment
+        if command.startswith(name.encode()) and has:
+            found.append(int(folder.name))
     return found
 
 
-def note(kills: Counter[str], what: str) -> None:
-    kills[what] += 1
-    print(f"kill {kills.total()}: a {what}", flush=True)
+def kill(process: int) -> bool:
+    with suppress(ProcessLookupError):
+        os.kill(process, signal.SIGKILL)
+        return True
+    return False
 
 
-def scored(command: list[str], environment: dict[str, str], draw: random.Random, kills: Counter[str]) -> None:
-    """Run a command to its end, and kill its workers and itself meanwhile."""
-    resume = list[str]()
+def ended(driver: subprocess.Popen[bytes], work: Work) -> None:
+    """Kill a driver, with its processes if they would outlive it."""
+    driver.kill()
+    driver.wait()
+    for process in work.processes() if work.orphans else ():
+        kill(process)
+
+
+def disturbed(work: Work, folder: Path, draw: random.Random, seconds: float, most: int = KILLS) -> Counter[str]:
+    """Run a piece of work to its end and kill its processes meanwhile; return the kills."""
+    kills, errors = Counter[str](), folder / "errors"
     while True:
-        driver = subprocess.Popen([*command, *resume], env=environment, stderr=subprocess.PIPE, text=True)
-        while driver.poll() is None:
-            while driver.poll() is None and not workers("ray::_Actor.compute"):
-                sleep(0.05)
-            moment = monotonic() + draw.uniform(0, 10)
-            while monotonic() < moment and driver.poll() is None:
-                sleep(0.05)
-            if draw.random() < 0.4:
-                # before its first line it has nothing to go on with
-                if driver.poll() is None and Path(command[-1], "_progress.jsonl").exists():
-                    driver.kill()
-                    note(kills, "driver")
-                    break
-            elif found := workers():
-                with suppress(ProcessLookupError):
-                    os.kill(draw.choice(found), signal.SIGKILL)
-                    note(kills, "worker")
-        said = driver.communicate()[1]
+        with errors.open("w") as said:
+            driver = subprocess.Popen(work.command(folder / work.out), cwd=folder, stdout=said, stderr=said)
+        try:
+            while kills.total() < most and at_random(work, driver, folder, draw, seconds):
+                found = work.processes()
+                if draw.random() < DRIVERS:
+                    ended(driver, work)
+                    if driver.returncode != -signal.SIGKILL:  # it had just come to its end
+                        break
+                    what = "driver"
+                elif found and kill(draw.choice(found)):
+                    what = "process"
+                else:
+                    continue
+                kills[what] += 1
+                print(f"  {work.name}: killed a {what}", flush=True)
+            driver.wait()
+        except BaseException:
+            ended(driver, work)
+            raise
         if driver.returncode == 0:
-            return
-        unlucky = driver.returncode == 2 and "workers ended while they computed shard" in said  # five of them
+            return kills
+        unlucky = "5 workers" in errors.read_text()  # which died one after the other
         if driver.returncode != -signal.SIGKILL and not unlucky:
-            raise SystemExit(f"status {driver.returncode}: {said}")
-        # it may have been killed between the manifest, which is written last, and its end
-        if not Path(command[-1], "_progress.jsonl").exists():
-            return
-        resume = ["--resume"]
+            raise SystemExit(f"{work.name}: status {driver.returncode}: {errors.read_text()}")
 
 
-def trained(
-    command: list[str], folder: Path, environment: dict[str, str], draw: random.Random, kills: Counter[str]
-) -> None:
-    """Train to the end, and kill a process, or torchrun with all of them, after each checkpoint."""
-    checkpoint, saved = folder / "run" / "checkpoint.safetensors", 0
+def at_random(work: Work, driver: subprocess.Popen[bytes], folder: Path, draw: random.Random, seconds: float) -> bool:
+    """Wait for a moment to kill; return whether the driver still runs."""
+    wait, before = draw.random(), work.reached(folder)
+    while driver.poll() is None and wait > AT_ONCE:
+        if work.processes() and (wait < AT_ONCE + STARTED or work.reached(folder) != before):
+            break
+        sleep(0.2)
+    with suppress(subprocess.TimeoutExpired):
+        driver.wait(draw.uniform(0, seconds))
+    return driver.poll() is None
 
-    def last() -> int:
-        return checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0
 
-    while True:
-        with (folder / "errors").open("w") as errors:
-            launcher = subprocess.Popen(
-                command, cwd=folder, env=environment, stdout=subprocess.DEVNULL, stderr=errors, text=True
-            )
-        moment = None
-        while launcher.poll() is None:
-            sleep(0.05)
-            if moment is None and last() != saved:  # without progress in between a run would never end
-                moment = monotonic() + draw.uniform(0, 10)
-            if moment is None or monotonic() < moment:
-                continue
-            moment, saved = None, last()
-            if draw.random() < 0.4:
-                launcher.kill()
-                for rank in workers(sys.executable, "RANK="):  # which are in sessions of their own
-                    with suppress(ProcessLookupError):
-                        os.kill(rank, signal.SIGKILL)
-                note(kills, "launcher with its ranks")
-                break
-            if ranks := workers(sys.executable, "RANK="):
-                with suppress(ProcessLookupError):
-                    os.kill(draw.choice(ranks), signal.SIGKILL)
-                    note(kills, "rank")
-        launcher.wait()
-        if launcher.returncode == 0:
-            return
-        if launcher.returncode != -signal.SIGKILL:
-            raise SystemExit(f"status {launcher.returncode}: {(folder / 'errors').read_text()}")
+@contextmanager
+def local_cluster() -> Iterator[None]:
+    """Hold a cluster of this machine during the block."""
+    settings = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0", "OMP_NUM_THREADS": "1", "BENCHMARK": MARK}
+    os.environ |= settings
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=100 << 20)
+    os.environ["RAY_ADDRESS"] = ray.get_runtime_context().gcs_address
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def pieces(folder: Path, number: int) -> tuple[Work, ...]:
+    """Return the kinds of work, after writing what they read and what they have to come to."""
+    table, part, run, one, text = (folder / name for name in ("rows.csv", "part.csv", "run", "one.parquet", "text.txt"))
+    lines = [",".join(line.split(",")[:4]) + "\n" for line in rows(number)]
+    table.write_text("".join(lines))
+    part.write_text("".join(islice(lines, 5000)))
+    text.write_text("one fish two fish red fish blue fish\n" * 1000)
+    train = [*CHAINRULE, "train", str(part), "--steps", "20", "--threads", "1", "--plain", "--hidden-size", "8"]
+    score = [*CHAINRULE, "score", str(run), str(table)]
+    subprocess.run([*train, "--out", str(run)], check=True, capture_output=True)
+    subprocess.run([*score, "--workers", "1", "--out", str(one)], check=True, capture_output=True)
+    expected = polars.read_parquet(one)
+
+    def scoring(out: Path) -> list[str]:
+        begun = any((out / name).exists() for name in ("_progress.jsonl", "_manifest.json"))
+        return [*score, "--engine", "ray", "--workers", "2", "--out", str(out), *(["--resume"] if begun else [])]
+
+    def same_rows(out: Path) -> dict[str, int]:
+        found = polars.concat(map(polars.read_parquet, sorted(out.glob("part-*"))))
+        lost = len(expected.join(found, on="line", how="anti"))
+        doubled, differ = len(found) - found["line"].n_unique(), int(not found.equals(expected))
+        return dict(zip(WRONG, (lost, doubled, differ), strict=True))
+
+    def training(*launcher: str, options: tuple[str, ...] = ()) -> Callable[[Path], list[str]]:
+        return lambda out: [*launcher, "train", str(text), *TRAINING, *options, "--out", str(out)]
+
+    def weights(out: Path) -> bytes:
+        return (out / "model.safetensors").read_bytes()
+
+    def same_weights(out: Path) -> dict[str, int]:
+        return {"weights that differ": int(weights(out) != whole)}
+
+    torchrun = training(*TORCHRUN, "--max-restarts", "1000", *CHAINRULE[1:])
+    saved = "checkpoint.safetensors"
+    on_ray = training(*CHAINRULE, options=("--engine", "ray", "--workers", "2"))
+    ranks = Work("torchrun", "run", torchrun, saved, sys.executable, same_weights, variable="RANK=", orphans=True)
+    (folder / "whole").mkdir()
+    disturbed(ranks, folder / "whole", random.Random(0), 0, most=0)
+    whole = weights(folder / "whole" / "run")
+    return (
+        Work("score --engine ray", "x.parquet", scoring, "_progress.jsonl", "ray::_Actor", same_rows),
+        ranks,
+        Work("train --engine ray", "run", on_ray, saved, "ray::RayTrainWorker", same_weights),
+    )
+
+
+def kills_of(counts: dict[str, dict[str, int]]) -> int:
+    return sum(own.get(f"{what} kills", 0) for own in counts.values() for what in ("process", "driver"))
+
+
+def publish_counts(counts: dict[str, dict[str, int]]) -> bool:
+    """Publish the counts of each kind of work; return whether nothing is wrong."""
+    table: list[dict[str, Any]] = [{"work": name} | own for name, own in counts.items()]
+    wrong = Counter[str]()
+    for own in counts.values():
+        wrong.update({name: own.get(name, 0) for name in (*WRONG, "weights that differ")})
+    ended = sum(own["ended"] for own in counts.values())
+    publish(
+        "ray_kills",
+        table,
+        [
+            claim("kills of ranks, Ray workers and drivers at random moments", kills_of(counts), ">=", 100),
+            claim("rows lost or doubled by these kills", wrong["rows lost"] + wrong["rows doubled"], "<=", 0),
+            claim(
+                f"outputs and weights that differ from those of undisturbed processes, of {ended}",
+                wrong["outputs that differ"] + wrong["weights that differ"],
+                "<=",
+                0,
+            ),
+        ],
+    )
+    return not wrong.total()
+
+
+def work_on(counts: dict[str, dict[str, int]], options: argparse.Namespace, asked: dict[str, Any]) -> None:
+    """Kill and compare until there are enough kills; keeps the counts after each piece of work."""
+    with local_cluster(), TemporaryDirectory() as name:
+        works = pieces(Path(name), options.rows)
+        while kills_of(counts) < options.kills:
+            turn = sum(own["ended"] for own in counts.values())
+            work, folder = works[turn % len(works)], Path(name, str(turn))
+            folder.mkdir()
+            begin, draw = monotonic(), random.Random(f"{options.seed} {turn}")
+            kills = disturbed(work, folder, draw, options.seconds)
+            result = {"ended": 1, "process kills": kills["process"], "driver kills": kills["driver"]}
+            result |= work.compared(folder / work.out)
+            own = counts.setdefault(work.name, dict.fromkeys(result, 0))
+            for key, value in result.items():
+                own[key] += value
+            STATE.parent.mkdir(exist_ok=True)
+            STATE.write_text(json.dumps({"asked": asked, "counts": counts}, indent=1) + "\n")
+            taken = f"{monotonic() - begin:.0f} s, load {os.getloadavg()[0]:.1f}"
+            print(f"turn {turn}, {work.name}, seed '{options.seed} {turn}', {taken}: {result}", flush=True)
+            print(f"{kills_of(counts)} kills so far", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--rows", type=int, default=400_000)
+    parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--seconds", type=float, default=12.0)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    path = result_path("ray_kills")
-    done = json.loads(path.read_text()) if path.exists() else {"rounds": 0, "kills": {}, "wrong": WRONG}
-    kills, wrong = Counter[str](done["kills"]), Counter[str](done["wrong"])
-    os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0", "BENCHMARK": MARK}
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=100 << 20)
-    address = ray.get_runtime_context().gcs_address
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "RAY_ADDRESS": address}
-    with TemporaryDirectory() as name:
-        folder = Path(name)
-        table, part, run, one = (folder / file for file in ("rows.csv", "part.csv", "run", "one.parquet"))
-        for file, number in ((table, options.rows), (part, 5000)):
-            with file.open("w") as content:
-                content.writelines(rows(number))
-        chainrule = [sys.executable, "-m", "chainrule"]
-        train = ["train", str(part), "--steps", "20", "--threads", "1", "--plain", "--hidden-size", "8"]
-        subprocess.run([*chainrule, *train, "--out", str(run)], check=True, capture_output=True, env=environment)
-        score = [*chainrule, "score", str(run), str(table)]
-        subprocess.run([*score, "--out", str(one), "--workers", "1"], check=True, capture_output=True, env=environment)
-        expected = polars.read_parquet(one)
-        text = folder / "text.txt"
-        text.write_text("one fish two fish red fish blue fish\n" * 1000)
-        train = ["-m", "chainrule", "train", str(text), "--continue", *TRAINING]
-        torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-        torchrun += ["--max-restarts", "1000", *train]
-        (folder / "undisturbed").mkdir()
-        trained(torchrun, folder / "undisturbed", environment, NoKill(), Counter())
-        weights = (folder / "undisturbed" / "run" / "model.safetensors").read_bytes()
-        while kills.total() < options.kills:
-            draw = random.Random(f"{options.seed} {done['rounds']}")
-            out = folder / f"{done['rounds']}.parquet"
-            scored([*score, "--engine", "ray", "--workers", "2", "--out", str(out)], environment, draw, kills)
-            found = polars.concat(map(polars.read_parquet, sorted(out.glob("part-*"))))
-            wrong["rows lost"] += len(expected.join(found, on="line", how="anti"))
-            wrong["rows doubled"] += len(found) - found["line"].n_unique()
-            wrong["outputs that differ"] += int(not found.equals(expected))
-            training = folder / f"training {done['rounds']}"
-            training.mkdir()
-            trained(torchrun, training, environment, draw, kills)
-            wrong["weights that differ"] += int((training / "run" / "model.safetensors").read_bytes() != weights)
-            done = {"rounds": done["rounds"] + 1, "kills": dict(kills), "wrong": dict(wrong), "rows": options.rows}
-            path.write_text(json.dumps(done, indent=1) + "\n")
-            print(f"round {done['rounds']}: {kills.total()} kills so far; {dict(wrong)}", flush=True)
-    ray.shutdown()
-    print(f"{kills.total()} kills ({dict(kills)}) in {done['rounds']} rounds: {dict(wrong)}")
-    sys.exit(bool(wrong.total()))
+    asked = {"rows": options.rows, "seconds": options.seconds, "seed": options.seed}
+    state = json.loads(STATE.read_text()) if STATE.exists() else {}
+    counts: dict[str, dict[str, int]] = state["counts"] if state.get("asked") == asked else {}
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the processes are ended too
+    if kills_of(counts) < options.kills:
+        work_on(counts, options, asked)
+    good = publish_counts(counts)
+    STATE.unlink()
+    sys.exit(not good)
 
 
 if __name__ == "__main__":

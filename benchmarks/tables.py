@@ -36,6 +36,7 @@ PAGES = {
     "compression.md": "compression",
     "ngrams.md": ("quality_ngrams_", "speed_ngrams"),
     "forecasting.md": "quality_linear",
+    "scaling.md": "ray_kills",
 }
 FOLDER = "results"  # of docs, with a page for each table
 # Subjects of the results by the beginning of their names.
@@ -49,6 +50,7 @@ SUBJECTS = {
     "sampling": "drawing beside scoring",
     "memory": "memory",
     "budget_use": "budgets kept",
+    "ray_kills": "killed processes",
 }
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 Result = dict[str, Any]

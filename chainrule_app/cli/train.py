@@ -23,7 +23,7 @@ from chainrule_app.cli.signature import (
     flags_of,
 )
 from chainrule_app.readers.sources import names_files
-from chainrule_app.readers.text import shown
+from chainrule_app.readers.text import shown, url_of
 from chainrule_app.tasks.baseline import baseline_values
 from chainrule_app.tasks.config import Duration, RunConfig
 from chainrule_app.tasks.display import counted, dump_json, flag, format_duration, resume_command
@@ -120,6 +120,8 @@ def _on_ray(
     """Train in processes of a Ray cluster."""
     from chainrule_app.scale import ray_engine
 
+    if url_of(out) is not None:
+        raise OptionError("out", f"a cluster trains in a folder that its machines share, got {shown(out)}", "name one")
     if run.overwrite:
         raise OptionError("overwrite", f"not with {option('engine', 'ray')}", f"delete {out} first")
     if "-" in request.sources.values():

@@ -25,7 +25,7 @@ from chainrule_app.batchwise import Answered, Batch
 from chainrule_app.results import Result
 from chainrule_app.scale.workers import Job, Part
 from chainrule_app.tasks.display import shortened
-from chainrule_app.tasks.run_directory import lock_run
+from chainrule_app.tasks.run_directory import LOCK, lock_run
 
 MANIFEST, LOG = "_manifest.json", "_progress.jsonl"  # engines that read a folder pass over names that begin with _
 FORMAT = 1
@@ -163,7 +163,7 @@ class ShardLog:
                 yield cls(None, plan, file)
             return
         path = target.folder / LOG
-        if not resume and target.folder.exists():
+        if not resume and _is_taken(target.folder):
             going_on = f", or pass {option('resume', True)}" if path.exists() else ""
             raise OptionError("out", f"{target.folder} is there already", f"choose another name{going_on}")
         with lock_run(target.folder):
@@ -244,6 +244,13 @@ class ShardLog:
         for left in folder.glob(".part-*"):  # by workers that were killed
             left.unlink(missing_ok=True)
         (folder / LOG).unlink()
+
+
+def _is_taken(folder: Path) -> bool:
+    """Return whether a path holds more than what a process left that was killed before its first line."""
+    if not folder.is_dir():
+        return folder.exists()
+    return not all(path.name == LOCK or path.name.startswith(f".{LOG}.") for path in folder.iterdir())
 
 
 def is_complete(target: Target) -> bool:

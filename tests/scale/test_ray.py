@@ -15,6 +15,7 @@ import polars
 import pytest
 
 import chainrule
+from chainrule_app.cli import sharded
 from chainrule_app.cli.main import main
 from chainrule_app.scale.shards import ShardLog
 
@@ -72,6 +73,7 @@ def test_a_killed_worker_loses_and_doubles_no_row(cluster, files, monkeypatch, c
             os.kill(killed[0], signal.SIGKILL)
 
     monkeypatch.setattr(ShardLog, "add", killing)
+    monkeypatch.setattr(sharded, "_BATCHES", 4)
     call = ["score", str(files / "run"), str(files / "rows.csv"), "--out"]
     capsys.readouterr()
     assert main([*call, str(files / "x.parquet"), "--engine", "ray", "--workers", "2"]) == 0

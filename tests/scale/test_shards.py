@@ -22,7 +22,7 @@ from chainrule_app.scale.shards import Failure, Shard, ShardLog, Shards, ShardWo
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("data")
-    table(3000, seed=1).write_csv(folder / "rows.csv")
+    table(9000, seed=1).write_csv(folder / "rows.csv")  # three batches
     gaps = table(300, seed=2).with_columns(polars.when(polars.int_range(300) % 200 == 3).then("count").alias("count"))
     gaps.write_csv(folder / "gaps.csv")
     (folder / "lines.txt").write_text("\n".join(lines(150, seed=1)) + "\n")
@@ -166,6 +166,18 @@ def test_a_killed_driver_goes_on_and_computes_no_shard_again(run_of, files, tmp_
     assert capsys.readouterr().err.endswith(f"{out} is complete\n")
 
 
+@pytest.mark.parametrize("left", [(), (".lock", "._progress.jsonl.0123abcd")])
+def test_a_driver_that_was_killed_before_its_first_line_begins_again(left, run_of, files, tmp_path, here):
+    out = tmp_path / "x.jsonl"
+    out.mkdir()
+    for name in left:
+        (out / name).write_text("")
+    call = ["score", str(run_of("table")), str(files / "rows.csv"), "--engine", "ray", "--out", str(out)]
+    assert main(call) == 0
+    (out / "_manifest.json").unlink()
+    assert main(call) == 2  # rows are not written over
+
+
 def test_a_changed_job_does_not_go_on(run_of, tmp_path, here, monkeypatch, capsys):
     table(9000, seed=1).write_csv(tmp_path / "rows.csv")
     run, out = str(run_of("table")), tmp_path / "x.jsonl"
@@ -200,7 +212,7 @@ def test_a_changed_job_does_not_go_on(run_of, tmp_path, here, monkeypatch, capsy
 
 def test_errors_are_those_of_one_process(run_of, files, tmp_path, here, capsys):
     text = (files / "rows.csv").read_text().splitlines()
-    text[2500], text[1500] = "2,d,3.5", "2,a,nothing"
+    text[5500], text[1500] = "2,d,3.5", "2,a,nothing"
     (tmp_path / "bad.csv").write_text("\n".join(text))
     said = []
     for engine in (["--workers", "1"], ["--engine", "ray"]):

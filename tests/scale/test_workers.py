@@ -16,7 +16,7 @@ from chainrule_app.scale import workers
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("data")
-    table(3000, seed=1).write_csv(folder / "rows.csv")
+    table(9000, seed=1).write_csv(folder / "rows.csv")  # three batches
     gaps = table(2100, seed=2).with_columns(polars.when(polars.int_range(2100) % 200 == 3).then("count").alias("count"))
     gaps.with_columns(count=polars.lit(None, polars.Int64)).head(40).write_csv(folder / "gaps.csv")
     (folder / "lines.txt").write_text("\n".join(lines(150, seed=1)) + "\n")
@@ -84,7 +84,7 @@ def test_a_killed_process_is_named(run_of, files, tmp_path, monkeypatch, capsys)
 def test_errors_are_those_of_one_process(run_of, files, tmp_path, capsys):
     bad = tmp_path / "bad.csv"
     text = (files / "rows.csv").read_text().splitlines()
-    text[2500], text[1500] = "2,d,3.5", "2,a,nothing"
+    text[5500], text[1500] = "2,d,3.5", "2,a,nothing"
     bad.write_text("\n".join(text))
     said = []
     for number in ("1", "2"):

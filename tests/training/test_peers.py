@@ -96,9 +96,11 @@ def started(world, directory):
 def test_any_number_of_processes_goes_on_with_a_run(tmp_path):
     """Three refused to go on with what two had begun, and two a batch of five rows."""
     two, errors = started(2, tmp_path)
-    three, _ = started(3, tmp_path)
-    one = losses(tmp_path / "one", 4) | losses(tmp_path / "one", 6)  # the learning rate depends on the total
-    together = two[0]["nats"] | three[0]["nats"]
+    three, four = (started(world, tmp_path)[0][0]["nats"] for world in (3, 4))
+    one = losses(tmp_path / "one", 4)
+    for steps in (6, 8):  # the learning rate depends on the total
+        one |= losses(tmp_path / "one", steps)
+    together = two[0]["nats"] | three | four
     assert sorted(one) == sorted(map(int, together))
     assert [together[str(step)] for step in one] == pytest.approx(list(one.values()), rel=1e-5)
     # A run without a directory is that of the first process; it failed in the second.
