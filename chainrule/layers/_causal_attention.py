@@ -86,7 +86,8 @@ class CausalAttention(MultiHeadAttention, SequenceLayer):
 
     def initial_state(self, batch_size: int) -> State:
         """Return an empty cache: "keys" and "values" (B, G, 0, d), "count" (B,) elements read."""
-        empty = self.in_proj_weight.new_zeros(batch_size, self.num_kv_heads, 0, self.head_size)
+        weight, shape = self.in_proj_weight, (batch_size, self.num_kv_heads, 0, self.head_size)
+        empty = torch.zeros(shape, dtype=weight.dtype, device=weight.device)  # a tensor where the weight is divided
         count = torch.zeros(batch_size, dtype=torch.long, device=empty.device)
         return {"keys": empty, "values": empty, "count": count}
 

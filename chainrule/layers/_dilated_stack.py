@@ -41,6 +41,8 @@ class CausalConv1d(SequenceLayer):
     (torch.Size([2, 10, 5]), torch.Size([2, 4, 3]))
     """
 
+    is_closed = True  # see `ResidualBlock`
+
     def __init__(
         self, in_channels: int, out_channels: int, kernel_size: int = 2, dilation: int = 1, *, bias: bool = True
     ):

@@ -110,7 +110,7 @@ class FastWeights(SequenceLayer, ABC):
         """Zeros."""
         weight = self.query.weight
         shape = (batch_size, self.num_heads, self.head_size, self._state_width)
-        return weight.new_zeros(shape, dtype=wide_dtype(weight))
+        return torch.zeros(shape, dtype=wide_dtype(weight), device=weight.device)  # also where the weight is divided
 
     def forward(self, x: Tensor, state: State = None, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Read a chunk of any length; arguments as for `SequenceLayer.forward`.

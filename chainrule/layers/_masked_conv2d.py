@@ -208,6 +208,7 @@ class RasterLayer(nn.Module, ABC):
     the same output and the same last state.
     """
 
+    is_closed = True  # see `ResidualBlock`
     reads_image = False  # whether `forward` also takes the rows (B, C, n, W) of the image
 
     @abstractmethod

@@ -87,8 +87,8 @@ class MinimalRecurrence(SequenceLayer, ABC):
 
     def initial_state(self, batch_size: int) -> Tensor:
         """Zeros."""
-        weight = self._linears()[0].weight
-        return weight.new_zeros(batch_size, self.hidden_size, dtype=wide_dtype(weight))
+        weight, shape = self._linears()[0].weight, (batch_size, self.hidden_size)
+        return torch.zeros(shape, dtype=wide_dtype(weight), device=weight.device)  # also where the weight is divided
 
     def forward(self, x: Tensor, state: State = None, lengths: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Read a chunk; arguments as for `SequenceLayer.forward`.

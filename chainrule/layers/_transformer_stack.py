@@ -39,6 +39,8 @@ class FeedForward(nn.Module):
     equal number of weights.
     """
 
+    is_closed = True  # see `ResidualBlock`
+
     def __init__(self, model_size: int, hidden_size: int | None = None, *, activation: str = "gelu", bias: bool = True):
         super().__init__()
         if activation != GATED and activation not in ACTIVATIONS:
@@ -99,6 +101,8 @@ class ResidualBlock(nn.Module):
         dropout: probability of zeroing a feature that is added to the residual, in training.
         bias: whether the feed-forward network has biases.
     """
+
+    is_closed = True  # whether only `forward` reads the weights in training
 
     def __init__(
         self,

@@ -33,6 +33,8 @@ class DecoderBlock(ResidualBlock):
     The state belongs to the causal attention; the memory does not change and is a separate argument.
     """
 
+    is_closed = False  # the memory is computed before
+
     def __init__(
         self,
         model_size: int,

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -14,9 +14,12 @@ from chainrule._base import AutoregressiveModel
 from chainrule.layers._low_rank import merged
 from chainrule.state import State, count_rows, flatten, unflatten
 from chainrule.tensor_files import read_tensors, write_tensors
+from chainrule.training._batch import Batch
 from chainrule.training._duration import Position
 from chainrule.training._optimiser import moments, restore_moments
 from chainrule.training._options import TrainingOptions
+from chainrule.training._parallel import Processes
+from chainrule.training._sharded_checkpoint import SavedShards
 
 CHECKPOINT = "checkpoint.safetensors"
 WEIGHTS = "model.safetensors"
@@ -30,10 +33,17 @@ def save_checkpoint(
     position: Position,
     options: TrainingOptions,
     steps_per_epoch: int,
+    shards: dict[str, Any] | None,
 ) -> None:
-    """Write weights, moments, carried state, counters and options as one file, atomically."""
+    """Write weights, moments, carried state, counters and options as one file, atomically.
+
+    `shards` is the result of `save_shards`, which has written the parameters and their moments already, or None.
+    """
     carried, skeleton = flatten(state)
-    tensors = _prefixed("model", model.state_dict()) | _prefixed("optimiser", moments(optimiser, model)) | carried
+    if shards is None:
+        tensors = _prefixed("model", model.state_dict()) | _prefixed("optimiser", moments(optimiser, model)) | carried
+    else:
+        tensors = _prefixed("model", _other_weights(model)) | carried
     record = {
         "kind": "checkpoint",
         "position": position.to_json(),
@@ -41,13 +51,37 @@ def save_checkpoint(
         "steps_per_epoch": steps_per_epoch,
         "state": skeleton,
     }
-    write_tensors(path, tensors, record)
+    write_tensors(path, tensors, record if shards is None else record | {"shards": shards})
+
+
+def _other_weights(model: nn.Module) -> dict[str, Tensor]:
+    """Return the entries of a model's state dict that are not parameters."""
+    parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+    return {name: tensor for name, tensor in model.state_dict().items() if name not in parameters}
+
+
+class Saved(NamedTuple):
+    """What a checkpoint holds besides the weights."""
+
+    state: State  # carried state, on the CPU
+    position: Position
+    moments: dict[str, Tensor] | SavedShards
+
+    def restore_moments(self, optimiser: Optimizer, trained: nn.Module) -> None:
+        """Restore the moments of an optimiser for the model that it trains, which may be divided."""
+        saved = self.moments.moments(trained) if isinstance(self.moments, SavedShards) else self.moments
+        restore_moments(optimiser, trained, saved)
+
+    @property
+    def folder(self) -> str:
+        """Name of the folder with the weights and moments of a divided model; empty without one."""
+        return self.moments.folder.name if isinstance(self.moments, SavedShards) else ""
 
 
 def restore_checkpoint(
-    path: Path, model: nn.Module, optimiser: Optimizer, options: TrainingOptions, steps_per_epoch: int
-) -> tuple[State, Position]:
-    """Restore `model` and `optimiser`; return the carried state (on the CPU) and the position."""
+    path: Path, model: nn.Module, options: TrainingOptions, steps_per_epoch: int, group: Processes
+) -> Saved:
+    """Restore `model`, which is whole, and return the rest of the checkpoint; all processes of the group call this."""
     tensors, record = _read(path, "checkpoint")
     position, earlier, earlier_steps = (record.get(name) for name in ("position", "options", "steps_per_epoch"))
     if not isinstance(earlier, dict) or type(earlier_steps) is not int:
@@ -58,14 +92,21 @@ def restore_checkpoint(
             f"resume: expected the data that the run began with ({earlier_steps} batches an epoch), "
             f"got {steps_per_epoch} batches an epoch: resume with the old data, or start a new run"
         )
-    _copy_weights(path, model, _with_prefix("model", tensors))
-    restore_moments(optimiser, model, _with_prefix("optimiser", tensors))
-    return _carried_state(path, model, tensors, record.get("state")), _position(path, position)
+    weights = _with_prefix("model", tensors)
+    shards = SavedShards(path.parent, record["shards"], group) if "shards" in record else None
+    if shards is not None:
+        shards.load_weights(model)
+        weights = dict(model.state_dict()) | weights
+    _copy_weights(path, model, weights)
+    state = _carried_state(path, model, tensors, record.get("state"))
+    return Saved(state, _position(path, position), _with_prefix("optimiser", tensors) if shards is None else shards)
 
 
-def check_carried(path: Path, model: nn.Module, state: State, *, follows: bool) -> None:
+def check_carried(path: Path, model: nn.Module, state: State, batch: Batch) -> None:
     """Raise ValueError if a chunk follows another whose state a damaged checkpoint lacks."""
-    if follows and state is None and isinstance(model, AutoregressiveModel) and model.initial_state(1) is not None:
+    if batch.previous is None or state is not None:
+        return
+    if isinstance(model, AutoregressiveModel) and model.initial_state(1) is not None:
         raise ValueError(f"{path}: its carried state is missing: the file is damaged, restore it from a copy")
 
 

@@ -15,7 +15,7 @@ from chainrule.modes import device_of, evaluating, seed_torch
 from chainrule.state import State, detach, map_state
 from chainrule.training._batch import Batch, count_elements
 from chainrule.training._computation import autocast
-from chainrule.training._parallel import own_randomness
+from chainrule.training._parallel import is_divided, own_randomness
 
 _SEED = 0  # seed of the draws for bounds
 
@@ -31,7 +31,7 @@ class Objective(nn.Module):
     do not (truncated backpropagation through time, Williams and Peng 1990). Rows with lengths or a context, and `whole`
     rows, are whole sequences.
 
-    It is a module so that DistributedDataParallel can wrap it.
+    It is a module so that DistributedDataParallel can wrap it, and `fully_shard` attach its hooks to it.
 
     Args:
         model: the model to train.
@@ -53,6 +53,7 @@ class Objective(nn.Module):
         *,
         whole: bool = False,
         progress: float = 1.0,
+        every_weight: bool = False,
     ) -> tuple[Tensor, State]:
         """Return the nats of a batch, (), and the detached state after it.
 
@@ -64,7 +65,18 @@ class Objective(nn.Module):
             context: context of each row.
             whole: true if rows are whole sequences without lengths.
             progress: fraction of the run done, for objectives that change during training.
+            every_weight: give every weight a gradient, also where a batch without elements reads none of them.
         """
+        nats, state = self._nats(x, lengths, previous, state, context, whole=whole, progress=progress)
+        if every_weight:  # those of the blocks that FSDP2 divides are read by calls, also of no rows
+            read = [weight for weight in self.parameters() if weight.requires_grad and not is_divided(weight)]
+            nats = nats + sum(0 * weight.sum() for weight in read)
+        return nats, state
+
+    def _nats(
+        self, x: Tensor, lengths: Tensor | None, previous: Tensor | None, state: State, context: Context,
+        *, whole: bool, progress: float,
+    ) -> tuple[Tensor, State]:  # fmt: skip
         with autocast(self.dtype, x.device):
             if whole or lengths is not None or context is not None:
                 return -self._maximised(x, context, lengths, progress).float().sum(), None
@@ -141,15 +153,21 @@ def evaluations(model: TrainableModel, batches: Iterable[Batch]) -> list[Evaluat
 
 
 def score(
-    objective: torch.nn.Module, batch: Batch, state: State, device: torch.device, progress: float = 1.0
+    objective: torch.nn.Module,
+    batch: Batch,
+    state: State,
+    device: torch.device,
+    progress: float = 1.0,
+    *,
+    every_weight: bool = False,
 ) -> tuple[torch.Tensor, State]:
-    """Return the nats of a batch on `device`, and the state after it."""
+    """Return the nats of a batch on `device`, and the state after it; see `Objective`."""
     x = batch.x.to(device, non_blocking=True)
     lengths = None if batch.lengths is None else batch.lengths.to(device, non_blocking=True)
     previous = None if batch.previous is None else batch.previous.to(device, non_blocking=True)
     context = map_state(lambda leaf: leaf.to(device, non_blocking=True), batch.context)
     result: tuple[torch.Tensor, State] = objective(
-        x, lengths, previous, state, context, whole=batch.whole, progress=progress
+        x, lengths, previous, state, context, whole=batch.whole, progress=progress, every_weight=every_weight
     )
     return result
 

@@ -15,6 +15,7 @@ from chainrule.option_error import OptionError
 from chainrule.state import State, select
 from chainrule.training._batch import Batch
 from chainrule.training._duration import Position
+from chainrule.training._parallel import part_of
 
 GradientProbe: TypeAlias = Callable[[AutoregressiveModel, Tensor, Tensor | None, State, Tensor | None], list[Tensor]]
 ROWS = 4  # rows of a batch to measure; more rows cost more and show the same
@@ -242,11 +243,16 @@ class Guard:
         if not math.isfinite(nats):
             raise self._error("the validation loss is not finite", step, learning_rate)
 
-    def weights(self, model: nn.Module, step: int, learning_rate: float) -> None:
+    def weights(self, finite: bool, step: int, learning_rate: float) -> None:
         """Check the weights before they replace a good checkpoint."""
-        sums = torch.stack([weight.detach().sum(dtype=widest(weight.device)).cpu() for weight in model.parameters()])
-        if not bool(sums.isfinite().all()):
+        if not finite:
             raise self._error("a weight is not finite", step, learning_rate)
 
     def _error(self, what: str, step: int, learning_rate: float) -> NonFiniteLossError:
         return NonFiniteLossError(what, step, list(self._norms), self.saved_step, learning_rate)
+
+
+def are_finite(model: nn.Module) -> bool:
+    """Return whether the weights that this process holds are finite."""
+    parts = [part_of(weight.detach()) for weight in model.parameters()]
+    return bool(torch.stack([part.sum(dtype=widest(part.device)).cpu() for part in parts]).isfinite().all())

@@ -124,8 +124,12 @@ class Gradients:
         return recorded_gradient(compute, there, self._model)
 
     def _computed(self, batch: Batch, state: State, own: int, elements: int, progress: float) -> StepResult:
-        nats, state = score(self._objective, batch, state, self._group.device, progress)
-        self._group.share(nats, own, elements, self._model).backward()
+        several = self._group.world > 1  # which wait for the gradient of every weight
+        nats, state = score(
+            self._objective, batch, state, self._group.device, progress, every_weight=several and not own
+        )
+        # Gradients are averaged over processes, so that this is the batch's, per element.
+        (nats * (self._group.world / max(elements, 1))).backward()
         return StepResult(nats.detach(), clip_gradient(self._model, self._clip_norm), state)
 
 

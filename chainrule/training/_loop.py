@@ -19,6 +19,7 @@ from chainrule.training._callbacks import Callback, Ending
 from chainrule.training._checkpoint import (
     CHECKPOINT,
     WEIGHTS,
+    Saved,
     check_carried,
     load_weights,
     reading_state,
@@ -28,7 +29,7 @@ from chainrule.training._checkpoint import (
 )
 from chainrule.training._computation import emulation_note
 from chainrule.training._duration import Duration, Position, make_duration, start_up_note
-from chainrule.training._evaluate import Evaluation, Objective, TrainingResult
+from chainrule.training._evaluate import Evaluation, TrainingResult
 from chainrule.training._gradient_monitor import (
     EVERY,
     EVERY_ON_GPU,
@@ -36,9 +37,9 @@ from chainrule.training._gradient_monitor import (
     GradientMonitor,
     GradientProbe,
     Guard,
+    are_finite,
 )
 from chainrule.training._gradients import Gradients
-from chainrule.training._measurements import Likelihood, MetricResult, MetricValue
 from chainrule.training._metrics import Metrics
 from chainrule.training._optimiser import learning_rate, make_optimiser, restart
 from chainrule.training._options import TrainingOptions
@@ -52,6 +53,8 @@ from chainrule.training._parallel import (
     seed_step,
 )
 from chainrule.training._report import Display, Report, StepFigures, make_display
+from chainrule.training._sharded_checkpoint import remove_shards, save_shards
+from chainrule.training._sharding import trainee
 from chainrule.training._validation import Observe, OnValidation, Validation, ValidationMetric
 
 SAVE_SECONDS = 60.0  # between checkpoints: a killed run loses at most this much
@@ -141,7 +144,9 @@ def train(
         model.to(process_group.device)
         with adapted(model, options.lora_rank, options.lora_alpha, options.seed):
             duration = make_duration(options, train_batches.steps_per_epoch, valid_batches)
-            validation = Validation(model, valid_batches, metric, observe, on_validation, duration, interrupts)
+            validation = Validation(
+                model, valid_batches, metric, observe, on_validation, duration, interrupts, process_group
+            )
             loop = TrainingLoop(
                 model, train_batches, options, directory, process_group, interrupts, duration, validation, watch,
                 display, callbacks, optimiser=optimiser, samples=samples, began=began, resume=resume,
@@ -183,33 +188,37 @@ class TrainingLoop:
         self._model, self._train_batches, self._options, self._directory = model, train_batches, options, directory
         self._process_group, self._interrupts = process_group, interrupts
         self._duration, self._validation = duration, validation
-        if optimiser is None or options.lora_rank is not None:
-            optimiser = make_optimiser(model, options.learning_rate, options.weight_decay, options.optimiser)
-        restart(optimiser, options.learning_rate, options.weight_decay)
-        self._optimiser = optimiser
         self._state: State = None
         self.position = Position()
         self.steps = 0
+        saved: Saved | None = None
         if resume and (directory / CHECKPOINT).exists():
-            state, self.position = restore_checkpoint(
-                directory / CHECKPOINT, model, self._optimiser, options, train_batches.steps_per_epoch
-            )
+            path, steps_per_epoch = directory / CHECKPOINT, train_batches.steps_per_epoch
+            saved = restore_checkpoint(path, model, options, steps_per_epoch, process_group)
+            self.position = saved.position
             self._duration.check_reaches(self.position)
-            self._state = process_group.own_rows(state)
+            self._state = process_group.own_rows(saved.state)
         fresh = self.position.step == 0
         dtype = multiply_dtype(options.precision, process_group.device)
-        objective = process_group.distribute(Objective(model, dtype))
-        self._gradients = Gradients(objective, model, process_group, options.clip_norm)
+        self._trainee = trainee(model, dtype, process_group, shard=options.shard)
+        trained = self._trainee.model
+        if optimiser is None or options.lora_rank is not None or trained is not model:
+            optimiser = make_optimiser(trained, options.learning_rate, options.weight_decay, options.optimiser)
+        restart(optimiser, options.learning_rate, options.weight_decay)
+        if saved is not None:
+            saved.restore_moments(optimiser, trained)
+        self._optimiser, self._folder = optimiser, "" if saved is None else saved.folder
+        self._gradients = Gradients(self._trainee.objective, trained, process_group, options.clip_norm)
         metrics = Metrics(directory, self.position, callbacks, samples=samples) if process_group.first else None
         self._guard = Guard(self.position.step)
         alarms = GradientAlarms(self.position, options.clip_norm, model)
         self._report = Report(metrics, display, self._guard, alarms, process_group.device)
-        if note := emulation_note(dtype, process_group.device):
+        for note in filter(None, (emulation_note(dtype, process_group.device), self._trainee.note)):
             self._report.note(note)
         every = options.watch_every or (EVERY_ON_GPU if process_group.device.type == "cuda" else EVERY)
         if options.lora_rank is not None:
-            trained = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
-            self._report.note(f"LoRA of rank {options.lora_rank}: {trained:,} parameters are trained")
+            count = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
+            self._report.note(f"LoRA of rank {options.lora_rank}: {count:,} parameters are trained")
         self._watch = None if watch is None else GradientMonitor(watch, every)
         self._rate = options.learning_rate
         self._saved_at = monotonic()
@@ -219,6 +228,7 @@ class TrainingLoop:
             if self.start_up > counted:
                 self._report.note(start_up_note(self.start_up, counted))
         self._began = self._saved_at - self.position.elapsed  # so that earlier sessions count
+        self._trainee.release()
 
     @property
     def out_of_patience(self) -> bool:
@@ -249,11 +259,13 @@ class TrainingLoop:
             if self._process_group.any(self._interrupts.requested):
                 self._report.note("Interrupted, saving… Press Ctrl-C again to quit without saving.")
                 self._save()
+                self._trainee.fill(everywhere=True)
                 raise Interrupted(self._directory, self.position.step)
             finished, validate, save, progress = self._plan()
             if validate:
                 self._validate(last=bool(finished))
             elif finished:
+                self._trainee.fill(everywhere=True)
                 return
             elif save:
                 self._save()
@@ -275,7 +287,7 @@ class TrainingLoop:
         for group in self._optimiser.param_groups:
             group["lr"] = self._rate
         if fresh_process := not self.steps:
-            check_carried(self._directory / CHECKPOINT, self._model, self._state, follows=batch.previous is not None)
+            check_carried(self._directory / CHECKPOINT, self._trainee.model, self._state, batch)
         elements = int(self._process_group.sum(torch.tensor(count_elements(batch), device="cpu")))
         with reading_state(self._directory / CHECKPOINT, restored=self._state is not None and fresh_process):
             seed = partial(seed_step, options.seed, position.step, self._process_group.rank)
@@ -288,8 +300,9 @@ class TrainingLoop:
         seconds = self._report.step(figures, position.training_seconds, now=look)
         if seconds is not None:
             self._duration.step_took(seconds)
-        if look and self._process_group.first:
-            self._look(batch)
+        if look:
+            with self._trainee.whole():
+                self._look(batch)
         self._optimiser.step()
         self._optimiser.zero_grad(set_to_none=True)
         self._state, position.step, position.elements = state, position.step + 1, trained
@@ -298,8 +311,9 @@ class TrainingLoop:
         self.steps += 1
 
     def _look(self, batch: Batch) -> None:
-        """Measure the gradients of the current batch through time."""
-        assert self._watch is not None
+        """Measure the gradients of the current batch through time, in the first process."""
+        if self._watch is None or not self._process_group.first:
+            return
         profiles = self._watch.look(self._model, batch, self._state, self._process_group.device)
         if profiles:
             self._report.watch(self.position.step + 1, profiles)
@@ -313,26 +327,9 @@ class TrainingLoop:
         began, spacing = monotonic(), position.elapsed - position.validated_at
         until = began + self._duration.allowance(position, last=last)
         seed_step(self._options.seed, position.step, self._process_group.rank, "validation")
-        likelihood = self._likelihood(until - began)
-        if likelihood is None:
-            return
-        evaluation = likelihood.evaluation
-        self._guard.validation(position.step, evaluation.nats, self._rate)
-        verdict = self._verdict(until - monotonic())
-        first = position.last is None
-        best = position.record(likelihood, verdict, by_likelihood=self._validation.is_metric_shown_only)
-        if last and not self.out_of_patience:
-            self._duration.end(position)
-        if self._process_group.first:
-            self._guard.weights(self._model, position.step, self._rate)
-            if best:
-                about = {"step": position.step, "nats": evaluation.nats, "elements": evaluation.elements}
-                save_weights(self._directory / WEIGHTS, self._model, about)
-            findings = self._validation.findings()
-            if first and findings is not None:  # too early for a warning
-                findings = replace(findings, warning="")
-            preview = self._validation.sample(position, until - monotonic())
-            self._report.validation(position, evaluation, verdict, findings, best=best, preview=preview)
+        with self._trainee.whole():
+            if not self._measure(until, last=last):
+                return
         validating = monotonic() - began
         self._save()
         self._read_clock()
@@ -345,43 +342,54 @@ class TrainingLoop:
             validating_seconds=validating,
         )
 
-    def _likelihood(self, seconds: float) -> Likelihood | None:
-        """Evaluate in the first process while the others wait; None after an interruption."""
-        result = self._validation.likelihood(self.position, seconds) if self._process_group.first else None
-        numbers = [0.0] * 6
-        if result is not None:
-            numbers = [result.evaluation.nats, result.evaluation.elements, result.common.nats, result.common.elements]
-            numbers += [result.batches, result.whole]
-        nats, elements, common, common_elements, batches, whole = self._process_group.agree(numbers)
-        if not batches:
-            return None
-        both = Evaluation(nats, int(elements)), Evaluation(common, int(common_elements))
-        return Likelihood(*both, int(batches), bool(whole))
-
-    def _verdict(self, seconds: float) -> MetricResult | None:
-        """Compute the metric in the first process while the others wait."""
-        if not self._validation.has_metric:
-            return None
-        verdict = MetricResult(MetricValue("", 0.0), 0.0, 0, False)
+    def _measure(self, until: float, *, last: bool) -> bool:
+        """Evaluate the model and save the best one; false after an interruption."""
+        position = self.position
+        likelihood = self._validation.likelihood(position, until - monotonic())
+        if likelihood is None:
+            return False
+        evaluation = likelihood.evaluation
+        self._guard.validation(position.step, evaluation.nats, self._rate)
+        verdict = self._validation.verdict(position, until - monotonic())
+        first = position.last is None
+        best = position.record(likelihood, verdict, by_likelihood=self._validation.is_metric_shown_only)
+        if last and not self.out_of_patience:
+            self._duration.end(position)
+        self._check_weights()
         if self._process_group.first:
-            verdict = self._validation.verdict(self.position, seconds)
-        numbers = [verdict.metric.value, verdict.common, verdict.rows, verdict.whole, verdict.margin]
-        value, common, rows, whole, margin = self._process_group.agree(numbers)
-        return MetricResult(replace(verdict.metric, value=value), common, int(rows), bool(whole), margin)
+            if best:
+                about = {"step": position.step, "nats": evaluation.nats, "elements": evaluation.elements}
+                save_weights(self._directory / WEIGHTS, self._model, about)
+            findings = self._validation.findings()
+            if first and findings is not None:  # too early for a warning
+                findings = replace(findings, warning="")
+            preview = self._validation.sample(position, until - monotonic())
+            self._report.validation(position, evaluation, verdict, findings, best=best, preview=preview)
+        return True
 
     def _save(self) -> None:
         began = monotonic()
         self._report.sync()
-        self._guard.weights(self._model, self.position.step, self._rate)
-        state = self._process_group.gather(self._state)
+        self._check_weights()
+        state, trained, shards = self._process_group.gather(self._state), self._trainee.model, None
+        if self._options.shard:
+            shards = save_shards(self._directory, self._folder, trained, self._optimiser, self._process_group)
+            self._folder = shards["folder"]
         self._read_clock()
         if self._process_group.first:
             path, steps_per_epoch = self._directory / CHECKPOINT, self._train_batches.steps_per_epoch
-            save_checkpoint(path, self._model, self._optimiser, state, self.position, self._options, steps_per_epoch)
+            save_checkpoint(
+                path, trained, self._optimiser, state, self.position, self._options, steps_per_epoch, shards
+            )
+            remove_shards(self._directory, self._folder)
         self._guard.saved_step = self.position.step
         self._saved_at = monotonic()
         self.position.saving_seconds = self._saved_at - began
         self._report.resume_clock()
+
+    def _check_weights(self) -> None:
+        finite = not self._process_group.any(not are_finite(self._trainee.model))
+        self._guard.weights(finite, self.position.step, self._rate)
 
     def _read_clock(self) -> None:
         self.position.elapsed = monotonic() - self._began

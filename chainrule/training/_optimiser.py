@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any, Literal, get_args
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn, optim
 
 from chainrule.devices import multiply_dtype
@@ -18,6 +19,7 @@ from chainrule.layers._masked_linear import MaskedLinear
 from chainrule.layers._multi_head_attention import WindowAttention
 from chainrule.layers._transformer_stack import GATED, FeedForward
 from chainrule.option_error import OptionError
+from chainrule.training._parallel import divided_as, is_divided, part_of, whole_of
 
 
 def learning_rate(progress: float, peak: float, warmup: float, floor: float = 0.01) -> float:
@@ -89,7 +91,18 @@ def restart(optimiser: optim.Optimizer, learning_rate: float, weight_decay: floa
 
 def clip_gradient(model: nn.Module, norm: float | None) -> Tensor:
     r"""Scale the gradient to :math:`g \min(1, \theta / \lVert g \rVert)`, and return the norm before scaling, ()."""
-    return nn.utils.clip_grad_norm_(model.parameters(), float("inf") if norm is None else norm)
+    most = float("inf") if norm is None else norm
+    divided = [weight.grad for weight in model.parameters() if weight.grad is not None and is_divided(weight.grad)]
+    if not divided:
+        return nn.utils.clip_grad_norm_(model.parameters(), most)
+    parts = [part_of(gradient) for gradient in divided]
+    squares = nn.utils.get_total_norm(parts).square()
+    dist.all_reduce(squares)
+    total = squares.sqrt()
+    scale = (most / (total + 1e-6)).clamp(max=1.0)  # as clip_grad_norm_ does
+    for part in parts:
+        part.mul_(scale)
+    return total
 
 
 def moments(optimiser: optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:
@@ -163,7 +176,7 @@ class Muon(AdamW):
         for weight in gradients:  # AdamW skips weights without a gradient
             weight.grad = None
         super().step()
-        due: dict[tuple[int, ...], list[tuple[Tensor, Tensor]]] = {}
+        due: _Blocks = {}
         for weight, gradient in gradients.items():
             weight.grad = gradient
             state = self.state[weight]
@@ -172,19 +185,33 @@ class Muon(AdamW):
                 state["direction"] = torch.zeros_like(weight, memory_format=torch.contiguous_format)
             momentum = state["momentum"].lerp_(gradient, 1 - MOMENTUM)
             if int(state["step"]) % EVERY == 0:
-                ahead = gradient.lerp(momentum, MOMENTUM)
+                ahead = whole_of(gradient.lerp(momentum, MOMENTUM))
+                # Of a divided weight all processes compute the same direction, one at a time, and keep their parts.
+                divided = is_divided(weight)
+                direction = torch.empty_like(ahead) if divided else state["direction"]
                 rows = self.matrices[weight]
-                blocks = ahead.reshape(sum(rows), -1).split(rows), state["direction"].view(sum(rows), -1).split(rows)
+                blocks = ahead.reshape(sum(rows), -1).split(rows), direction.view(sum(rows), -1).split(rows)
                 for pair in zip(*blocks, strict=True):
                     due.setdefault(tuple(pair[0].shape), []).append(pair)
+                if divided:
+                    _set_directions(due)
+                    due.clear()
+                    part_of(state["direction"]).copy_(part_of(divided_as(direction, weight)))
             state["step"] += 1
-        for shape, pairs in due.items():  # blocks of equal shape share one batched product
-            orthogonal = nearly_orthogonal(torch.stack([ahead for ahead, _ in pairs])) * (0.2 * max(shape) ** 0.5)
-            for (_, direction), direct in zip(pairs, orthogonal, strict=True):
-                direction.copy_(direct)
+        _set_directions(due)
         rate, decay = self.param_groups[-1]["lr"], self.param_groups[-1]["weight_decay"]
         for weight in gradients:
             weight.mul_(1 - rate * decay).sub_(self.state[weight]["direction"], alpha=rate)
+
+
+_Blocks = dict[tuple[int, ...], list[tuple[Tensor, Tensor]]]  # by shape: what is made orthogonal, and where it goes
+
+
+def _set_directions(due: _Blocks) -> None:
+    for shape, pairs in due.items():  # blocks of equal shape share one batched product
+        orthogonal = nearly_orthogonal(torch.stack([ahead for ahead, _ in pairs])) * (0.2 * max(shape) ** 0.5)
+        for (_, direction), direct in zip(pairs, orthogonal, strict=True):
+            direction.copy_(direct)
 
 
 def nearly_orthogonal(matrices: Tensor, iterations: int = ITERATIONS) -> Tensor:

@@ -40,6 +40,9 @@ class TrainingOptions:
             (LoRA, Hu et al. 2021) while all other weights are fixed; the trained model has them in its weights. None
             trains all weights.
         lora_alpha: the changes are α / rank · B A; twice the rank by default.
+        shard: divide weights, gradients and moments among the processes of torchrun (FSDP2), so that each holds a part.
+            Weights and moments of checkpoints are then in `checkpoint-0` or `checkpoint-1`, folders of
+            `torch.distributed.checkpoint`, which any number of processes resumes.
         watch_every: steps between measurements by a gradient probe; default 20 steps, on a GPU 100.
 
     Raises:
@@ -68,6 +71,7 @@ class TrainingOptions:
     device: str = "auto"
     lora_rank: int | None = None
     lora_alpha: float | None = None
+    shard: bool = False
     watch_every: int | None = None
 
     def __post_init__(self) -> None:
@@ -108,9 +112,9 @@ class TrainingOptions:
         """Raise ValueError if options of a resumed run differ from the checkpoint's, except those in `MAY_CHANGE`."""
         now = asdict(self)
         changed = [
-            f"{field.name} was {earlier.get(field.name)} and is {now[field.name]}"
+            f"{field.name} was {earlier.get(field.name, field.default)} and is {now[field.name]}"
             for field in fields(self)
-            if field.name not in MAY_CHANGE and earlier.get(field.name) != now[field.name]
+            if field.name not in MAY_CHANGE and earlier.get(field.name, field.default) != now[field.name]
         ]
         if changed:
             raise ValueError(

@@ -19,20 +19,21 @@ from torch.nn.parallel import DistributedDataParallel
 
 from chainrule.devices import choose_device, process_shard
 from chainrule.modes import seed_torch
+from chainrule.option_error import UserError, option
 from chainrule.peers import new_store
 from chainrule.state import State, count_rows, expand, leaves, map_state
 
 _DDP_OPTIONS = signature(DistributedDataParallel).parameters
 
 
-def _refuse_divided(module: nn.Module) -> None:
+def refuse_divided(module: nn.Module) -> None:
     """Refuse modules of `fully_shard`, whose type is not imported here, because that takes a second."""
     for name, part in module.named_modules():
         if any(kind.__name__ == "FSDPModule" for kind in type(part).__mro__):
-            raise ValueError(
+            raise UserError(
                 f"{name or 'model'}: fully_shard is not supported: its hooks look for tensors in what forward returns, "
-                "which is a distribution here, and the gradients of the processes would not be averaged; leave it out, "
-                "and each process holds the whole model"
+                "which is a distribution here, and the gradients of the processes would not be averaged",
+                f"leave it out, and pass {option('shard', True)} to divide the weights",
             )
 
 
@@ -78,12 +79,7 @@ class Processes:
         return self.rank == 0
 
     def distribute(self, objective: nn.Module) -> nn.Module:
-        """Broadcast the first process's weights and buffers, and average gradients in every backward pass.
-
-        Raises:
-            ValueError: the weights are divided by FSDP2.
-        """
-        _refuse_divided(objective)
+        """Broadcast the first process's weights and buffers, and average gradients in every backward pass."""
         if self.world == 1:
             return objective
         for buffer in objective.buffers():
@@ -98,12 +94,6 @@ class Processes:
         if self.world > 1:
             dist.all_reduce(values)
         return values
-
-    def share(self, nats: Tensor, local: int, elements: int, model: nn.Module) -> Tensor:
-        """Scale the nats of `local` elements so that the gradient that DDP averages is the batch's, per element."""
-        if not local and self.world > 1:  # DDP waits for a gradient of every weight, also without elements
-            nats = nats + sum(0 * weight.sum() for weight in model.parameters() if weight.requires_grad)
-        return nats * (self.world / max(elements, 1))
 
     def agree(self, decisions: Sequence[float]) -> list[float]:
         """Return the first process's numbers in every process."""
@@ -153,6 +143,28 @@ def check_shares_of_rows(counts: Sequence[int]) -> None:
             f"train_batches: expected {expected} rows in the processes, rank::world of a batch of {whole}, "
             f"got {list(counts)}: see chainrule.devices.process_shard"
         )
+
+
+def part_of(tensor: Tensor) -> Tensor:
+    """Return the part of a divided tensor that this process holds; another tensor as it is."""
+    return tensor.to_local() if is_divided(tensor) else tensor  # type: ignore[attr-defined]  # a DTensor
+
+
+def is_divided(tensor: Tensor) -> bool:
+    """Return whether a tensor is a DTensor, whose class is not imported here, because that takes a second."""
+    return hasattr(tensor, "full_tensor")
+
+
+def whole_of(tensor: Tensor) -> Tensor:
+    """Return a divided tensor assembled from the parts of all processes, which all call this; another as it is."""
+    return tensor.full_tensor() if is_divided(tensor) else tensor  # type: ignore[attr-defined]  # a DTensor
+
+
+def divided_as(tensor: Tensor, other: Any) -> Tensor:
+    """Divide a tensor, equal in all processes, as another of its shape is."""
+    from torch.distributed.tensor import distribute_tensor
+
+    return distribute_tensor(tensor, other.device_mesh, other.placements, src_data_rank=None)
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import stdev
 from time import monotonic
@@ -16,9 +16,9 @@ import torch
 from chainrule._base import TrainableModel
 from chainrule.training._batch import Batch, ValidationBatches
 from chainrule.training._duration import Duration, Position
-from chainrule.training._evaluate import evaluations
+from chainrule.training._evaluate import Evaluation, evaluations
 from chainrule.training._measurements import Likelihood, MetricResult, MetricValue
-from chainrule.training._parallel import Interrupts
+from chainrule.training._parallel import Interrupts, Processes
 
 Rows = npt.NDArray[np.int64]
 
@@ -89,14 +89,11 @@ class Validation:
         on_validation: OnValidation | None,
         duration: Duration,
         interrupts: Interrupts,
+        group: Processes,
     ):
         self._model, self._batches, self._metric, self._observe = model, batches, metric, observe
         self._on_validation, self._duration, self._interrupts = on_validation, duration, interrupts
-
-    @property
-    def has_metric(self) -> bool:
-        """True if there is a metric in addition to the likelihood."""
-        return self._metric is not None
+        self._group = group
 
     @property
     def is_metric_shown_only(self) -> bool:
@@ -104,6 +101,30 @@ class Validation:
         return self._metric is not None and not self._metric.selects
 
     def likelihood(self, position: Position, seconds: float) -> Likelihood | None:
+        """Evaluate in the first process while the others wait; None after an interruption."""
+        result = self._likelihood(position, seconds) if self._group.first else None
+        numbers = [0.0] * 6
+        if result is not None:
+            numbers = [result.evaluation.nats, result.evaluation.elements, result.common.nats, result.common.elements]
+            numbers += [result.batches, result.whole]
+        nats, elements, common, common_elements, batches, whole = self._group.agree(numbers)
+        if not batches:
+            return None
+        both = Evaluation(nats, int(elements)), Evaluation(common, int(common_elements))
+        return Likelihood(*both, int(batches), bool(whole))
+
+    def verdict(self, position: Position, seconds: float) -> MetricResult | None:
+        """Compute the metric in the first process while the others wait; None without one."""
+        if self._metric is None:
+            return None
+        verdict = MetricResult(MetricValue("", 0.0), 0.0, 0, False)
+        if self._group.first:
+            verdict = self._verdict(position, seconds)
+        numbers = [verdict.metric.value, verdict.common, verdict.rows, verdict.whole, verdict.margin]
+        value, common, rows, whole, margin = self._group.agree(numbers)
+        return MetricResult(replace(verdict.metric, value=value), common, int(rows), bool(whole), margin)
+
+    def _likelihood(self, position: Position, seconds: float) -> Likelihood | None:
         """Calibrate the model and score it in its share of the `seconds`; None after an interruption."""
         began = monotonic()
         if self._metric is not None:
@@ -121,7 +142,7 @@ class Validation:
         best = min(position.best_batches or len(read), len(read))
         return Likelihood(read[-1], read[best - 1], len(read), not self._duration.stopped_early)
 
-    def verdict(self, position: Position, seconds: float) -> MetricResult:
+    def _verdict(self, position: Position, seconds: float) -> MetricResult:
         """Answer and compare at least the rows of the last validation, and more until the `seconds` are used up."""
         assert self._metric is not None
         if self._on_validation is not None:

@@ -21,7 +21,16 @@ from chainrule_app.exchange.graphs import package, write_graphs
 from chainrule_app.exchange.web_page import network_of, page_of
 from chainrule_app.readers.outgoing import is_there
 from chainrule_app.readers.text import shown, url_of
-from chainrule_app.tasks.run_directory import CHECKPOINT, CONFIG, DATA, NEIGHBOURS, REPORT, TRAINING_PAGE, VOCABULARY
+from chainrule_app.tasks.run_directory import (
+    CHECKPOINT,
+    CONFIG,
+    DATA,
+    NEIGHBOURS,
+    REPORT,
+    SHARDS,
+    TRAINING_PAGE,
+    VOCABULARY,
+)
 from chainrule_app.tasks.task import Task
 from chainrule_app.tasks.text.task import TextTask
 
@@ -123,7 +132,7 @@ def _cell(text: str) -> str:
 
 
 Form = Literal["hub", "onnx", "torch-export", "web"]
-_LEFT = (CHECKPOINT, REPORT, TRAINING_PAGE, "tensorboard", "wandb", "tracking.json", "valid.json", ".*")
+_LEFT = (CHECKPOINT, *SHARDS, REPORT, TRAINING_PAGE, "tensorboard", "wandb", "tracking.json", "valid.json", ".*")
 _KEPT = (".json", ".safetensors", ".pt")  # of the prepared data: what describes them, not the data
 
 

@@ -213,7 +213,7 @@ def steady_copy(url: str | Path, key: str, *, skipped: tuple[str, ...], changing
     Args:
         url: of the folder.
         key: the name of its object that is written last.
-        skipped: names of objects that are not copied.
+        skipped: names of objects and folders that are not copied.
         changing: names of objects that may change while the others are copied.
     """
     place = Place.of(url)
@@ -222,7 +222,7 @@ def steady_copy(url: str | Path, key: str, *, skipped: tuple[str, ...], changing
 
     def listed() -> dict[str, Info]:
         names = {info["name"][len(place.name.rstrip("/")) + 1 :]: info for info in place.files()}
-        return {name: info for name, info in names.items() if name not in skipped}
+        return {name: info for name, info in names.items() if name.partition("/")[0] not in skipped}
 
     def steady(found: Mapping[str, Info]) -> dict[str, Any]:
         return {name: version_of(info) for name, info in found.items() if name not in changing}

@@ -130,6 +130,8 @@ class OptimisationOptions(CheckedOptions):
     """The same seed gives the same run on the same machine."""
     device: str = "auto"
     """Where to compute: auto, cpu, cuda or mps."""
+    shard: bool = False
+    """Divide weights, gradients and optimiser state among the processes of torchrun or Ray (FSDP2)."""
     track: Literal["tensorboard", "mlflow", "wandb"] | None = None
     """Also log training figures to TensorBoard (files in the run), MLflow or Weights & Biases."""
     samples: bool = True

@@ -4,12 +4,13 @@ import os
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chainrule.option_error import UserError
 from chainrule_app.heavy import modes
-from chainrule_app.tasks.run_directory import count_weights
+from chainrule_app.tasks.run_directory import CHECKPOINT, SHARDS, read_header, sealed_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,12 +19,18 @@ if TYPE_CHECKING:
 
 
 def check_size(
-    build: "Callable[[], nn.Module]", config: Path, weights: Path | None, *, least: int = 0, confirm: str = ""
+    build: "Callable[[], nn.Module]",
+    config: Path,
+    weights: Path | None,
+    *,
+    least: int = 0,
+    confirm: str = "",
+    shard: bool = False,
 ) -> int:
     """Count the weights; refuse options of a larger model than the weights file, or than memory allows."""
     if weights is None:
-        needed = least if least > memory() // _TRAINED else count_built(build, most=memory())
-        check_memory(needed, f"{config}: its options", "restore it from a copy")
+        needed = least if least > memory() // (_WHOLE if shard else _TRAINED) else count_built(build, most=memory())
+        check_memory(needed, f"{config}: its options", "restore it from a copy", shard=shard)
         if confirm and needed > _UNCONFIRMED:
             raise UserError(
                 f"{config}: nothing is trained yet, and its options make a model of {needed:,} weights",
@@ -91,13 +98,14 @@ class _TooManyError(Exception):
     """A model has more weights than it may have."""
 
 
+_WHOLE = 4  # bytes a weight: itself alone, where the rest is divided among processes
 _TRAINED = 24  # bytes a weight: itself, its gradient, two moments of AdamW, and a masked copy with its gradient
 _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")  # of a container
 
 
-def check_memory(weights: int, what: str, remedy: str) -> None:
+def check_memory(weights: int, what: str, remedy: str, *, shard: bool = False) -> None:
     """Refuse a model that takes more memory to train than there is."""
-    needed, there = weights * _TRAINED, memory()
+    needed, there = weights * (_WHOLE if shard else _TRAINED), memory()
     if needed > there:
         raise UserError(
             f"{what} make a model of {weights:,} weights, which takes about {needed / 2**30:,.0f} GiB to train, more "
@@ -115,3 +123,24 @@ def memory() -> int:
         if path.is_file() and (limit := path.read_text(encoding="utf-8").strip()).isdecimal():
             limits.append(int(limit))
     return min(limits, default=1 << 62)
+
+
+def count_weights(path: Path) -> int:
+    """Count the numbers of a weights file by its header; of a divided checkpoint, also those of its folder."""
+    shards = sealed_record(path).get("shards") if path.name == CHECKPOINT else None
+    folder = shards.get("folder") if isinstance(shards, dict) else None
+    parts = (path.parent / folder).glob("*.safetensors") if folder in SHARDS else ()
+    return sum(map(_count_numbers, (path, *parts)))
+
+
+def _count_numbers(path: Path) -> int:
+    return read_header(
+        path,
+        lambda file: sum(prod(file.get_slice(name).get_shape()) for name in file.keys()),  # noqa: SIM118  no dict
+    )
+
+
+def count_parameters(path: Path) -> int:
+    """Count the parameters of a weights file, without buffers if the file tells them apart."""
+    count = sealed_record(path).get("parameters")
+    return count if isinstance(count, int) else count_weights(path)

@@ -14,12 +14,14 @@ from chainrule_app.tasks.run_directory import (
     FILES,
     NEIGHBOURS,
     NGRAMS,
+    SHARDS,
     VOCABULARY,
     is_locked,
     remove,
 )
 
-_WHILE_TRAINING = {*FILES, "tensorboard", "wandb"} - {VOCABULARY, NGRAMS, NEIGHBOURS}  # what changes in one training
+# What changes in one training.
+_WHILE_TRAINING = {*FILES, *SHARDS, "tensorboard", "wandb"} - {VOCABULARY, NGRAMS, NEIGHBOURS}
 
 
 def copy_to_work_in(out: str | Path) -> Path:
@@ -73,11 +75,14 @@ class Publisher:
             changed.add(CONFIG)
             if CONFIG in self._sent:
                 self._delete(CONFIG)
-        for name in sorted(gone - {CONFIG}):
-            self._delete(name)
-        for name in sorted(changed, key=lambda name: (name == CONFIG, name)):
+        for name in sorted(changed - {CONFIG}):
             self._put(name)
             self._sent[name] = files[name]
+        for name in sorted(gone - {CONFIG}):  # after the checkpoint that no longer names them
+            self._delete(name)
+        if CONFIG in changed:
+            self._put(CONFIG)
+            self._sent[CONFIG] = files[CONFIG]
 
     def send_saved(self) -> None:
         """Send what changed, if a checkpoint was saved since the last time."""

@@ -3,6 +3,7 @@
     config.json             the options (chainrule_app.tasks.config)
     model.safetensors       the weights of the best validation
     checkpoint.safetensors  the last state of training, to resume from
+    checkpoint-0/, -1/      its weights and moments, of a training that is divided among processes
     metrics.jsonl           figures of training; timings.jsonl, tensorboard/, wandb/, tracking.json
     samples.jsonl           samples drawn at validations
     stop                    asks the training to save and end
@@ -26,7 +27,6 @@ from datetime import datetime
 from difflib import get_close_matches
 from hashlib import sha256
 from itertools import chain
-from math import prod
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any, cast
@@ -46,6 +46,7 @@ NGRAMS = "ngrams.safetensors"
 NEIGHBOURS = "neighbours.safetensors"
 WEIGHTS = "model.safetensors"
 CHECKPOINT = "checkpoint.safetensors"
+SHARDS = ("checkpoint-0", "checkpoint-1")  # before the name above, so that a copy in the order of names is whole
 METRICS = "metrics.jsonl"
 BASELINE = "baseline.json"
 FRAME = "frame.json"
@@ -74,7 +75,7 @@ FILES = (
     "samples.png",
 )
 _LOGS = tuple(set(FILES) - {CONFIG, VOCABULARY, NGRAMS, NEIGHBOURS, WEIGHTS})  # need not fit the other files
-FOLDERS = (DATA, "tensorboard", "wandb")
+FOLDERS = (DATA, *SHARDS, "tensorboard", "wandb")
 DRAFT = ".preparing"  # where a new run is made, in the directory that it will fill
 LOCK = ".lock"
 _WORKING = (LOCK, DRAFT, ".partial")  # while a process works in the directory
@@ -87,7 +88,7 @@ def local_run(path: str | Path) -> Path:
     if not is_url(path):
         return Path(path)
     try:
-        return steady_copy(path, CONFIG, skipped=(CHECKPOINT,), changing=_LOGS)
+        return steady_copy(path, CONFIG, skipped=(CHECKPOINT, *SHARDS), changing=_LOGS)
     except FileNotFoundError:
         raise FileNotFoundError(f"{shown(path)}: no such run") from None
 
@@ -113,8 +114,8 @@ def read_config(run: Path, read: Callable[[Any], Any]) -> Any:
 
 def _refuse_links(run: Path) -> None:
     """Refuse a run with a link among its files: a run may come from a stranger, and a report quotes what it reads."""
-    data = run / DATA
-    for path in chain((run / name for name in (*FILES, *FOLDERS, *_WORKING)), data.rglob("*")):
+    inside = (path for name in (DATA, *SHARDS) for path in (run / name).rglob("*"))
+    for path in chain((run / name for name in (*FILES, *FOLDERS, *_WORKING)), inside):
         if path.is_symlink():
             raise ValueError(f"{path}: expected a file of the run, got a link: replace the link by the file")
 
@@ -246,23 +247,9 @@ def bytes_on_disk(path: Path) -> dict[str, int]:
     return parts
 
 
-def count_weights(path: Path) -> int:
-    """Count the numbers of a weights file by its header."""
-    return _read_header(
-        path,
-        lambda file: sum(prod(file.get_slice(name).get_shape()) for name in file.keys()),  # noqa: SIM118  no dict
-    )
-
-
-def count_parameters(path: Path) -> int:
-    """Count the parameters of a weights file, without buffers if the file tells them apart."""
-    count = sealed_record(path).get("parameters")
-    return count if isinstance(count, int) else count_weights(path)
-
-
 def sealed_record(path: Path) -> dict[str, Any]:
     """Read the JSON record in the header of a file of `chainrule.training._checkpoint`."""
-    text = (_read_header(path, lambda file: file.metadata()) or {}).get("chainrule", "")
+    text = (read_header(path, lambda file: file.metadata()) or {}).get("chainrule", "")
     try:
         record = json.loads(text.partition(" ")[2])
     except (ValueError, RecursionError):
@@ -272,7 +259,8 @@ def sealed_record(path: Path) -> dict[str, Any]:
     return record
 
 
-def _read_header(path: Path, read: Callable[[Any], Any]) -> Any:
+def read_header(path: Path, read: Callable[[Any], Any]) -> Any:
+    """Read something of the header of a weights file."""
     from safetensors import SafetensorError, safe_open
 
     check_header(path)

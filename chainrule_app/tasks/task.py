@@ -173,7 +173,8 @@ class Task(Declaration, Checks, ABC, Generic[M]):
 
     def check_size(self, weights: Path | None, *, confirm: str = "") -> int:
         """Count the weights; refuse a larger model than the weights file or memory allows."""
-        return check_size(self._network, self.path / CONFIG, weights, least=self.fewest_weights(), confirm=confirm)
+        least, shard = self.fewest_weights(), self.training.shard
+        return check_size(self._network, self.path / CONFIG, weights, least=least, confirm=confirm, shard=shard)
 
     def fewest_weights(self) -> int:
         """Return a lower bound of the weights, if building takes memory even on the meta device."""

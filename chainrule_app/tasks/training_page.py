@@ -32,9 +32,10 @@ from chainrule_app.pages.plots import clipping_plot, draw_curves, inline_svg
 from chainrule_app.recorded import SAMPLES, TIMINGS, read_timings
 from chainrule_app.results import Report
 from chainrule_app.tasks.display import format_duration, quoted
+from chainrule_app.tasks.model_size import count_parameters
 from chainrule_app.tasks.output import page_report
 from chainrule_app.tasks.parts import parts_of
-from chainrule_app.tasks.run_directory import WEIGHTS, count_parameters
+from chainrule_app.tasks.run_directory import WEIGHTS
 from chainrule_app.tasks.train_command import likeness, train_command
 
 if TYPE_CHECKING:

@@ -9,6 +9,8 @@ from time import monotonic, sleep
 
 import pytest
 
+import chainrule
+
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 TRAIN = [
     "-m", "chainrule", "train", "text.txt", "--plain", "--hidden-size", "8", "--steps", "200", "--validate-every", "20",
@@ -16,8 +18,8 @@ TRAIN = [
 ]  # fmt: skip
 
 
-def launched(folder, run):
-    command = [*TORCHRUN, "--max-restarts", "3", *TRAIN, run]
+def launched(folder, run, *more):
+    command = [*TORCHRUN, "--max-restarts", "3", *TRAIN, run, *more]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     return subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
@@ -66,3 +68,21 @@ def test_stopped_and_killed_processes_end_with_the_weights_of_one_that_ran_throu
     finished("killed", launcher)
 
     assert weights["stopped"] == weights["killed"] == weights["whole"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="reads /proc")
+def test_a_divided_training_survives_a_kill_and_is_a_run_like_any_other(tmp_path):
+    (tmp_path / "text.txt").write_text("one fish two fish red fish blue fish\n" * 100)
+    for name, more in (("ordinary", []), ("divided", ["--shard"]), ("killed", ["--shard"])):
+        launcher = launched(tmp_path, name, *more)
+        if name == "killed":
+            wait_for_step(tmp_path / name, launcher)
+            os.kill(second_process(launcher), signal.SIGKILL)
+        assert launcher.wait(600) == 0
+    divided, killed = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("divided", "killed")]
+    assert divided == killed
+    ordinary, divided = [chainrule.load(tmp_path / name) for name in ("ordinary", "divided")]
+    scores = [run.score(tmp_path / "text.txt").summary["nats"] for run in (ordinary, divided)]
+    assert scores[0] == pytest.approx(scores[1], rel=1e-3)
+    divided.resume(steps=201)

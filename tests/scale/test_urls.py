@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -236,6 +237,36 @@ def test_a_run_is_never_half_there(storage, monkeypatch):
     write("newer")
     publisher.send()
     assert seen == ["none"] * 3 + ["newer"]
+
+
+def test_the_checkpoint_of_a_divided_training_is_never_half_there(storage, monkeypatch):
+    """At every moment, the folder that the checkpoint at the URL names is whole there; readers of the run copy none."""
+    publisher = Publisher("memory://runs/x")
+    work = copy_to_work_in("memory://runs/x")
+    work.mkdir(parents=True)
+    (work / "config.json").write_text("config")
+
+    def save(folder, other):
+        shutil.rmtree(work / other, ignore_errors=True)
+        (work / folder).mkdir()
+        for name in ("a.safetensors", "b.safetensors"):
+            (work / folder / name).write_text(folder)
+        (work / "checkpoint.safetensors").write_text(folder)
+        publisher.send()
+
+    def look(*about, **settings):
+        folder = storage.cat("/runs/x/checkpoint.safetensors").decode()
+        seen.append({storage.cat(f"/runs/x/{folder}/{name}.safetensors").decode() for name in "ab"} == {folder})
+
+    seen = []
+    save("checkpoint-0", "checkpoint-1")
+    for name in ("put_file", "rm_file"):
+        real = getattr(type(storage), name)
+        monkeypatch.setattr(type(storage), name, lambda *about, real=real, **named: (real(*about, **named), look()))
+    save("checkpoint-1", "checkpoint-0")
+    assert seen == [True] * 5
+    assert not storage.exists("/runs/x/checkpoint-0/a.safetensors")
+    assert {path.name for path in local_run("memory://runs/x").iterdir()} == {"config.json"}
 
 
 def test_two_trainings_on_one_machine_do_not_share_a_url(storage, capsys):

@@ -14,8 +14,7 @@ from chainrule.training import _metrics, read_metrics
 from chainrule_app.cli.main import main
 from chainrule_app.recorded import read_elapsed
 from chainrule_app.tasks import model_size
-from chainrule_app.tasks.model_size import count_built
-from chainrule_app.tasks.run_directory import count_weights
+from chainrule_app.tasks.model_size import count_built, count_weights
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,13 @@ import signal
 import sys
 from pathlib import Path
 
+import sharded_gradients
 import torch
 from training_toy import ToyBatch, ToyLines, ToyModel, ToyStream, held_out, options
 
 from chainrule.training import Interrupted, Processes, save_weights, train
+
+FAMILIES = ["RecurrentLM, 3 rows", "TransformerLM, 1 rows", "GatedPixelCNN, 3 rows", "an LSTM that is divided itself"]
 
 
 class Signalled(ToyStream):
@@ -44,6 +47,11 @@ def main(directory: Path) -> None:
             model = ToyModel(dropout=0.0, seed=process_group.rank)  # only the first process's weights count
             train(model, batches, held_out, options(), directory / kind, progress=False)
             save_weights(directory / f"{kind}-{process_group.rank}" / "weights", model, {})
+        model = ToyModel(dropout=0.0, seed=process_group.rank)
+        settings = options(shard=True)
+        train(model, ToyStream(shard=shard), held_out, settings, directory / "sharded", progress=False)
+        save_weights(directory / f"sharded-{process_group.rank}" / "weights", model, {})
+        sharded_gradients.main(directory, FAMILIES, process_group)
         try:
             train(ToyModel(), Signalled(shard=shard), held_out, options(), directory / "interrupted", progress=False)
         except Interrupted as stop:

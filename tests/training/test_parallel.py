@@ -1,14 +1,13 @@
 """Two processes on one machine train as one process does on the same global batches."""
 
-import os
-import socket
-import subprocess
-import sys
+import json
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
+from processes import run_in_processes
 from safetensors.torch import load_file
 from training_toy import ToyLines, ToyModel, ToyStream, held_out, options
 
@@ -22,20 +21,8 @@ from chainrule_app.tasks import TASKS, task_class
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What `torchrun --nproc-per-node 2` does, without its own second of imports."""
     directory = tmp_path_factory.mktemp("two")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    group = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, Path(__file__).with_name("parallel_run.py"), directory]
-    workers = [
-        subprocess.Popen(command, env=os.environ | group | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
-                         stderr=subprocess.PIPE, text=True)
-        for rank in (0, 1)
-    ]  # fmt: skip
-    errors = [worker.communicate(timeout=120)[1] for worker in workers]
-    assert [worker.returncode for worker in workers] == [0, 0], errors
+    run_in_processes(2, "parallel_run.py", directory)
     return directory
 
 
@@ -98,6 +85,42 @@ def test_outside_torchrun_there_is_one_process(monkeypatch: pytest.MonkeyPatch) 
     assert process_shard() == (0, 1)
 
 
+def test_divided_weights_have_the_gradients_of_one_process(two: Path) -> None:
+    for rank in (0, 1):
+        found = json.loads((two / f"differing-{rank}").read_text())
+        naive = found.pop("an LSTM that is divided itself")
+        assert any("weight_hh_l0" in line for line in naive)  # this test sees gradients that were not averaged
+        assert found
+        assert set(map(tuple, found.values())) == {()}, found
+
+
+def test_divided_weights_end_as_those_of_one_process(two: Path, tmp_path: Path) -> None:
+    train(ToyModel(dropout=0.0), ToyStream(), held_out, options(), tmp_path, progress=False)
+    best = [load_file(path / "model.safetensors") for path in (tmp_path, two / "sharded")]
+    for name, tensor in best[0].items():
+        torch.testing.assert_close(best[1][name], tensor, rtol=1e-3, atol=1e-5)  # as above
+    first, second = [(two / f"sharded-{rank}" / "weights").read_bytes() for rank in (0, 1)]
+    assert first == second
+    there = {name: tensor.numel() for name, tensor in load_file(two / "sharded" / "checkpoint.safetensors").items()}
+    assert set(there) == {"state.0"}  # weights and moments are in the folder
+    [folder] = (two / "sharded").glob("checkpoint-*")
+    sizes = [sum(part.numel() for part in load_file(file).values()) for file in sorted(folder.iterdir())]
+    assert sum(sizes) == 3 * sum(weight.numel() for weight in ToyModel().parameters()) + 6  # and the steps
+    assert abs(sizes[0] - sizes[1]) <= 6
+
+
+def test_a_divided_run_continues_in_one_process(two: Path, tmp_path: Path) -> None:
+    train(ToyModel(dropout=0.0), ToyStream(), held_out, options(), tmp_path / "one", progress=False)
+    shutil.copytree(two / "sharded", tmp_path / "two")
+    models = []
+    for name in ("one", "two"):
+        models.append(ToyModel(dropout=0.0, seed=5))
+        settings = options(steps=22, shard=name == "two")
+        train(models[-1], ToyStream(), held_out, settings, tmp_path / name, resume=True, progress=False)
+    for mine, reference in zip(models[0].parameters(), models[1].parameters(), strict=True):
+        torch.testing.assert_close(mine, reference, rtol=1e-3, atol=1e-5)  # as above
+
+
 def test_weights_that_fsdp_divides_are_refused(tmp_path: Path) -> None:
     """Gradients of a divided LSTM stayed those of each process, without a word."""
     from torch.distributed.device_mesh import init_device_mesh
@@ -107,11 +130,10 @@ def test_weights_that_fsdp_divides_are_refused(tmp_path: Path) -> None:
     try:
         model = RecurrentLM(3, hidden_size=4, cell="lstm")
         fully_shard(model, mesh=init_device_mesh("cpu", (1,)))
-        with pytest.raises(ValueError, match=r"^model: fully_shard is not supported"):
-            Processes(0, 1, torch.device("cpu")).distribute(model)
+        with pytest.raises(ValueError, match=r"^model: fully_shard is not supported.* pass shard=True to divide"):
+            train(model, ToyStream(), held_out, options(), tmp_path, progress=False)
     finally:
         dist.destroy_process_group()
-    Processes(0, 1, torch.device("cpu")).distribute(RecurrentLM(3, hidden_size=4))
 
 
 @pytest.mark.parametrize("device", ["gpu", "cuda:x", "cpu:1", ""])

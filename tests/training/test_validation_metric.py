@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from training_toy import ToyBatch, ToyLines, ToyModel, ToyStream, held_out, options
 
 from chainrule._base import Context, LikelihoodModel
-from chainrule.training import Evaluation, MetricValue, Objective, ValidationMetric, count_elements, train
+from chainrule.training import Evaluation, MetricValue, Objective, Processes, ValidationMetric, count_elements, train
 from chainrule.training import _duration as duration
 from chainrule.training import _loop as loop
 from chainrule.training import _report as report
@@ -193,8 +193,8 @@ def verdict_in(values, rows, monkeypatch, seconds):
         assert answers == [values[place] for place in places]
         return MetricValue("share", sum(answers) / len(answers))
 
-    metric = ValidationMetric(rows, answer, compare)
-    return validation.Validation(ToyModel(), held_out, metric, None, None, None, None).verdict(
+    metric, alone = ValidationMetric(rows, answer, compare), Processes(0, 1, torch.device("cpu"))
+    return validation.Validation(ToyModel(), held_out, metric, None, None, None, None, alone).verdict(
         Position(step=1), seconds
     )
 

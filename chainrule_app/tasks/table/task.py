@@ -171,11 +171,9 @@ class TableTask(Task["TableMADE | TableEnsemble | TableNeighbours"]):
             if data.target not in (None, *(names := [column.name for column in schema.kept])):
                 hint = "" if schema.header else f"the first row was read as data; see {option('header')}"
                 raise OptionError("target", f"expected one of {listed(names, 100)}, got {data.target!r:.60}", hint)
-            check_memory(
-                self._count_weights(schema),
-                f"{source}: {counted(len(schema.kept), 'column')}",
-                f"skip columns with {option('types', 'NAME=skip')}, or reduce {option('components')}",
-            )
+            what = f"{source}: {counted(len(schema.kept), 'column')}"
+            remedy = f"skip columns with {option('types', 'NAME=skip')}, or reduce {option('components')}"
+            check_memory(self._count_weights(schema), what, remedy, shard=self.training.shard)
 
         header = data.has_header if old is None else old.schema.header
         file = source if isinstance(source, table_reader.FrameTable) else table_reader.TableFile(source, header=header)
