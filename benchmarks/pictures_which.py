@@ -10,7 +10,7 @@ STATIC = Path(__file__).parent.parent / "docs" / "_static"
 ROWS = [  # data, what is asked of it, default model, minutes for a first result, colour
     ("text, logs", "write, score, odd lines", "LSTM + counts of n-grams", 3, "#0969da"),
     ("table", "fill, predict, odd cells", "MADE over columns", 1, "#8250df"),
-    ("series", "forecast, quantiles", "LSTM + smoothing + line", 1, "#1a7f37"),
+    ("series", "forecast, odd values", "LSTM + smoothing + line", 1, "#1a7f37"),
     ("images to 32 × 32", "draw, complete, codes", "gated PixelCNN; VAE for codes", 10, "#bc4c00"),
     ("labelled texts", "classify", "attention + TF-IDF", 1, "#bf3989"),
     ("labelled images", "classify", "CNN", 5, "#bf3989"),
