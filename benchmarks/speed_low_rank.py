@@ -1,4 +1,4 @@
-"""Training an imported GPT-2 further: all of its weights beside changes of low rank (LoRA).
+"""Training an imported GPT-2 further: all weights compared with changes of low rank (LoRA).
 
     python benchmarks/speed_low_rank.py [--width 384] [--layers 6] [--rank 8] [--steps 6]
 

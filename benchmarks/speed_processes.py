@@ -1,4 +1,4 @@
-"""Steps of training in several processes beside one, and beside what a cost model predicts.
+"""Steps of training in several processes, compared with one process and with a cost model.
 
     python benchmarks/speed_processes.py [--rounds 2] [--only text table images] [--data FOLDER]
 

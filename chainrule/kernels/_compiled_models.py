@@ -298,9 +298,8 @@ def rectified_layers(
 
 
 @compiled
-def _place(keys: Any, wanted: int) -> int:
-    """Return the first place whose key is not smaller."""
-    low, high = 0, len(keys)
+def first_place(keys: Any, wanted: int, low: int, high: int) -> int:
+    """Return the first place from `low` on whose key is not smaller; `high` if there is none before it."""
     while low < high:
         middle = (low + high) >> 1
         if keys[middle] < wanted:
@@ -317,7 +316,7 @@ def _read_ngram(symbol: int, contexts: Any, keys: Any, vocab_size: int) -> None:
         number = -1
         if contexts[index - 1] >= 0:
             wanted = contexts[index - 1] * vocab_size + symbol
-            at = _place(keys, wanted)
+            at = first_place(keys, wanted, 0, len(keys))
             if at < len(keys) and keys[at] == wanted:
                 number = at + vocab_size + 1
         contexts[index] = number
@@ -349,7 +348,7 @@ def add_ngram_probs(
             for longer in range(len(own) - 1, index, -1):
                 if own[longer] >= 0:
                     scale *= backoffs[own[longer]]
-            at = _place(keys, context * vocab_size)
+            at = first_place(keys, context * vocab_size, 0, len(keys))
             while at < len(keys) and keys[at] < (context + 1) * vocab_size:
                 p[keys[at] - context * vocab_size] += terms[at] * scale
                 at += 1

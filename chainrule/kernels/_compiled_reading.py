@@ -12,7 +12,7 @@ import torch
 from numba import njit
 from torch import Tensor, nn
 
-from chainrule.kernels._compiled_models import BEFORE, GRU, KINDS, copy, reset, unit
+from chainrule.kernels._compiled_models import BEFORE, GRU, KINDS, copy, first_place, reset, unit
 from chainrule.kernels._compiled_recurrent import add, add_product, panels, threaded
 from chainrule.kernels._compiled_transformer import array
 from chainrule.kernels._machine_code import compiled, kept
@@ -152,14 +152,8 @@ def _read_ngrams(
 @compiled
 def _child(low: int, high: int, symbols: Any, symbol: int) -> int:
     """Return the place of a symbol among those that follow a context; −1 if it never did."""
-    end = high
-    while low < high:
-        middle = (low + high) >> 1
-        if symbols[middle] < symbol:
-            low = middle + 1
-        else:
-            high = middle
-    return low if low < end and symbols[low] == symbol else -1
+    found = first_place(symbols, symbol, low, high)
+    return found if found < high and symbols[found] == symbol else -1
 
 
 class Ngrams:
