@@ -195,18 +195,19 @@ def of_text(folder: Path, size: str, work: str, n: int) -> Callable[[], object]:
     run = chainrule.fit(data, out=folder / "run", **options)
     if work == "sample":
         return lambda: run.sample(8, length=200, seed=0)
-    write_words(data, 20_000, n)
+    write_words(data, 20_000, n, every=False)
     return lambda: len(run.score(data, per="file"))
 
 
-def write_words(path: Path, size: int, most: int) -> None:
-    """Write a text of so many bytes: words of Zipf's law in lines of ten, each of at most so many at least once.
+def write_words(path: Path, size: int, most: int, *, every: bool = True) -> None:
+    """Write a text of so many bytes: words of Zipf's law in lines of ten, at most so many different ones.
 
-    After 100 MB its lines come again, every 4 MB in another order: to draw 10 GB takes a quarter of an hour.
+    With `every`, each of the first million words comes at least once, and the text is as long as that takes. After
+    100 MB its lines come again, every 4 MB in another order: to draw 10 GB takes a quarter of an hour.
     """
     random = np.random.default_rng(0)
     with path.open("wb") as file:
-        first = np.arange(min(most, 1_000_000 if most < 1 << 40 else 0))
+        first = np.arange(min(most, 1_000_000) if every and most < 1 << 40 else 0)
         random.shuffle(first)
         written = 0
         while written < min(size, NEW_BYTES):

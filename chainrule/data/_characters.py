@@ -189,6 +189,7 @@ def _pieces(word: str) -> list[str]:
     return [first, *(JOINER + piece for piece in rest)]
 
 
+_WORDS = re.compile(r"\S+", re.ASCII).findall
 _COUNTED_TOGETHER = 4  # chunks
 
 
@@ -279,7 +280,7 @@ class WordVocabulary(Vocabulary):
     @staticmethod
     def split_words(text: str) -> list[str]:
         """Return the words between ASCII white space; other space, such as a no-break space, is part of a word."""
-        return re.findall(r"\S+", text, re.ASCII)
+        return _WORDS(text)
 
     def split(self, text: str) -> list[str]:
         """Return the words of a text, known or not."""
@@ -330,9 +331,10 @@ class WordVocabulary(Vocabulary):
     @classmethod
     def _from_fields(cls, *, level: str, **fields: Any) -> Self:
         words, vocabulary = fields["words"], cls(**fields)
-        whole = (word.removeprefix(JOINER) if vocabulary.split_punctuation else word for word in words)
-        if wrong := [word for word in whole if vocabulary.split(word) != [word] or word == UNKNOWN]:
-            raise ValueError(f"words: expected words, got {wrong[0]!r:.80}")
+        whole = [word.removeprefix(JOINER) if vocabulary.split_punctuation else word for word in words]
+        if UNKNOWN in whole or vocabulary.split(" ".join(whole)) != whole:
+            wrong = next(word for word in whole if vocabulary.split(word) != [word] or word == UNKNOWN)
+            raise ValueError(f"words: expected words, got {wrong!r:.80}")
         if len(set(words)) != len(words):
             raise ValueError("words: expected each once")
         return vocabulary

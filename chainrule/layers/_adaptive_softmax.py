@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Sequence
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from typing import final
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding
@@ -98,22 +99,16 @@ class AdaptiveSoftmax(nn.Module):
         ((2133, 11089), None)
         """
         check_sizes(vocab_size=vocab_size)
-        if frequencies is not None and (
-            len(frequencies) != vocab_size or min(frequencies) < 0 or not 0 < sum(frequencies) < math.inf
-        ):
+        q = 1 / np.arange(1, vocab_size + 1) if frequencies is None else np.asarray(frequencies, dtype=float)
+        if q.shape != (vocab_size,) or not (q.min() >= 0 and 0 < q.sum() < math.inf):
+            smallest, largest = (q.min(), q.max()) if q.size else (None, None)
             raise ValueError(
-                f"frequencies: expected {vocab_size} numbers >= 0, not all 0, got {len(frequencies)} from "
-                f"{min(frequencies, default=None)} to {max(frequencies, default=None)}"
+                f"frequencies: expected {vocab_size} numbers >= 0, not all 0, got {len(q)} from {smallest} to {largest}"
             )
         if vocab_size < SMALLEST:
             return None
-        if frequencies is None:
-            frequencies = [1 / rank for rank in range(1, vocab_size + 1)]
-        shares = list(accumulate(frequencies))
-        first, second = (
-            next(number for number, share in enumerate(shares, 1) if share >= part * shares[-1])
-            for part in (SHORTLIST, MIDDLE)
-        )
+        shares = q.cumsum()
+        first, second = (int(shares.searchsorted(part * shares[-1])) + 1 for part in (SHORTLIST, MIDDLE))
         if not first < second < vocab_size:  # a few symbols are nearly all of the text
             return None
         return first, second

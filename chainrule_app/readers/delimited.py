@@ -26,7 +26,7 @@ from chainrule_app.readers.text import (
 )
 
 Row = tuple[int, list[str]]
-MOST_COLUMNS = 1 << 12
+MOST_COLUMNS = 1 << 14
 _BEGINNING = 1 << 20  # bytes that tell how a file is laid out, and the rest of a line
 
 

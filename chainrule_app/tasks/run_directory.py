@@ -79,7 +79,7 @@ FOLDERS = (DATA, *SHARDS, "tensorboard", "wandb")
 DRAFT = ".preparing"  # where a new run is made, in the directory that it will fill
 LOCK = ".lock"
 _WORKING = (LOCK, DRAFT, ".partial")  # while a process works in the directory
-_CONFIG_LIMIT = 1 << 20  # bytes; a config is a few hundred, and a kilobyte for each column of a table
+_CONFIG_LIMIT = 1 << 24  # bytes; a config is a few hundred, and a kilobyte for each column of a table
 _HEADER_LIMIT = 1 << 24  # bytes of a weights file's header that tell it from others
 
 

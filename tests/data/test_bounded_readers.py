@@ -42,7 +42,7 @@ def test_a_line_without_end_is_refused(tmp_path, monkeypatch):
 def test_too_many_columns_are_refused_at_once(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text((",".join(map(str, range(20_000))) + "\n") * 3)
-    with pytest.raises(ValueError, match="line 1: expected at most 4,096 columns, got 20,000"):
+    with pytest.raises(ValueError, match="line 1: expected at most 16,384 columns, got 20,000"):
         TableFile(path)
 
 

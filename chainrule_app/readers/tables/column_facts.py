@@ -4,6 +4,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from itertools import pairwise
 from typing import Literal, get_args
 
@@ -327,15 +328,14 @@ class ColumnFacts:
 
     def number_shares(self, column: Column) -> tuple[float, ...]:
         """Return the share of each symbol of a numeric column in training: atoms, missing, any other number."""
-        counts = self._number_counts()
-        atoms = [counts[atom] for atom in column.atoms]
+        atoms = [self._number_counts[atom] for atom in column.atoms]
         return _smoothed([*atoms, *[self.missing] * column.missing, self._numbers - sum(atoms)])
 
     def numbers(self, kind: Literal["integer", "real"], *, missing: bool) -> Column:
         """Return the column as a head takes it: unit, atoms and bounds."""
         self._take(len(self._waiting))
         scale = math.sqrt(self._squares / self._numbers)
-        counts = self._number_counts()
+        counts = self._number_counts
         values = sorted(counts)
         gap = min((right - left for left, right in pairwise(values)), default=0.0)
         return Column(
@@ -349,8 +349,9 @@ class ColumnFacts:
             finest=1e-3 if kind == "integer" else min(max(gap / 2 / scale, 1e-3), 0.5),
         )
 
+    @cached_property
     def _number_counts(self) -> dict[float, int]:
-        """Count each number among the counted cells."""
+        """How often each number is among the counted cells, once all are counted."""
         counts: dict[float, int] = {}
         for cell, count in self._cells.items():
             number = float(cell)  # all cells spell numbers

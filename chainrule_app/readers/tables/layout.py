@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import chain, pairwise
 
 from chainrule_app.readers.delimited import Beginning, Row
@@ -242,6 +243,7 @@ def _are_names(numbers: Sequence[_Column], columns: Sequence[_Column]) -> bool:
     return dated and len(whole) > 1 and not any(column.recurs or column.kind == "date" for column in beside)
 
 
+@lru_cache(1 << 14)  # the same cells are looked at for a header and for units
 def _kind(cell: str) -> str:
     if cell in MISSING:
         return "missing"

@@ -220,7 +220,7 @@ def _completed(
         )
 
 
-_LEAST_ROWS, _MOST_ROWS = 1024, 4096  # computed together
+_LEAST_ROWS, _MOST_ROWS = 1024, 2048  # computed together: outputs of more leave the second-level cache
 _CELLS = 1 << 16  # in the rows computed together, where that is between both
 _TYPICAL = 4096  # held-out rows that tell the mean nats of a column
 _NOTABLE = 0.01  # nats above the column's mean below which a cell is no surprise, such as in a constant column

@@ -135,7 +135,7 @@ def measure_stream(
         surprise, state, previous = measure(reader, ids[:, :1], state, None, count=count)
         parts.append(surprise)
         ids = ids[:, 1:]
-    rows = min(_MOST_ROWS, ids.shape[1] // _ROW)
+    rows = min(_MOST_ROWS, most, ids.shape[1] // _ROW)
     if previous is not None and rows > 1 and _has_fading_state(reader.model):
         together = ids.shape[1] // rows * rows
         surprise, state = _side_by_side(reader, ids[:, :together].view(rows, -1), state, previous, count, most)
