@@ -59,8 +59,8 @@ class Run(Answering):
         """The trained module, with the weights of the best validation, in evaluation mode on the CPU.
 
         It is the whole recipe that `repr(run)` names. A network mixed with counts is a `CalibratedMixture`, with
-        the parts `network` and `companion`; a forecaster is a `ForecastMixture`, with `network`, `linear` and
-        `smoothing`; averaged networks are an `Ensemble` of `members`.
+        the parts `network` and `companion`; a forecaster is a `ForecastMixture`, with `network`, `linear`,
+        `smoothing` and `walk`; averaged networks are an `Ensemble` of `members`.
         A run trained with `plain=True` is one network, and `run.model` is that network.
         """
         return cast("nn.Module", self._with_model().loaded)

@@ -80,6 +80,11 @@ class Categorical(TensorHead, distributions.Categorical):
         rows, symbols = scores.reshape(-1, self._num_events), value.reshape(-1).long()
         return log_prob_at(rows, symbols).view(value.shape)
 
+    def entropy(self) -> Tensor:
+        """Return the entropy (...), nats."""
+        logits = self.logits
+        return -(logits.exp() * logits.clamp(min=torch.finfo(logits.dtype).min)).sum(-1)  # 0 · log 0 = 0
+
     def sample(self, sample_shape: Any = (), *, generator: torch.Generator | None = None) -> Tensor:
         """Draw integers of shape sample_shape + batch shape, always inside the support of `log_prob`."""
         shape = torch.Size(sample_shape)

@@ -1,5 +1,6 @@
 """The mean of a network and of models that are fitted to a series, weighted by their forecasts of held-out rows."""
 
+import math
 from collections.abc import Iterable, Sequence
 from itertools import product
 from typing import Literal, Self, final
@@ -17,6 +18,7 @@ from chainrule.modes import evaluating
 from chainrule.state import map_state, select
 
 _WINDOWS, _PATHS = 64, 32  # that weights are chosen by
+_FEWEST_WINDOWS = 16  # whose scores have a standard error to go by
 _USUAL_WINDOWS = 3.0  # that the usual weights count as
 _FEW_VALUES = 3000  # a network fitted to so many has half the usual weight of one that is fitted to many
 _LONGEST_SEASON = 24
@@ -26,11 +28,12 @@ _PARTS = 20  # a weight is a multiple of 1 / this
 
 @final
 class ForecastMixture(NetworkMean):
-    r"""A mixture of a network, a linear autoregression and exponential smoothing, with weights w.
+    r"""A mixture of a network, a linear autoregression and exponential smoothing, or a random walk alone.
 
     .. math:: p(y_t \mid y_{<t}, c) = \sum_k w_k\, p_k(y_t \mid y_{<t}, c)
 
-    Few rows suffice for the two that are fitted. Their errors differ, so the mixture often beats each of them.
+    Few rows suffice for the two that are fitted. Their errors differ, so the mixture often beats each of them. The
+    last part is a random walk with fitted errors.
 
     Training fits the network alone. `fit` fits the others to the training rows, and `calibrate` finds the weights whose
     pooled paths have the smallest CRPS over n whole held-out windows, drawn towards usual weights u:
@@ -42,6 +45,10 @@ class ForecastMixture(NetworkMean):
     the network if there are few. The likelihood one step ahead would tell little about a forecast of many steps.
     `log_prob` is the exact likelihood of the mixture.
 
+    The walk has no share in this. It has all of the weight where the CRPS of the others, over 16 windows or more, is
+    not lower than its own by more than one standard error (Breiman et al. 1984): what the others found in such a
+    series was chance.
+
     Args:
         network: a forecaster of the same series.
         series: the scaling of each series.
@@ -51,12 +58,15 @@ class ForecastMixture(NetworkMean):
         season: of exponential smoothing; beyond 24 it has none.
         num_covariates: F.
 
+    Source of the rule of one standard error: L. Breiman, J. Friedman, R. Olshen and C. Stone, Classification and
+    Regression Trees, 1984.
+
     >>> from chainrule.models import Forecaster
     >>> scalings = [SeriesScaling(centre=20.0, scale=2.0)]
     >>> model = ForecastMixture(Forecaster(scalings, hidden_size=4), scalings)
     >>> values = 20 + torch.arange(30.0).view(30, 1).double()
     >>> model.fit(values, torch.zeros(30, 0)).weights
-    tensor([0.0033, 0.4983, 0.4983], dtype=torch.float64)
+    tensor([0.0033, 0.4983, 0.4983, 0.0000], dtype=torch.float64)
     """
 
     weights: Tensor
@@ -77,26 +87,29 @@ class ForecastMixture(NetworkMean):
         self.network = network
         self.linear = LinearForecaster(series, head=head, lags=lags, anchor=anchor, num_covariates=num_covariates)
         season = season if season <= _LONGEST_SEASON else 1
-        self.smoothing = SmoothingForecaster(series, head=head, season=season, num_covariates=num_covariates)
-        self.check_parts(["network", "linear", "smoothing"])
+        self.smoothing, self.walk = (
+            SmoothingForecaster(series, head=head, season=own, num_covariates=num_covariates) for own in (season, 1)
+        )
+        self.check_parts(["network", "linear", "smoothing", "walk"])
         for name in ("weights", "usual"):
-            self.register_buffer(name, torch.full((3,), 1 / 3, dtype=torch.float64, device="cpu"))
+            self.register_buffer(name, torch.tensor([1 / 3, 1 / 3, 1 / 3, 0], dtype=torch.float64, device="cpu"))
 
     @property
     def parts(self) -> tuple[AutoregressiveModel, ...]:
-        return self.network, self.linear, self.smoothing
+        return self.network, self.linear, self.smoothing, self.walk
 
     @property
     def log_weights(self) -> Tensor:
         return self.weights.clamp(min=_LEAST).log()
 
     def fit(self, values: Tensor, features: Tensor, spans: Sequence[tuple[int, int]] | None = None) -> Self:
-        """Fit the linear autoregression and exponential smoothing to training rows, see `LinearForecaster.fit`."""
+        """Fit all parts but the network to training rows, see `LinearForecaster.fit`."""
         self.linear.fit(values, features, spans)
+        self.walk.fit(values, features, spans, walk=True)
         self.smoothing.fit(values, features, spans)
         number = float(values.isfinite().sum())
         network = number / (number + _FEW_VALUES) / 3
-        self.usual.copy_(torch.tensor([network, (1 - network) / 2, (1 - network) / 2]))
+        self.usual.copy_(torch.tensor([network, (1 - network) / 2, (1 - network) / 2, 0.0]))
         self.weights.copy_(self.usual)
         return self
 
@@ -106,15 +119,23 @@ class ForecastMixture(NetworkMean):
         batch = next(iter(batches))
         device = self.linear.coefficients.device
         count = len(batch.x)
-        chosen = torch.linspace(0, count - 1, min(count, _WINDOWS)).round().long().to(batch.x.device)
+        known = batch.x.isfinite().any(1).nonzero().squeeze(1)  # missing values tell nothing
+        if not len(known):
+            return
+        places = torch.linspace(0, len(known) - 1, min(len(known), _WINDOWS), device=known.device)
+        chosen = known[places.round().long()]
         y = batch.x[chosen].to(device)
         context = map_state(lambda leaf: (leaf[chosen] if len(leaf) == count else leaf).to(device), batch.context)
-        units = (
-            self.linear.window.scaling[1, context["series"]] if "series" in context else self.linear.window.scaling[1]
-        )
+        window = self.linear.window
+        units = window.scaling[1, window.known(len(y), context)["series"]].view(-1, 1)
         with evaluating(self):
-            paths = torch.stack([_paths(part, y, context) for part in self.parts]) / units.view(-1, 1, 1)
-        self.weights.copy_(_weights(paths, y / units.view(-1, 1), self.usual))
+            paths = torch.stack([_paths(part, y, context) for part in self.parts]) / units.unsqueeze(2)
+        y = y / units
+        weights = _weights(paths[:-1], y, self.usual[:-1])
+        above = _crps(paths[-1:], y, weights.new_ones(1)) - _crps(paths[:-1], y, weights)
+        walks = len(y) >= _FEWEST_WINDOWS and float(above.mean()) <= float(above.std()) / math.sqrt(len(y))
+        weights = torch.zeros_like(weights) if walks else weights
+        self.weights.copy_(torch.cat([weights, weights.new_tensor([float(walks)])]))
 
 
 def _paths(model: AutoregressiveModel, x: Tensor, context: Context) -> Tensor:
@@ -130,15 +151,28 @@ def _paths(model: AutoregressiveModel, x: Tensor, context: Context) -> Tensor:
     return torch.stack(elements, 1).unflatten(0, (len(x), _PATHS)).to(x)
 
 
+def _crps(paths: Tensor, y: Tensor, weights: Tensor) -> Tensor:
+    """Return the CRPS (B,) of paths (K, B, n, T) pooled with weights (K,) about values (B, T)."""
+    distance, between = _distances(paths, y)
+    return weights @ distance - torch.einsum("k,klb,l->b", weights, between, weights) / 2
+
+
+def _distances(paths: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Return E|X_k − y| (K, B) and E|X_k − X_l'| (K, K, B) of paths (K, B, n, T) and values (B, T) in each window."""
+    number, windows, draws = paths.shape[:3]
+    distance = (paths - y.unsqueeze(1)).abs().nanmean((2, 3))
+    between = torch.stack(
+        [(one.unsqueeze(2) - other.unsqueeze(1)).abs().mean((1, 2, 3)) for one, other in product(paths, paths)]
+    )
+    between = between.view(number, number, windows)
+    between[range(number), range(number)] *= draws / (draws - 1)  # of different draws
+    return distance, between
+
+
 def _weights(paths: Tensor, y: Tensor, usual: Tensor) -> Tensor:
     """Weights (K,) of the smallest CRPS of pooled paths (K, B, n, T) about values (B, T)."""
-    number, windows, draws = paths.shape[:3]
-    distance = (paths - y.unsqueeze(1)).abs().nanmean((1, 2, 3))  # missing values tell nothing
-    between = torch.stack(
-        [(one.unsqueeze(2) - other.unsqueeze(1)).abs().mean() for one, other in product(paths, paths)]
-    )
-    between = between.view(number, number)
-    between += between.diag().mul(1 / (draws - 1)).diag()  # of different draws
+    number, windows = paths.shape[:2]
+    distance, between = (part.mean(-1) for part in _distances(paths, y))
     grid = [part for part in product(range(_PARTS + 1), repeat=number) if sum(part) == _PARTS]
     weights = torch.tensor(grid).to(paths) / _PARTS
     scores = weights @ distance - torch.einsum("nk,kl,nl->n", weights, between, weights) / 2

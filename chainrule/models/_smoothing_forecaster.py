@@ -25,6 +25,7 @@ _LEAST = 1e-3  # of σ
 _BELOW = 100.0  # the smallest training value ÷ this is the least that is smoothed in logarithms
 _DOUBT = 1.0  # nats that logarithms have to gain
 _LARGEST_LOG = 300.0
+_WALK = (1.0, 0.0, 0.0, -1.0, 1.0)  # see `Space`
 
 
 class SmoothingState(TypedDict):
@@ -158,7 +159,7 @@ class SmoothingForecaster(ChunkModel):
         self.head, self.season = head, season if season > 1 else 0
         self.window = SeriesWindow(series, (1, 2), 1, num_covariates)
         count, zeros = len(series), torch.zeros(len(series), dtype=torch.float64)
-        self.register_buffer("smoothing", zeros.new_tensor([1.0, 0.0, 0.0, -1.0, 1.0]).repeat(count, 1))  # see `Space`
+        self.register_buffer("smoothing", zeros.new_tensor(_WALK).repeat(count, 1))
         self.register_buffer("scaling", SeriesScaling.stacked(tuple(series)))  # (3, S), of logarithms if smoothed
         self.register_buffer("floors", zeros.clone())  # > 0 where logarithms are smoothed
         self.register_buffer("effects", zeros.unsqueeze(1).repeat(1, num_covariates))
@@ -169,7 +170,14 @@ class SmoothingForecaster(ChunkModel):
     def accepts_missing(self) -> bool:
         return True
 
-    def fit(self, values: Tensor, features: Tensor, spans: Sequence[tuple[int, int]] | None = None) -> Self:
+    def fit(
+        self,
+        values: Tensor,
+        features: Tensor,
+        spans: Sequence[tuple[int, int]] | None = None,
+        *,
+        walk: bool = False,
+    ) -> Self:
         """This model, with the likeliest parameters that a search finds, less a nat for each of them.
 
         The search draws candidates with and without trend and season, and then others near the best. The effects of
@@ -180,6 +188,7 @@ class SmoothingForecaster(ChunkModel):
             features: (T, F) covariates, or (T, S, F) of each series.
             spans: S pairs, the first row of each series and the one after its last; all rows if not given. A series of
                 fewer than four values stays a random walk.
+            walk: whether all stay random walks, of which only the errors' scale and tails are fitted.
         """
         heavy = self.head == "student"
         for number, (start, stop) in enumerate(spans or [(0, len(values))] * values.shape[1]):
@@ -190,14 +199,17 @@ class SmoothingForecaster(ChunkModel):
                 continue
             own = wide(features[first:stop] if features.dim() == 2 else features[first:stop, number])
             least, which = float(y[known].min()), torch.full((1,), number, device=y.device)
-            floors, ways, densities = ([0.0, least / _BELOW] if least > 0 else [0.0]), [], []
+            floors, ways, densities = ([0.0, least / _BELOW] if least > 0 and not walk else [0.0]), [], []
             for floor in floors:
                 self._measure_by(number, y[known], floor)
                 z, _ = self._relative(y.unsqueeze(0), which)
                 ways.append(torch.cat([z, own.t().to(z)]))
                 jacobian = y[known].log().sum() + _DOUBT if floor else 0.0
                 densities.append(-self.scaling[1, number].log() * known.sum() - jacobian)
-            way, parameters, effects, errors = _search(torch.stack(ways), torch.stack(densities), self.season, heavy)
+            measured = torch.stack(ways)
+            way, parameters, effects, errors = (
+                _walk(measured) if walk else _search(measured, torch.stack(densities), self.season, heavy)
+            )
             self._measure_by(number, y[known], floors[way])
             self.smoothing[number], self.effects[number] = parameters, effects
             scale, self.degrees[number] = fit_tails(errors[known], heavy)
@@ -327,6 +339,13 @@ def _search(z: Tensor, densities: Tensor, season: int, heavy: bool) -> tuple[int
         candidates = _near(best[2].cpu().repeat(_CANDIDATES // _KEPT, 1), generator).to(z.device)
     way, parameters, effects, target = (part[0] for part in best[1:])
     return int(way), parameters, effects, target
+
+
+def _walk(z: Tensor) -> tuple[int, Tensor, Tensor, Tensor]:
+    """Return what `_search` does for a random walk, measured in the first way."""
+    parameters = z.new_tensor(_WALK)
+    errors, variances, _, _ = Space(parameters.unsqueeze(0), 0).filter(z[:1, :1], z[:1, 0].isfinite())
+    return 0, parameters, z.new_zeros(z.shape[1] - 1), errors[0, 0] / variances[0].sqrt()
 
 
 def _drawn(seasonal: bool, generator: torch.Generator) -> Tensor:

@@ -20,7 +20,7 @@ from chainrule_app.readers.origin import DataSource
 from chainrule_app.readers.text import public
 from chainrule_app.tasks.display import parse_duration
 
-FORMAT = 21
+FORMAT = 22
 IN_MEMORY = " (in memory)"  # of a source that a config names but cannot hold
 Options = TypeVar("Options")
 SECTIONS = ("data", "model", "training", "computation", "facts", "settled", "init")

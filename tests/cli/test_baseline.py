@@ -1,6 +1,7 @@
 """After training a line compares the run with the obvious alternative; the run and `info` keep it."""
 
 import json
+import math
 
 import numpy as np
 import pandas
@@ -8,7 +9,9 @@ import pytest
 import small_data
 
 import chainrule
+from chainrule.heads import Column
 from chainrule_app.tasks.baseline import Baseline
+from chainrule_app.tasks.table.baseline import log_frequencies
 
 NAMES = {
     "text": "Kneser–Ney",
@@ -49,6 +52,32 @@ def test_a_target_is_compared_with_boosting_and_categories_with_their_frequencie
         entropy = -sum((share * np.log(share)).sum() for share in shares)
         assert found["name"] == name
         assert found["value"] == pytest.approx(0 if target else entropy, rel=0.1, abs=0.1)  # c follows from a
+
+
+def test_a_number_is_compared_with_the_error_of_boosting(tmp_path):
+    random = np.random.default_rng(0)
+    table = pandas.DataFrame({"a": random.choice(["x", "y"], 400), "b": random.normal(size=400)})
+    table["c"] = 10 + 3 * (table.a == "x") + random.normal(size=400)
+    run = chainrule.fit(table, task="table", target="c", budget=1, hidden_size=8, num_members=1, seed=0)
+    found = json.loads((run.path / "baseline.json").read_text())
+    assert (found["name"], found["measure"]) == ("gradient boosting", "RMSE of the target")
+    assert found["value"] == pytest.approx(1, rel=0.3)
+    assert found["own"] < 1.8  # of the numbers themselves
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_numbers_have_the_frequencies_of_their_neighbourhood(whole):
+    """The nats of normal numbers are nearly their entropy, and a number that was never seen has a finite one."""
+    random = np.random.default_rng(0)
+    values = random.normal(50, 20, 4000)
+    values = values.round() if whole else values
+    column = Column("integer" if whole else "real", missing=True, centre=50, scale=20)
+    found = log_frequencies(column, np.append(values[:2000], np.nan), values[2000:])
+    assert -found.mean() == pytest.approx(math.log(20 * math.sqrt(2 * math.pi * math.e)), abs=0.05)
+    far, missing = log_frequencies(column, values, np.array([1e9, np.nan]))
+    assert math.isfinite(far)
+    assert missing == pytest.approx(-math.log(4002))
+    assert math.isfinite(log_frequencies(column, np.full(9, np.nan), values[:1])[0])
 
 
 def test_a_line_says_which_is_better():

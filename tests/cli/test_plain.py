@@ -12,7 +12,12 @@ from chainrule_app.tasks.config import Duration, RunConfig
 SAME = ("--steps", 1, "--threads", 1, "--precision", "float32")
 PARTS = {  # of the default recipe, the class of the plain model, and the flags that --plain stands for
     "text": ("lstm", ["counts", "embeddings"], RecurrentLM, "--num-members 1 --ngram-order 1 --kneser-ney-order 0"),
-    "forecast": ("lstm", ["linear autoregression", "exponential smoothing"], Forecaster, "--num-members 1 --no-linear"),
+    "forecast": (
+        "lstm",
+        ["linear autoregression", "exponential smoothing", "random walk"],
+        Forecaster,
+        "--num-members 1 --no-linear",
+    ),
     "tag": ("tagger", ["log-linear templates"], SequenceTagger, "--template-passes 0"),
     "classify": (
         "classifier",

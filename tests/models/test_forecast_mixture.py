@@ -7,7 +7,7 @@ import torch
 from chainrule.data import Batch
 from chainrule.metrics import crps_of_samples
 from chainrule.models import Forecaster, ForecastMixture
-from chainrule.models._forecast_mixture import _weights
+from chainrule.models._forecast_mixture import _crps, _weights
 from chainrule.models._series_window import SeriesScaling
 
 
@@ -26,9 +26,11 @@ def walks(rows=200, columns=2):
 def test_densities_are_averaged():
     values = walks()
     model = mixture(values).fit(values, torch.zeros(200, 0))
-    model.weights.copy_(torch.tensor([0.5, 0.2, 0.3]))
+    model.weights.copy_(torch.tensor([0.5, 0.1, 0.3, 0.1]))
     x, context = values[100:106].t(), {"past": values[80:100].t(), "series": torch.tensor([0, 1])}
-    expected = sum(w * part(x, context).log_prob(x).exp() for w, part in zip((0.5, 0.2, 0.3), model.parts, strict=True))
+    expected = sum(
+        w * part(x, context).log_prob(x).exp() for w, part in zip((0.5, 0.1, 0.3, 0.1), model.parts, strict=True)
+    )
     torch.testing.assert_close(model(x, context).log_prob(x).exp(), expected)
 
 
@@ -70,6 +72,32 @@ def test_calibration_reads_windows_of_held_out_rows():
     model.calibrate([Batch(x, context={"past": past, "series": torch.tensor([0, 1] * 4)})])
     assert model.weights[0] < 0.1
     assert model.weights.sum().item() == pytest.approx(1)
+
+
+@pytest.mark.parametrize(("wave", "windows", "alone"), [(0, 20, True), (0, 15, False), (6, 20, False)])
+def test_a_walk_stands_alone_where_the_others_are_not_better_in_many_windows(wave, windows, alone):
+    values = walks(500, 1) + wave * torch.sin(torch.arange(500.0).double() / 2).unsqueeze(1)
+    model = mixture(values).fit(values[:400], torch.zeros(400, 0))
+    model.network.output.bias.data += 30  # a network that is wrong
+    origins = range(400, 400 + 5 * windows, 5)
+    past = torch.stack([values[origin - 30 : origin, 0] for origin in origins])
+    x = torch.stack([values[origin : origin + 5, 0] for origin in origins])
+    model.calibrate([Batch(x, context=past)])
+    assert (model.weights.tolist() == [0, 0, 0, 1]) == alone
+    spread = values[:400].diff(dim=0).std().item()
+    assert float(model.walk.log_scales.exp() * model.walk.scaling[1]) == pytest.approx(spread, rel=0.3)
+    weights = model.weights.clone()
+    model.calibrate([Batch(torch.full_like(x, torch.nan), context=past)])
+    assert torch.equal(model.weights, weights)  # nothing is known there
+
+
+def test_the_score_of_a_window_is_that_of_its_pooled_draws():
+    random = np.random.default_rng(0)
+    y, paths = random.normal(size=(3, 4)), random.normal(size=(2, 3, 50, 4))
+    found = _crps(torch.from_numpy(paths), torch.from_numpy(y), torch.tensor([0.5, 0.5], dtype=torch.float64))
+    pooled = [np.concatenate(paths[:, window]) for window in range(3)]
+    expected = [crps_of_samples(draws, own).mean() for draws, own in zip(pooled, y, strict=True)]
+    np.testing.assert_allclose(found, expected, rtol=0.02)
 
 
 @pytest.mark.slow

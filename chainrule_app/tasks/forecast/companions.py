@@ -31,8 +31,8 @@ def take_new_items(model: Any, known: int, schema: "SeriesSchema", file: "Series
     for part in [part for part in model.modules() if isinstance(part, Forecaster)]:
         part.add_series(new)
     if isinstance(model, ForecastMixture):
-        model.linear.add_series(new)
-        model.smoothing.add_series(new)
+        for fitted in (model.linear, model.smoothing, model.walk):
+            fitted.add_series(new)
         spans = [(0, 0)] * known + file.spans[known:].tolist()
         model.smoothing.fit(torch.tensor(file.values), torch.tensor(features[: len(file.values)]), spans)
 

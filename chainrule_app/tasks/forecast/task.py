@@ -60,7 +60,8 @@ _MOST_MEMBERS, _MOST_OF_FEW = 4, 2  # models, and of a series with fewer trainin
 _PATIENCE = 0.25  # share of the validations of a short series without improvement, after which it is given up
 _CHECKED_ROWS, _CHECKED_STEPS = 4, 8
 
-_FITTED = {"linear": "linear autoregression", "smoothing": "exponential smoothing"}  # beside the network, in order
+# Beside the network, in order.
+_FITTED = {"linear": "linear autoregression", "smoothing": "exponential smoothing", "walk": "random walk"}
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,8 @@ class ForecastTraining(OptimisationOptions):
     learning_rate: LearningRate = 3e-3
     """Peak learning rate; 0.002 by default with AdamW."""
     linear: bool = True
-    """Average the network with a linear autoregression and exponential smoothing, weighted by the held-out rows."""
+    """Average the network with a linear autoregression and exponential smoothing, weighted by the held-out rows; these
+    may also choose a random walk alone."""
 
 
 @dataclass(frozen=True)

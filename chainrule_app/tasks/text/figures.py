@@ -1,25 +1,77 @@
 """Figures of a text's likelihood."""
 
-from collections.abc import Mapping
-from typing import Any
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from chainrule.training import bits
+import numpy as np
+
+from chainrule.training import Evaluation
+
+if TYPE_CHECKING:
+    from chainrule_app.tasks.text.rows import Row
 
 
 def text_figures(nats: float, counts: Mapping[str, int]) -> dict[str, Any]:
     """Compute metrics of a text from its nats and the counts of elements, unknown symbols, characters and bytes.
 
-    `<unk>` replaces text that the vocabulary lacks: report its share, because a small vocabulary is easy to predict.
-
     >>> text_figures(8.0, {"elements": 4, "unknown": 1, "characters": 8, "bytes": 16})["unknown_share"]
     0.25
     """
-    total = bits(nats)
-    return {
-        "bits_per_character": total / max(counts["characters"], 1),
-        "bits_per_byte": total / max(counts["bytes"], 1),
-        "unknown_share": counts["unknown"] / max(counts["elements"], 1),
+    columns = figures_of_texts([nats], {name: [count] for name, count in counts.items()})
+    return {name: value for name, (value,) in columns.items()}
+
+
+def figures_of_texts(nats: Sequence[float], counts: Mapping[str, Sequence[int]]) -> dict[str, list[float]]:
+    """Compute the metrics of several texts, a column each.
+
+    `<unk>` replaces text that the vocabulary lacks: report its share, because a small vocabulary is easy to predict.
+    """
+    total, divisors = np.array(nats) / math.log(2), {name: np.maximum(column, 1) for name, column in counts.items()}
+    columns = {
+        "bits_per_character": total / divisors["characters"],
+        "bits_per_byte": total / divisors["bytes"],
+        "unknown_share": np.array(counts["unknown"]) / divisors["elements"],
     }
+    return {name: column.tolist() for name, column in columns.items()}
+
+
+def figures_of_rows(rows: "Sequence[Row]", expected: float = 0.0) -> dict[str, Sequence[Any]]:
+    """Return a column for each figure of rows, for their excess over `expected` nats per element, and for their text.
+
+    Bits, perplexity and excess are None without elements.
+    """
+
+    measured = [Evaluation(row.nats, row.elements) if row.elements else None for row in rows]
+
+    def known(figure: Callable[[Evaluation], float]) -> list[float | None]:
+        return [None if one is None else figure(one) for one in measured]
+
+    nats = [row.nats for row in rows]
+    names = ("elements", "unknown", "characters", "bytes")
+    counts = {name: [getattr(row, name) for row in rows] for name in names}
+    return {
+        "line": [row.line for row in rows],
+        "index": [row.line - 1 for row in rows],
+        "nats": nats,
+        "elements": counts["elements"],
+        "bits_per_element": known(lambda one: one.bits_per_element),
+        "perplexity": known(lambda one: one.perplexity),
+        "unknown": counts["unknown"],
+        **figures_of_texts(nats, counts),
+        "excess": known(lambda one: surprise(one, expected)),
+        "text": [_readable(row.text) for row in rows],
+    }
+
+
+def _readable(text: str) -> str:
+    """Replace what is no UTF-8."""
+    return text if text.isascii() else text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def surprise(measured: Evaluation, expected: float) -> float:
+    """Divide the nats above the expected ones by the root of the length, so that rows of unequal length compare."""
+    return (measured.nats - measured.elements * expected) / math.sqrt(measured.elements)
 
 
 def describe_figures(figures: Mapping[str, Any], *, of_characters: bool = False) -> str:

@@ -1,18 +1,18 @@
 """Surprise of a text to a trained model: a row a line, an element or the whole file."""
 
-import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias, TypeGuard
 
 from chainrule.option_error import OptionError, option
 from chainrule.ranges import Range
 from chainrule_app.batchwise import Answered
+from chainrule_app.heavy import np
 from chainrule_app.pages.result_figures import surprise_figure
 from chainrule_app.readers.log_lines import template_of
 from chainrule_app.readers.text import name_of, open_bytes, read_chunks
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 
 Per = Literal["line", "element", "file"]
 By = Literal["spot", "excess", "bits", "nats"]
+_ROWS = 1 << 12  # whose figures and spots are computed together
+_PIECES = 64  # of a file, read together
+_OF_ONE_ROW = ("line", "index", "excess", "text")
 _BEGINNING = 1 << 14  # symbols of the training text, and bytes of another, whose line ends are compared
 _NATS, _BITS, _EXCESS = Column("nats", 2), Column("bits_per_element", 3, heading="bits/elem"), Column("excess", 2)
 _HIDDEN = (
@@ -136,20 +139,24 @@ class _Scorer:
         total = Row()
         batchwise = self.run.data.reading == "lines" and not (in_memory or self.options.adapt)
 
-        def cells(row: Row) -> list[Any]:
-            values = row.values(self.expected) | {"line": row.line, "index": row.line - 1}
+        def cells(own: list[Row]) -> list[Sequence[Any]]:
+            if not columns:
+                return []
+            from chainrule_app.tasks.text.figures import figures_of_rows
+
+            values = figures_of_rows(own, self.expected)
             if isinstance(self.data, list) and per == "line":
-                values["text"] = self.data[row.line - 1]
+                values["text"] = [self.data[row.line - 1] for row in own]
             if self.by == "spot":
-                values |= self._spot(row, per)
+                values |= self._spots(own, per)
             if self.options.mask:
-                values["text"] = template_of(values["text"])
-            return [values[column.name] for column in columns]
+                values["text"] = list(map(template_of, values["text"]))
+            return list(zip(*(values[column.name] for column in columns), strict=True))
 
         def answer(reader: "Reader", pool: "scoring.Pool") -> Answered:
             scored = scoring.score_pool(reader, vocabulary, pool)
             own = list(_rows(scored, vocabulary, per, keep_empty=False))
-            return [cells(row) for row in own] if columns else [], ([row.sums for row in own],)
+            return cells(own), ([row.sums for row in own],)
 
         def rows() -> Iterator[Sequence[Any]]:
             reader = self._reader(per)
@@ -158,7 +165,7 @@ class _Scorer:
                 def add(sums: list[tuple[Any, ...]]) -> None:
                     for figures in sums:
                         total.read(*figures)
-                    advance(len(sums))
+                    advance(sum(lines for *_, lines in sums))
 
                 if batchwise:
                     assert not isinstance(self.data, list)
@@ -166,17 +173,17 @@ class _Scorer:
                         pools = scoring.line_pools(vocabulary, scoring.whole_lines(pieces))
                         yield from self.run.answered(pools, partial(answer, reader), add)
                     return
-                for row in _rows(self._scored(reader), vocabulary, per, keep_empty=in_memory):
-                    add([row.sums])
-                    if columns:
-                        yield cells(row)
+                scored = _rows(self._scored(reader), vocabulary, per, keep_empty=in_memory)
+                while own := list(islice(scored, 1 if self.options.adapt else _ROWS)):
+                    add([row.sums for row in own])
+                    yield from cells(own)
 
         return total.scored(
             columns,
             rows(),
             self.run.basis,
             self.data,
-            summary=lambda: total.symbol_figures() | total.text_figures(),
+            summary=total.summary,
             notes=self._notes,
             rank=BY[self.by] if columns else "",
             form=form,
@@ -192,20 +199,26 @@ class _Scorer:
             counts = "; for the spots, counts of n-grams leave the scored line out" if self.by == "spot" else ""
             yield f"{NOTE.format(kind='text')}{counts}"
 
-    def _spot(self, row: "Row", per: Per) -> dict[str, Any]:
-        """Return the most surprising stretch of a row in bits, and the reason."""
-        if not row.excess:
-            return {"spot": None, "why": ""}
+    def _spots(self, rows: "list[Row]", per: Per) -> dict[str, Sequence[Any]]:
+        """Return the most surprising stretch of each row in bits, and the reason."""
         from chainrule.training import bits
-        from chainrule_app.tasks.text.spots import fields_in, joined, reason_of, spot_of
+        from chainrule_app.tasks.text.spots import fields_in, joined, reason_of, spots_of, without_fields
 
-        excess, vocabulary = joined(row.excess), self.run.vocabulary
         if per == "element":
-            return {"spot": bits(float(excess[0]))}
-        ids = joined(row.ids)
-        spot = spot_of(excess, fields_in(vocabulary, ids, row.text) if self.options.mask else None)
+            return {"spot": [bits(float(row.excess[0][0])) for row in rows]}
+        there, vocabulary = [row for row in rows if row.excess], self.run.vocabulary
+        ids, excess = ([joined(getattr(row, name)) for row in there] for name in ("ids", "excess"))
+        if self.options.mask:
+            texts = (row.text for row in there)
+            fields = map(partial(fields_in, vocabulary), ids, texts)
+            excess = list(map(without_fields, excess, fields))
         in_lines = self.run.data.reading == "lines"
-        return {"spot": spot.bits, "why": reason_of(spot, ids, vocabulary, self.model, in_lines=in_lines)}
+        found = (
+            (spot.bits, reason_of(spot, own, row.text, vocabulary, self.model, in_lines=in_lines))
+            for spot, own, row in zip(spots_of(excess), ids, there, strict=True)
+        )
+        spots, reasons = zip(*(next(found) if row.excess else (None, "") for row in rows), strict=True)
+        return {"spot": spots, "why": reasons}
 
     def _scored(self, reader: "Reader") -> "Iterator[Scored]":
         from chainrule.training import DynamicEvaluator
@@ -249,14 +262,15 @@ class Row(Tally):
     """Surprise of a line, an element, or all of the text."""
 
     line: int = 0
+    lines: int = 1
     text: str = ""
     unknown: int = 0
     characters: int = 0
     ids: "list[Ids]" = field(default_factory=list)  # of a line, with the excess of each symbol where that was asked for
     excess: "list[Numbers]" = field(default_factory=list)
 
-    def read(self, nats: float, elements: int, unknown: int, text: tuple[int, int]) -> None:
-        self.add(nats, elements)
+    def read(self, nats: float, elements: int, unknown: int, text: tuple[int, int], lines: int = 1) -> None:
+        self.add(nats, elements, lines)
         self.unknown += unknown
         self.characters += text[0]
         self.bytes += text[1]
@@ -264,33 +278,13 @@ class Row(Tally):
     @property
     def sums(self) -> tuple[Any, ...]:
         """The arguments of `read` that add this row."""
-        return self.nats, self.elements, self.unknown, (self.characters, self.bytes)
+        return self.nats, self.elements, self.unknown, (self.characters, self.bytes), self.lines
 
-    def symbol_figures(self) -> dict[str, Any]:
-        """Return nats, bits and perplexity; the latter two are None without elements."""
-        from chainrule.training import Evaluation
+    def summary(self) -> dict[str, Any]:
+        """Return nats, bits and perplexity, and figures that compare between levels."""
+        from chainrule_app.tasks.text.figures import figures_of_rows
 
-        total = Evaluation(self.nats, self.elements)
-        return {
-            "nats": self.nats,
-            "elements": self.elements,
-            "bits_per_element": total.bits_per_element if self.elements else None,
-            "perplexity": total.perplexity if self.elements else None,
-            "unknown": self.unknown,
-        }
-
-    def text_figures(self) -> dict[str, Any]:
-        """Return figures that compare between levels, if the text is known."""
-        counts = {"elements": self.elements, "unknown": self.unknown}
-        from chainrule_app.tasks.text.figures import text_figures
-
-        return text_figures(self.nats, counts | {"characters": self.characters, "bytes": self.bytes})
-
-    def values(self, expected: float) -> dict[str, Any]:
-        """Return the figures of a row, its excess over `expected` nats per element, and its text."""
-        text = self.text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-        excess = surprise(self.nats, self.elements, expected) if self.elements else None
-        return self.symbol_figures() | self.text_figures() | {"excess": excess, "text": text}
+        return {name: column[0] for name, column in figures_of_rows([self]).items() if name not in _OF_ONE_ROW}
 
     def scored(
         self, columns: Sequence[Column], rows: Iterable[Sequence[Any]], basis: Basis, data: Any, **others: Any
@@ -341,11 +335,6 @@ def expected_nats(run: "TextTask") -> float:
     return min((record["nats_per_element"] for record in run.metrics("validation")), default=0.0)
 
 
-def surprise(nats: float, elements: int, expected: float) -> float:
-    """Standardise the excess nats of a row by the root of its length, so that rows of unequal length compare."""
-    return (nats - elements * expected) / math.sqrt(elements)
-
-
 def _rows(scored: "Iterable[Scored]", vocabulary: "Vocabulary", per: Per, *, keep_empty: bool) -> Iterator[Row]:
     if per == "element":
         for piece in scored:
@@ -357,19 +346,31 @@ def _rows(scored: "Iterable[Scored]", vocabulary: "Vocabulary", per: Per, *, kee
                 yield row
                 size = 0, 0
         return
-    for line, pieces in groupby(scored, key=lambda piece: piece.line):
+    if per == "file":
+        every = iter(scored)
+        while pieces := list(islice(every, _PIECES)):
+            ids, nats = (np.concatenate([getattr(piece, name) for piece in pieces]) for name in ("ids", "nats"))
+            row = Row(line=pieces[0].line, lines=len(pieces))
+            text = "".join([piece.text for piece in pieces])
+            row.read(float(nats.sum()), len(ids), _count(ids, vocabulary.unknown), size_of_text(text))
+            yield row
+        return
+    for line, own in groupby(scored, key=lambda piece: piece.line):
         row, texts = Row(line=line), list[str]()
-        for piece in pieces:
-            unknown = 0 if vocabulary.unknown is None else int((piece.ids == vocabulary.unknown).sum())
+        for piece in own:
+            unknown = _count(piece.ids, vocabulary.unknown)
             row.read(float(piece.nats.sum()), len(piece.ids), unknown, size_of_text(piece.text))
-            if per == "line":
-                texts.append(piece.text)
+            texts.append(piece.text)
             if piece.excess is not None:
                 row.ids.append(piece.ids)
                 row.excess.append(piece.excess)
         row.text = "".join(texts).removesuffix("\n")
         if row.elements or keep_empty:
             yield row
+
+
+def _count(ids: "Ids", symbol: int | None) -> int:
+    return 0 if symbol is None else int(np.count_nonzero(ids == symbol))
 
 
 def size_of_text(text: str) -> tuple[int, int]:

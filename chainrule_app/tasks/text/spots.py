@@ -6,6 +6,8 @@ nat each, so that a stretch ends where the text is ordinary again.
 """
 
 import re
+from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
@@ -48,22 +50,41 @@ class Spot:
     excess: float  # bits by which it exceeds its expectation
 
 
-def spot_of(excess: Numbers, ignored: Numbers | None = None) -> Spot:
-    """Return the stretch of greatest sum, by the excess (T,) of its symbols; those that are `ignored` (T,) have none.
+_NOWHERE = Spot(0, 0, 0.0, 0.0)
+
+
+def spots_of(lines: Sequence[Numbers]) -> list[Spot]:
+    """Return the stretch of greatest sum of each line, by the excess of its symbols.
 
     >>> import math
-    >>> spot = spot_of(np.array([0.0, 4.0, 3.0, -2.0, 2.0]))  # nats
+    >>> _, spot = spots_of([np.array([0.5]), np.array([0.0, 4.0, 3.0, -2.0, 2.0])])  # nats
     >>> spot.start, spot.stop, round(spot.excess * math.log(2), 3), round(spot.bits * math.log(2), 3)
     (1, 3, 7.0, 5.0)
     """
-    own = excess if ignored is None else np.where(ignored, np.minimum(excess, 0), excess)
-    sums = np.concatenate([[0.0], np.cumsum(own - _A_SYMBOL)])
-    gains = sums[1:] - np.minimum.accumulate(sums[:-1])
-    if not len(gains) or gains.max() <= 0:
-        return Spot(0, 0, 0.0, 0.0)
-    stop = int(gains.argmax()) + 1
-    start = int(sums[:stop].argmin())
-    return Spot(start, stop, bits(float(gains[stop - 1])), bits(float(own[start:stop].sum())))
+    lengths = np.array([len(line) for line in lines])
+    found, order = [_NOWHERE] * len(lines), lengths.argsort(kind="stable").tolist()
+    while order and (longest := lengths[order[-1]]):
+        first = bisect_left(order, (longest + 1) // 2, key=lengths.__getitem__)  # shorter ones would be mostly padding
+        numbers, order = order[first:], order[:first]
+        own = np.zeros((len(numbers), longest))
+        own[np.arange(longest) < lengths[numbers][:, None]] = np.concatenate([lines[number] for number in numbers])
+        sums = np.zeros((len(numbers), longest + 1))
+        np.cumsum(own - _A_SYMBOL, axis=1, out=sums[:, 1:])
+        least = np.minimum.accumulate(sums[:, :-1], axis=1)
+        gains, rows = sums[:, 1:] - least, np.arange(len(numbers))
+        stops = gains.argmax(1)
+        starts = (sums[:, :-1] == least[rows, stops][:, None]).argmax(1)
+        for number, start, stop, gain in zip(
+            numbers, starts.tolist(), (stops + 1).tolist(), gains[rows, stops].tolist(), strict=True
+        ):
+            if gain > 0:
+                found[number] = Spot(start, stop, bits(gain), bits(gain + _A_SYMBOL * (stop - start)))
+    return found
+
+
+def without_fields(excess: Numbers, fields: npt.NDArray[np.bool_]) -> Numbers:
+    """Return the excess (T,) of symbols, of which those in `fields` (T,) have none."""
+    return np.where(fields, np.minimum(excess, 0), excess)
 
 
 def joined(pieces: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
@@ -71,12 +92,17 @@ def joined(pieces: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
     return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
 
-def fields_in(vocabulary: "Vocabulary", ids: "Ids", text: str) -> Numbers:
+def _are_characters(vocabulary: "Vocabulary", ids: "Ids", text: str) -> bool:
+    """Tell if each symbol of a line is a character of its text, but for the line end, which may be one too."""
+    return vocabulary.level == "char" and abs(len(ids) - len(text)) <= 1
+
+
+def fields_in(vocabulary: "Vocabulary", ids: "Ids", text: str) -> npt.NDArray[np.bool_]:
     """Tell of each symbol (T,) of a line if it lies in a number, an address, a time or an identifier."""
     masked = np.zeros(max(len(text), 1), bool)
     for start, stop in fields_of(text):
         masked[start:stop] = True
-    if vocabulary.level == "char" and abs(len(ids) - len(text)) <= 1:  # the line end may be a symbol
+    if _are_characters(vocabulary, ids, text):
         return np.resize(np.append(masked[: len(text)], False), len(ids))
     decoded, spans = symbol_spans(vocabulary, ids)
     places = np.array([min(start, len(masked) - 1) for start, _ in spans], int)
@@ -95,6 +121,7 @@ class Reason:
     vocabulary: "Vocabulary" = field(repr=False)
     model: "AutoregressiveModel" = field(repr=False)
     begin: "Ids" = field(repr=False)  # symbols before a line
+    characters: str = field(default="", repr=False)  # of the line, where each is a symbol: some may be unknown ones
 
     def __str__(self) -> str:
         return self._text
@@ -104,13 +131,11 @@ class Reason:
 
     @cached_property
     def _text(self) -> str:
-        before = self.vocabulary.decode(self.ids[: self.spot.start])
-        stretch = self.vocabulary.decode(self.ids[self.spot.start : self.spot.stop])
+        start, stop = self.spot.start, self.spot.stop
+        before, stretch, after = self._part(0, start), self._part(start, stop), self._part(stop, None)
         expected = self._expected()
         # For people a word is whole.
-        if re.search(r"\w\Z", stretch) and (
-            end := re.match(r"\w*", self.vocabulary.decode(self.ids[self.spot.stop :]))
-        ):
+        if re.search(r"\w\Z", stretch) and (end := re.match(r"\w*", after)):
             stretch += end.group()
         word = re.search(r"\w*\Z", before) if re.match(r"\w", stretch) or re.match(r"\w", expected) else None
         head = "" if word is None else word.group()
@@ -118,6 +143,9 @@ class Reason:
         expected = _quoted(head + expected)
         instead = f" where {expected} was expected" if expected != found else ""
         return f"+{self.spot.excess:.1f} bits: {found}{instead}"
+
+    def _part(self, start: int, stop: int | None) -> str:
+        return self.characters[start:stop] if self.characters else self.vocabulary.decode(self.ids[start:stop])
 
     def _expected(self) -> str:
         """Return the likeliest token at the start of the stretch, symbol by symbol."""
@@ -134,13 +162,14 @@ def _quoted(text: str) -> str:
 
 
 def reason_of(
-    spot: Spot, ids: "Ids", vocabulary: "Vocabulary", model: "AutoregressiveModel", *, in_lines: bool
+    spot: Spot, ids: "Ids", text: str, vocabulary: "Vocabulary", model: "AutoregressiveModel", *, in_lines: bool
 ) -> "Reason | str":
-    """Return the reason for a notable spot, else an empty text."""
+    """Return the reason for a notable spot of a line, else an empty text."""
     if spot.excess < _NOTABLE:
         return ""
     begin = vocabulary.encode("" if in_lines else "\n")
-    return Reason(spot, ids[: spot.stop + _SHOWN].copy(), vocabulary, model, begin)
+    characters = text[: spot.stop + _SHOWN] if _are_characters(vocabulary, ids, text) else ""
+    return Reason(spot, ids[: spot.stop + _SHOWN].copy(), vocabulary, model, begin, characters)
 
 
 def is_training_text(run: "TextTask", data: "Texts") -> bool:

@@ -80,13 +80,18 @@ class Reader:
         model = self._mixture
         if model is None:
             return _surprise(parts[0][0], self.expecting, x), after
-        of_network, apart = parts
-        nats = left = -model.together(parts)[0].log_prob(x)
+        (network, counts), log_weights = (answer[0] for answer in parts), model.log_weights.view(2, 1, 1)
+        of_network = network.log_prob(x)
+
+        def mixed(counts: Distribution) -> Tensor:
+            return -(torch.stack([of_network, counts.log_prob(x)]) + log_weights).logsumexp(0)
+
+        nats = left = mixed(counts)
         if self._left_out is not None:
-            apart = self._left_out.unroll_for(count)(x, state[1], previous)
-            left = -model.together([of_network, apart])[0].log_prob(x)
+            counts, _ = self._left_out.unroll_for(count)(x, state[1], previous)
+            left = mixed(counts)
         # The entropy of counts takes a table of all symbols.
-        entropy = (apart if float(model.share) > _MOSTLY else of_network)[0].entropy()
+        entropy = (counts if float(model.share) > _MOSTLY else network).entropy()
         return Surprise(nats.cpu().double(), (left - entropy).cpu().double()), after
 
 

@@ -33,16 +33,17 @@ def months(tmp_path_factory):
 def test_a_forecast_of_few_rows_is_that_of_the_lines(command, ok, months, tmp_path):
     out, alone = tmp_path / "run", tmp_path / "alone"
     trained = ok("train", months, *ASKED, *SAME, "--out", out)
-    assert " + linear autoregression + exponential smoothing with " in trained.err
+    assert " + linear autoregression + exponential smoothing + random walk with " in trained.err
     run = open_run(out)
     model = run.model()
     assert isinstance(model, ForecastMixture)
-    network, linear, smoothing = model.weights.tolist()
+    network, linear, smoothing, walk = model.weights.tolist()
     assert network < 0.5
-    assert f"linear autoregression: {linear:.0%}, exponential smoothing: {smoothing:.0%} of the mean\n" in trained.err
+    fitted = f"linear autoregression: {linear:.0%}, exponential smoothing: {smoothing:.0%}, random walk: {walk:.0%}"
+    assert f"{fitted} of the mean\n" in trained.err
     (best,) = [record for record in run.metrics() if record.get("best")][-1:]
     assert (best["share_of_linear"], best["share_of_smoothing"]) == pytest.approx((linear, smoothing), abs=1e-6)
-    assert f"linear {linear:.0%}, smoothing {smoothing:.0%} of the mean\n" in command("info", out).out
+    assert f"linear {linear:.0%}, smoothing {smoothing:.0%}, walk {walk:.0%} of the mean\n" in command("info", out).out
 
     without = command("train", months, *ASKED, *SAME, "--no-linear", "--out", alone)
     assert "linear" not in without.err

@@ -11,7 +11,7 @@ import torch
 from chainrule.models import CalibratedMixture, Ensemble, NgramLM, RecurrentLM
 from chainrule.state import leaves
 from chainrule_app.tasks.text import spots, surprise
-from chainrule_app.tasks.text.spots import Reason, expectation, spot_of
+from chainrule_app.tasks.text.spots import Reason, expectation, reason_of, spots_of, without_fields
 from chainrule_app.tasks.text.surprise import Expectation, Reader, measure, measure_stream
 
 V = 5
@@ -102,19 +102,29 @@ def test_rows_side_by_side_are_one_stream(monkeypatch, before, most, rounds):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-4)
 
 
-def test_the_spot_is_the_best_of_all_stretches():
+def test_the_spots_are_the_best_of_all_stretches():
+    """Of lines together, as of each alone; those of empty lines are empty."""
     generator = np.random.default_rng(0)
-    for _ in range(50):
-        excess = generator.normal(0.5, 2, generator.integers(1, 12))
-        ignored = generator.random(len(excess)) < 0.3
-        for mask, own in ((None, excess), (ignored, np.where(ignored, np.minimum(excess, 0), excess))):
-            found = spot_of(excess, mask)
-            sums = {(i, j): float((own[i:j] - 1).sum()) for i in range(len(own)) for j in range(i + 1, len(own) + 1)}
-            best = max(sums.values())
-            assert found.bits == pytest.approx(max(best, 0) / math.log(2), abs=1e-9)
-            if best > 0:
-                assert sums[found.start, found.stop] == pytest.approx(best)
-                assert found.excess * math.log(2) == pytest.approx(best + found.stop - found.start)
+    lines = [generator.normal(0.5, 2, length) for length in generator.integers(0, 12, 50)]
+    lines = [
+        without_fields(line, generator.random(len(line)) < 0.3) if number % 2 else line
+        for number, line in enumerate(lines)
+    ]
+    found = spots_of(lines)
+    assert found == [spot for line in lines for spot in spots_of([line])]
+    assert spots_of([]) == []
+    for own, spot in zip(lines, found, strict=True):
+        sums = {(i, j): float((own[i:j] - 1).sum()) for i in range(len(own)) for j in range(i + 1, len(own) + 1)}
+        best = max(sums.values(), default=0.0)
+        assert spot.bits == pytest.approx(max(best, 0) / math.log(2), abs=1e-9)
+        if best > 0:
+            assert sums[spot.start, spot.stop] == pytest.approx(best)
+            assert spot.excess * math.log(2) == pytest.approx(best + spot.stop - spot.start)
+
+
+def test_fields_have_no_excess():
+    fields = np.array([True, True, False, False])
+    assert without_fields(np.array([2.0, -1.0, 2.0, -1.0]), fields).tolist() == [0, -1, 2, -1]
 
 
 def test_a_reason_names_the_stretch_and_what_was_expected():
@@ -127,6 +137,15 @@ def test_a_reason_names_the_stretch_and_what_was_expected():
     reason = Reason(spots.Spot(8, 9, 12.0, 14.0), ids, vocabulary, counts, vocabulary.encode(""))
     assert str(reason) == '+14.0 bits: "299" where "200" was expected'
     assert pickle.loads(pickle.dumps(reason)) == str(reason)  # noqa: S301  the test made it
+    strange = reason_of(
+        spots.Spot(7, 10, 12.0, 14.0),
+        vocabulary.encode("status=Žß7\n"),
+        "status=Žß7",
+        vocabulary,
+        counts,
+        in_lines=True,
+    )
+    assert str(strange) == '+14.0 bits: "Žß7" where "200" was expected'  # characters that training had not
     end = Reason(
         spots.Spot(8, 9, 12.0, 14.0), vocabulary.encode("status=2\n"), vocabulary, counts, vocabulary.encode("")
     )
