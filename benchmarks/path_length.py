@@ -32,7 +32,7 @@ import torch
 
 import chainrule
 from chainrule_app.cli.main import main as command
-from chainrule_app.tasks.model import Model
+from chainrule_app.tasks.config import Model
 
 APPLICATION = Path(inspect.getfile(command)).parents[1]
 FIRST_STEP = ("training/_loop.py", "_step")  # end of a path, and the function that takes a step

@@ -20,7 +20,8 @@ from side_by_side import claim, interleaved, median_ratio, publish
 from chainrule.data import CharVocabulary, WordVocabulary
 from chainrule.layers import KneserNey
 from chainrule.models import CalibratedMixture, NgramLM, RecurrentLM
-from chainrule_app.tasks.text.task import MOST_DIFFERENT, ORDERS
+from chainrule_app.tasks.text.plan import MOST_DIFFERENT
+from chainrule_app.tasks.text.task import ORDERS
 
 TEXTS: dict[str, Any] = {
     "characters": (shakespeare, CharVocabulary, "char", {"embedding_size": 64, "ngram_order": 3}),

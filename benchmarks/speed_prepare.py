@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from time import monotonic
 
 from chainrule_app.readers import corpus
-from chainrule_app.readers.text import builtin_text
+from chainrule_app.readers.help_topics import builtin_text
 
 
 def processor_seconds() -> float:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from chainrule_app.listing import runs as runs
     from chainrule_app.readers.corpus import open_corpus as open_corpus
     from chainrule_app.readers.corpus import prepare_corpus as prepare_corpus
+    from chainrule_app.readers.help_topics import builtin_text as builtin_text
     from chainrule_app.readers.images.source import grid as grid
     from chainrule_app.readers.images.source import png as png
     from chainrule_app.readers.labelled.encoded_texts import TextSymbols as TextSymbols
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from chainrule_app.readers.sounds.prepare import prepare_sounds as prepare_sounds
     from chainrule_app.readers.sounds.sound_file import write_wav as write_wav
     from chainrule_app.readers.tables.prepare import prepare_table as prepare_table
-    from chainrule_app.readers.text import builtin_text as builtin_text
     from chainrule_app.readers.text import read_lines as read_lines
     from chainrule_app.readers.text import read_text as read_text
     from chainrule_app.results import Report as Report

@@ -15,7 +15,7 @@ from chainrule_app.inputs import Inputs, inputs_of
 from chainrule_app.keywords import (
     chosen_options,
 )
-from chainrule_app.readers.text import url_of
+from chainrule_app.printing import url_of
 from chainrule_app.restored_frames import restore
 from chainrule_app.results import Result
 from chainrule_app.tasks import open_run

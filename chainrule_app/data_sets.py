@@ -12,7 +12,7 @@ from chainrule.option_error import OptionError
 from chainrule_app import frames
 from chainrule_app.heavy import np
 from chainrule_app.items import as_array, is_picture, items_of
-from chainrule_app.readers.record_keys import has_texts, task_of
+from chainrule_app.readers.record_keys import OTHERS, has_texts, task_of
 from chainrule_app.readers.sources import KINDS
 
 _SPLITS = {"train": ("train", "training"), "validation": ("validation", "valid", "val", "dev"), "test": ("test",)}
@@ -75,6 +75,8 @@ def of_hugging_face(data: Any, task: str) -> Handed:
     if hasattr(data, "__len__"):
         frame = _named(data.to_polars(), features, names)
         first = frames.first_record(frame)
+        if task in ("", "classify") and (columns := _text_and_class(first, names)):
+            return Handed(frame.select(columns), task="classify")
         return Handed(frame, task=task or _task_of_set(first, names))
     decode = {name: _decoder(own) for name, own in names.items()}
     rows = ({name: decode.get(name, _same)(value) for name, value in row.items()} for row in data)
@@ -82,22 +84,27 @@ def of_hugging_face(data: Any, task: str) -> Handed:
     if not head:
         raise ValueError("data: expected at least one row, got none")
     first = head[0]
-    told = task or _task_of_set(first, names)
     every = chain(head, rows)
+    if task in ("", "classify") and (columns := _text_and_class(first, names)):
+        return Handed(_frame_of_rows({name: row[name] for name in columns} for row in every), task="classify")
+    told = task or _task_of_set(first, names)
     if KINDS.get(told) in ("rows", "labelled", None):
         return Handed(_frame_of_rows(every), task=told)
     return Handed(every, task=told)
 
 
 def _task_of_set(record: Mapping[str, Any], classes: Iterable[str]) -> str:
-    """Return the task that the first row of a data set tells: a text beside a class is classified."""
-    if nested := task_of(record):
-        return nested
+    """Return the task that the first row of a data set tells."""
     labels = [name for name in classes if not isinstance(record.get(name), list)]
-    texts = [name for name, value in record.items() if isinstance(value, str) and name not in labels]
-    if len(labels) == 1 and len(texts) == 1 and len(record) == 2:
-        return "classify"
-    return "text" if has_texts(record) and not labels else ""
+    return task_of(record) or ("text" if has_texts(record) and not labels else "")
+
+
+def _text_and_class(record: Mapping[str, Any], classes: Iterable[str]) -> list[str]:
+    """Return the columns of a text and its class, if the first row of a data set has them and no other but an index."""
+    labels = [name for name in classes if not isinstance(record.get(name), list)]
+    others = [name for name in record if name not in labels and name.lower() not in OTHERS]
+    alone = len(labels) == 1 and len(others) == 1 and isinstance(record[others[0]], str)
+    return [*others, *labels] if alone else []
 
 
 def _class_names(feature: Any) -> Sequence[str] | None:

@@ -17,12 +17,12 @@ from chainrule_app.heavy import torch
 from chainrule_app.inputs import Inputs
 from chainrule_app.keywords import check_known, config_of, names_given, path_of, train_with
 from chainrule_app.listing import history_of
+from chainrule_app.printing import parse_duration
 from chainrule_app.readers.record_keys import keys_of
 from chainrule_app.readers.sources import is_images, is_path, paths_of, recognise
 from chainrule_app.results import Column, Result
 from chainrule_app.run import Run
 from chainrule_app.tasks import open_run, task_class, unrecognised
-from chainrule_app.tasks.display import parse_duration
 from chainrule_app.tasks.remote_run import publishing
 from chainrule_app.tasks.run_directory import FRAME, TemporaryFolder, copy_run, refuse_taken, task_of
 from chainrule_app.training_run import started_from

@@ -29,7 +29,7 @@ from chainrule_app.items import (
 from chainrule_app.media_inputs import MediaInputs
 from chainrule_app.readers.files_in_turn import HeldText
 from chainrule_app.readers.gather import gathered
-from chainrule_app.readers.origin import DataSource, HeldRows, Origin
+from chainrule_app.readers.origin import STDIN, DataSource, HeldRows, Origin
 from chainrule_app.readers.record_keys import (
     Keys,
     conversation,
@@ -46,7 +46,6 @@ from chainrule_app.readers.record_keys import (
 from chainrule_app.readers.records import first_record
 from chainrule_app.readers.sources import KINDS, holds_records, paths_of
 from chainrule_app.readers.tagged.spans import TaggedWords, words_between_blanks, words_of_text
-from chainrule_app.readers.text import STDIN
 from chainrule_app.tasks.run_directory import FRAME
 
 if TYPE_CHECKING:

@@ -7,10 +7,9 @@ from typing import Any
 
 from chainrule.option_error import OptionError
 from chainrule_app.heavy import np
-from chainrule_app.readers.origin import Origin
+from chainrule_app.readers.origin import STDIN, Origin
 from chainrule_app.readers.sources import paths_of
 from chainrule_app.readers.tagged.spans import TaggedWords
-from chainrule_app.readers.text import STDIN
 
 _LOUDEST = 2.0  # amplitude of a sound; what is above 1 is cut
 EXPECTED = "expected a path, a frame, an array, or a list of strings, pairs or arrays"

@@ -17,7 +17,8 @@ from chainrule.printing import one_line
 from chainrule_app import frames
 from chainrule_app.readers.origin import DataSource
 from chainrule_app.readers.record_keys import conversation, is_chat
-from chainrule_app.tasks.config import Duration, RunConfig, Seed, check_options, check_value
+from chainrule_app.tasks.config import Duration, RunConfig, check_options, check_value
+from chainrule_app.tasks.options import Seed
 
 if TYPE_CHECKING:
     from chainrule_app.inputs import Inputs
@@ -65,7 +66,7 @@ def chosen_options(kind: type, options: Mapping[str, Any], inputs: "Inputs") -> 
 
 
 def in_flags(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Write mappings, quantiles and labels as the command line does, and numbers as Python does.
+    """Write mappings, quantiles, labels and columns as the command line does, and numbers as Python does.
 
     >>> in_flags({"types": {"a": "skip", "b, c": "real"}, "seed": 1})
     {'types': 'a=skip,"b, c=real"', 'seed': 1}
@@ -83,7 +84,8 @@ def _in_flag(name: str, value: Any) -> Any:
         return _line("" if value is None else value)
     if name == "quantiles" and (isinstance(value, list | tuple) or hasattr(value, "tolist")):
         return ",".join(map(str, value))
-    return str(value) if name in ("label", "target") and type(value) is int else value
+    names = name in ("label", "target", "tag_key") or name.endswith("column")  # of classes, annotators and columns
+    return str(value) if names and type(value) is int else value
 
 
 def path_of(value: Any, name: str) -> Path:

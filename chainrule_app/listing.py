@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from chainrule.printing import one_line
 from chainrule_app.pages.result_figures import learning_figure
-from chainrule_app.readers.text import is_url, shown
+from chainrule_app.printing import is_url, shown
 from chainrule_app.results import Column, Result
 from chainrule_app.tasks.model_size import count_parameters
 from chainrule_app.tasks.run_directory import CHECKPOINT, CONFIG, WEIGHTS, is_locked, sealed_record

@@ -1,13 +1,17 @@
 """Frames of pandas, polars and Arrow, and arrays, made of cells, with the types that a description names."""
 
 from base64 import b64decode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from typing import Any
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 from chainrule_app.heavy import np
 from chainrule_app.readers import tables as table_reader
+
+if TYPE_CHECKING:
+    from chainrule_app.results import Result
 
 _TEXTS: dict[str, Any] = {"kind": "String"}
 _TEXT_KINDS = ("String", "Categorical", "Enum")
@@ -236,3 +240,59 @@ def parser_of(description: Mapping[str, Any] | None, name: str) -> Callable[[str
     if kind is None or kind["kind"] in _TEXT_KINDS or "unit" in kind:
         return None
     return lambda cell: _parsed([cell], kind)[0]
+
+
+_BLOCK = 512  # predicted cells whose values are restored together
+_CELLS = ("actual", "value", "low", "high", "mean", "median", "mode")  # of a predicted cell
+_PLAIN = ("Int", "UInt", "Float")  # kinds whose predicted values are numbers already
+
+
+def restored_cells(description: Mapping[str, Any], result: "Result") -> "Result":
+    """Return predicted cells with the values of each column as its owner gave them: dates, booleans, decimals."""
+    if description["library"] == "numpy":
+        return result
+    places = [result.names.index(name) for name in _CELLS if name in result.names]
+    column, shares, bins = (result.names.index(name) for name in ("column", "shares", "bins"))
+
+    def blocks() -> Iterator[Sequence[Any]]:
+        source = result.stream()
+        while block := list(map(list, islice(source, _BLOCK))):
+            for name in dict.fromkeys(row[column] for row in block):
+                rows = [row for row in block if row[column] == name]
+                back = _restorer(description, name, [row[place] for row in rows for place in places])
+                if back is None:
+                    continue
+                for row in rows:
+                    for place in places:
+                        row[place] = back(row[place])
+                    if row[bins] is not None:
+                        row[bins] = row[bins] | {"edges": list(map(back, row[bins]["edges"]))}
+                    if row[result.names.index("probability")] is None:  # quantiles; categories keep their names
+                        row[shares] = {level: back(value) for level, value in row[shares].items()}
+            yield from block
+
+    return result.with_rows(blocks())
+
+
+def _restorer(description: Mapping[str, Any], name: str, cells: list[Any]) -> Callable[[Any], Any] | None:
+    """Return a function from cells of a column to the values of its owner; None where the cells are these."""
+    kind = description["columns"].get(name)
+    if kind is None or (kind["kind"].startswith(_PLAIN) and "unit" not in kind and kind.get("pandas") != "category"):
+        return None
+    if kind["kind"] in _TEXT_KINDS and kind.get("pandas") != "category":
+        return None
+    known: dict[Any, Any] = {"": None, None: None}
+
+    def learn(cells: Sequence[Any]) -> None:
+        new = [cell for cell in dict.fromkeys(cells) if cell not in known]
+        values = restore(description, {name: list(map(str, new))})
+        own = values.iloc[:, 0] if description["library"] == "pandas" else values[name]
+        known.update(zip(new, own.to_pylist() if "schema" in description else own.to_list(), strict=True))
+
+    def back(cell: Any) -> Any:
+        if cell not in known:
+            learn([cell])
+        return known[cell]
+
+    learn(cells)
+    return back

@@ -260,10 +260,10 @@ class Result:
         return frame.set_index(self.hints["index"]) if "index" in self.hints else frame
 
     def to_polars(self) -> Any:
-        """Return a polars DataFrame."""
+        """Return a polars DataFrame; a column of values of different kinds, such as numbers and dates, holds texts."""
         import polars
 
-        return polars.DataFrame(self.to_dict(), strict=False)
+        return polars.DataFrame({name: _of_one_kind(values) for name, values in self.to_dict().items()}, strict=False)
 
     def __repr__(self) -> str:
         rows, more = self._head()
@@ -307,6 +307,14 @@ class Result:
     def _read_all(self) -> None:
         with self._lock:
             self._kept += self._source
+
+
+def _of_one_kind(values: list[Any]) -> list[Any]:
+    """Return values of different kinds as texts, which polars would cast to one of the kinds; others as they are."""
+    kinds = {type(value) for value in values if value is not None}
+    if len(kinds) < 2 or all(issubclass(kind, int | float) and kind is not bool for kind in kinds):
+        return values
+    return [None if value is None else str(value) for value in values]
 
 
 def _same(value: Any) -> Any:

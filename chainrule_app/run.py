@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, cast
 from chainrule.option_error import OptionError
 from chainrule_app.answering import Answering
 from chainrule_app.data_sets import split_for
+from chainrule_app.frames import load_description
 from chainrule_app.inputs import inputs_of
 from chainrule_app.keywords import (
     bytes_of,
@@ -22,14 +23,15 @@ from chainrule_app.keywords import (
     train_with,
 )
 from chainrule_app.listing import history_of
+from chainrule_app.printing import shown
 from chainrule_app.readers.outgoing import outgoing
-from chainrule_app.readers.text import shown
+from chainrule_app.restored_frames import restored_cells
 from chainrule_app.results import Report, Result
 from chainrule_app.tasks import open_run
 from chainrule_app.tasks.capabilities import METHODS
 from chainrule_app.tasks.config import Number
 from chainrule_app.tasks.remote_run import copy_to_work_in, publishing
-from chainrule_app.tasks.run_directory import copy_run
+from chainrule_app.tasks.run_directory import FRAME, copy_run
 
 if TYPE_CHECKING:
     from torch import nn
@@ -130,9 +132,15 @@ class Run(Answering):
                 those to predict, by default every missing cell.
 
         Returns:
-            A row for each input, or cell of a table; `Result.values` are the answers alone. `Result.to_pandas` of a
-            forecast is a frame indexed by time, and `Result.plot` its picture.
+            A row for each input, or cell of a table; `Result.values` are the answers alone. Cells have the types of the
+            frame that the run was fitted on. `Result.to_pandas` of a forecast is a frame indexed by time, and
+            `Result.plot` its picture.
         """
+        result = self._predicted(data, device=device, **options)
+        description = load_description(self.path / FRAME) if self.task.name == "table" else None
+        return result if description is None else restored_cells(description, result)
+
+    def _predicted(self, data: Any, *, device: str = "auto", **options: Any) -> Result:
         self._able("predict")
         device = device_name(device)
         with self._calling() as run, inputs_of(run, answers=False) as inputs:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from chainrule.option_error import OptionError, option
 from chainrule.printing import printable
+from chainrule_app.printing import counted, is_url, shown, spelled_all, url_of
 from chainrule_app.readers.sources import KINDS, check_path, is_path, must_gather, paths_of
-from chainrule_app.readers.text import is_url, shown, url_of
 from chainrule_app.tasks.baseline import compare_with_baseline
 from chainrule_app.tasks.config import (
     ChosenComputation,
@@ -29,7 +29,6 @@ from chainrule_app.tasks.config import (
     facts_of,
     recorded_source,
 )
-from chainrule_app.tasks.display import counted, spelled_all
 from chainrule_app.tasks.remote_run import copy_to_work_in, publishing
 from chainrule_app.tasks.run_directory import (
     CHECKPOINT,

@@ -48,6 +48,19 @@ def test_texts_with_a_class_are_classified(hub, as_is):
     assert [cells for _, cells in table.rows()][:2] == [["good film", "good"], ["bad film", "bad"]]
 
 
+def test_an_index_beside_a_text_and_its_class_is_left_out(hub, as_is):
+    """SST-2 has one: it was read as a table, and refused for its identifiers."""
+    features = {
+        "idx": hub.Value("int32"),
+        "sentence": hub.Value("string"),
+        "label": hub.ClassLabel(names=["bad", "good"]),
+    }
+    films = {"idx": range(len(FILMS["text"])), "sentence": FILMS["text"], "label": FILMS["label"]}
+    task, table, options = read(as_is(hub.Dataset.from_dict(films, hub.Features(features))))
+    assert (task, options) == ("classify", {"text_column": "sentence", "label_column": "label"})
+    assert table.names == ["sentence", "label"]
+
+
 def test_tags_of_words_have_the_names_of_their_classes(hub, as_is):
     """They were refused, and with a task they were numbers."""
     tags = hub.Sequence(hub.ClassLabel(names=["O", "B-PER"]))

@@ -70,6 +70,34 @@ def test_dtypes_of_pandas_come_back():
     pandas.testing.assert_frame_equal(made_again(frame), frame)
 
 
+@pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
+def test_predicted_cells_have_the_types_of_the_frame(library, tmp_path):
+    """Dates, booleans and decimals came back as texts and floats, and durations as numbers of minutes."""
+    days = [date(2024, 1, 1 + number % 28) for number in range(60)]
+    frame = polars.DataFrame(
+        {
+            "flag": [day.day % 2 == 0 for day in days],
+            "day": days,
+            "price": [Decimal(day.day) / 4 for day in days],
+            "count": [day.day for day in days],
+            "zoned": polars.Series([datetime(2024, 1, day.day, 6) for day in days]).dt.replace_time_zone("Asia/Tokyo"),
+            "took": [timedelta(minutes=day.day) for day in days],
+        }
+    )
+    own = {"pandas": frame.to_pandas, "polars": frame.clone, "pyarrow": frame.to_arrow}[library]()
+    run = chainrule.fit(own, out=tmp_path / "run", steps=1, hidden_size=4, threads=1)
+    cells = list(run.predict(own[:1], columns=list(frame.columns)[:4]))
+    for name in ("value", "actual"):
+        assert all(map(isinstance, [cell[name] for cell in cells], [bool, date, Decimal, int]))
+    zoned, took = run.predict(own[:1], columns=["zoned", "took"])
+    assert zoned["actual"] == datetime.fromisoformat("2024-01-01T06:00+09:00")
+    assert zoned["actual"].tzinfo is not None
+    assert zoned["low"] <= zoned["value"] <= zoned["high"]
+    assert {type(value).__name__ for value in took["shares"].values()} <= {"timedelta", "Timedelta"}
+    assert took["actual"] == timedelta(minutes=1)
+    run.predict(own[:1], columns=["price"]).plot()
+
+
 def test_rare_values_without_a_name_are_missing():
     frame = polars.DataFrame({"at": [datetime(2024, 1, 1)], "id": [2**60], "name": ["x"]})
     back = frames.restore(described(frame)[1], {name: ["<other>"] for name in frame.columns})

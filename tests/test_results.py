@@ -113,3 +113,11 @@ def test_a_result_gives_rows_for_other_parts_of_its_data():
 
 def test_rows_without_a_rank_value_come_last():
     assert scores([(1, "a", None), (2, "b", -1.0)]).top()["line"] == [2, 1]
+
+
+def test_values_of_different_kinds_become_texts_of_polars():
+    """A truth value among numbers became a number."""
+    polars = pytest.importorskip("polars")
+    result = Result([Column("mixed"), Column("number")], [(4, 1), (False, 0.5), (None, None)])
+    assert result.to_polars()["mixed"].to_list() == ["4", "False", None]
+    assert result.to_polars().schema["number"] == polars.Float64

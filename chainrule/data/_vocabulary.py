@@ -2,12 +2,13 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from chainrule.files import Record, read_record
+from chainrule.option_error import OptionError
 
 Ids = npt.NDArray[np.int64]
 
@@ -92,12 +93,28 @@ class Vocabulary(Record, ABC):
 
     @abstractmethod
     def to_json(self) -> dict[str, Any]:
-        """Return a record from which `vocabulary_from_json` builds an equal vocabulary."""
+        """Return a record from which `Vocabulary.from_json` builds an equal vocabulary."""
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Self:
-        """Build the vocabulary of a record of `to_json`; raise ValueError for any other record."""
+        """Build the vocabulary of a record of `to_json`; raise ValueError for any other record.
+
+        Nothing in the record is executed. Called on `Vocabulary` itself, this takes a record of any level.
+        """
+        if cls is Vocabulary:
+            return cast(Self, cls.of_level(content.get("level")).from_json(content))
         return read_record(cls._from_fields, {"level": str, **cls._FIELDS}, content)
+
+    @staticmethod
+    def of_level(level: object) -> "type[Vocabulary]":
+        """Return the class of vocabularies of a level: char, byte, word or bpe."""
+        from chainrule.data._characters import ByteVocabulary, CharVocabulary, WordVocabulary
+        from chainrule.data._subwords import BPEVocabulary
+
+        kinds = {kind.level: kind for kind in (CharVocabulary, ByteVocabulary, WordVocabulary, BPEVocabulary)}
+        if not isinstance(level, str) or level not in kinds:
+            raise OptionError("level", f"expected one of {', '.join(kinds)}, got {level!r:.80}; the file is damaged")
+        return kinds[level]
 
     @classmethod
     def _from_fields(cls, *, level: str, **fields: Any) -> Self:

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from chainrule.option_error import OptionError, option
 from chainrule_app.cli.render import show
 from chainrule_app.cli.row_format import RowFormat, format_of
-from chainrule_app.readers.text import STDIN
+from chainrule_app.readers.origin import STDIN
 from chainrule_app.results import Result
-from chainrule_app.tasks.config import CheckedOptions, Number
-from chainrule_app.tasks.display import Switch
+from chainrule_app.tasks.config import CheckedOptions, Number, Switch
 
 if TYPE_CHECKING:
     from chainrule_app.scale.workers import Job

@@ -15,10 +15,10 @@ from chainrule.option_error import OptionError
 from chainrule.printing import one_line
 from chainrule.ranges import Range
 from chainrule_app.cli.signature import Device, RunPath
+from chainrule_app.printing import dump_json, progress_bars, quoted, shown, size_of, url_of
 from chainrule_app.readers.outgoing import is_there
-from chainrule_app.readers.text import shown, url_of
 from chainrule_app.tasks import open_run
-from chainrule_app.tasks.display import Switch, dump_json, progress_bars, quoted, size_of
+from chainrule_app.tasks.config import Switch
 
 
 def compress(

@@ -10,14 +10,14 @@ from chainrule_app.cli.render import line_width, show, show_report
 from chainrule_app.cli.signature import RunPath
 from chainrule_app.inputs import inputs_of
 from chainrule_app.listing import runs as list_runs
-from chainrule_app.readers.text import shown
+from chainrule_app.printing import counted, dump_json, flags_of, format_duration, resume_command, shown, size_of
 from chainrule_app.result_table import fitted
 from chainrule_app.results import Column, Result
 from chainrule_app.tasks import open_run
 from chainrule_app.tasks.baseline import baseline_values, recorded_baseline
-from chainrule_app.tasks.config import Seed
-from chainrule_app.tasks.display import Switch, counted, dump_json, flags_of, format_duration, resume_command, size_of
+from chainrule_app.tasks.config import Switch
 from chainrule_app.tasks.likelihood_record import LikelihoodRecord, why_not_ranked
+from chainrule_app.tasks.options import Seed
 from chainrule_app.tasks.output import checked_page
 from chainrule_app.tasks.run_directory import METRICS, TRAINING_PAGE, WEIGHTS, bytes_on_disk
 from chainrule_app.tasks.task import Task

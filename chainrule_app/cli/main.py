@@ -3,42 +3,39 @@
 Nothing heavy is imported here or at the top of a verb's file: `chainrule --help` must answer at once.
 """
 
+import codecs
+import io
+import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack, closing, redirect_stdout
-from difflib import get_close_matches
+from dataclasses import fields
+from functools import partial
 from inspect import Parameter, signature
 from itertools import pairwise
 from pathlib import Path
 from shlex import quote
 from time import monotonic
-from typing import TYPE_CHECKING, Any, TextIO, cast, get_args
+from typing import Any, TextIO, cast, get_args
 
-from cyclopts import (
-    App,
-    CycloptsError,
-    MissingArgumentError,
-    UnknownCommandError,
-    UnknownOptionError,
-    UnusedCliTokensError,
-)
+from cyclopts import App, UnknownCommandError, UnknownOptionError
 
-from chainrule.files import write_text
-from chainrule.option_error import PeerError, UserError, WriteOption
+from chainrule.option_error import PeerError, WriteOption
 from chainrule.printing import printable
-from chainrule_app.cli.selection import described_verbs, is_verb, owners, select, verbs_of
-from chainrule_app.cli.signature import Verb, check_arguments, open_run
-from chainrule_app.printing import WRITE_OPTION
-from chainrule_app.readers.text import shown
-from chainrule_app.tasks.display import SafeOutput, Substitution, counted, flag, quoted, shortened
+from chainrule_app.cli.errors import is_expected, one_line, say, unknown_option, unknown_verb
+from chainrule_app.cli.exchange import compress, decompress, demo, export, import_, serve
+from chainrule_app.cli.help import FoldedHelp, install_completion
+from chainrule_app.cli.info import check, compare, info, report, runs
+from chainrule_app.cli.signature import Verb, VerbTemplate, open_run, verb, verb_for
+from chainrule_app.cli.train import run_before, scan, task_to_train, train_verb
+from chainrule_app.cli.verbs import embed, evaluate, fill, inspect, interpolate, predict, reconstruct, sample, score
+from chainrule_app.printing import WRITE_OPTION, counted, flag, writable
+from chainrule_app.tasks import TASK_VERBS, TASKS, task_class
+from chainrule_app.tasks.config import check_value, range_of
+from chainrule_app.tasks.run_directory import task_of
 from chainrule_app.tasks.task import Task
 
-if TYPE_CHECKING:
-    from cyclopts.help import HelpPanel
-    from rich.console import Console, ConsoleOptions
-
-LINE_LIMIT = 299  # characters of an error: a message may quote data of any size
 EMPTY = "expected the name of a file or folder, got an empty one: is a variable of the shell not set?"
 USER_ERROR, INTERRUPTED, BROKEN_PIPE = 2, 130, 141  # the last two as a shell reports SIGINT and SIGPIPE
 
@@ -66,18 +63,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the flush at exit fails again
         return BROKEN_PIPE
     except KeyboardInterrupt as error:
-        return _say(str(error) or "interrupted", INTERRUPTED)
+        return say(str(error) or "interrupted", INTERRUPTED)
     except PeerError:
         return USER_ERROR
     except Exception as error:
-        if os.environ.get("CHAINRULE_DEBUG") or not _is_expected(error):
+        if os.environ.get("CHAINRULE_DEBUG") or not is_expected(error):
             raise
-        return _say(_one_line(error, verb_flags), USER_ERROR)
+        return say(one_line(error, verb_flags, _as_flag(verb_flags)), USER_ERROR)
     finally:
         WRITE_OPTION.reset(spelling)
 
 
-def _run(arguments: list[str], verb_flags: dict[str, str], began: float, streams: Iterable[Substitution]) -> int:
+def _run(arguments: list[str], verb_flags: dict[str, str], began: float, streams: "Iterable[Substitution]") -> int:
     """Run a command line that started at `began`; adds the flag of each option of its verb to `verb_flags`."""
     given: set[str] = set()
     files: set[str] = set()  # flags of sources, which may be patterns
@@ -108,7 +105,11 @@ def _run(arguments: list[str], verb_flags: dict[str, str], began: float, streams
     if name == "train":  # the parser takes - for an option where several files may follow
         arguments = [_STDIN if word == "-" else word for word in arguments]
     if name == "--install-completion":
-        return _install_completion(app)
+        for other, _ in described_verbs():  # with the options of the first task that has each
+            template = select(other, [])[1]
+            assert template is not None
+            app.command(template.function, name=other)
+        return install_completion(app)
     task: type[Task[Any]] | None = None
     verb: Verb | None = None
     verbs: dict[str, str] = {}
@@ -134,25 +135,13 @@ def _run(arguments: list[str], verb_flags: dict[str, str], began: float, streams
         with closing(SafeOutput(sys.stdout)) as out, redirect_stdout(cast(TextIO, out)), ExitStack() as stack:
             assert task is not None
             check_arguments(command, bound.arguments)
-            open_run(task, bound.arguments, stack)
+            if name != "train":  # which may go on without its data
+                open_run(task, bound.arguments, stack)
             return command(*bound.args, **bound.kwargs) or 0
     except UnknownOptionError as error:
-        flag_typed = error.token.keyword or error.token.value
-        models = owners(task, flag_typed) if task is not None and name == "train" else []
-        if not models:
-            flag_typed = (flag_typed or "").partition("=")[0]
-            names = [name for argument in error.argument_collection if argument.parse for name in argument.names]
-            near = suggestion(flag_typed, [*names, "--help", "--version"], OPTION_SYNONYMS)
-            raise ValueError(f"Unknown option: {flag_typed}.{near}") from None
-        raise ValueError(
-            f"{flag_typed}: an option of {', '.join(models)}, not of this model: "
-            f"leave it out, or use --model {models[0]}"
-        ) from None
+        raise unknown_option(error, partial(owners, task) if task is not None and name == "train" else None) from None
     except UnknownCommandError:
-        near = suggestion(arguments[0], verbs, VERB_SYNONYMS)
-        raise ValueError(
-            f'Unknown command "{arguments[0]}".{near} `chainrule --help` lists all: {", ".join(verbs)}'
-        ) from None
+        raise unknown_verb(arguments[0], verbs) from None
 
 
 def _as_flag(verb_flags: Mapping[str, str]) -> WriteOption:
@@ -172,83 +161,11 @@ def _as_flag(verb_flags: Mapping[str, str]) -> WriteOption:
     return write
 
 
-_LOADING = {
-    "bash": "bash-completion loads it in a new shell; without that package, add this line to ~/.bashrc: . {script}",
-    "zsh": "add this line to ~/.zshrc, before compinit: fpath=({folder} $fpath)",
-    "fish": "a new shell loads it",
-    "powershell": "add this line to your profile ($PROFILE): . {script}",
-}
-
-
-def _install_completion(app: App) -> int:
-    """Write a completion script for all verbs, with the options of the first task that has each.
-
-    The startup files of the shell belong to the user: a line says what to add to them.
-    """
-    from cyclopts.completion.detect import ShellDetectionError, detect_shell
-    from cyclopts.completion.install import get_default_completion_path
-
-    try:
-        shell = detect_shell()
-    except ShellDetectionError:
-        raise ValueError(f"--install-completion: expected {', '.join(_LOADING)} in the variable SHELL") from None
-    for name, _ in described_verbs():
-        template = select(name, [])[1]
-        assert template is not None
-        app.command(template.function, name=name)
-    script = get_default_completion_path(shell, "chainrule")
-    write_text(script, app.generate_completion(shell=shell))
-    print(f"wrote {script}; {_LOADING[shell].format(script=quoted(script), folder=quoted(script.parent))}")
-    return 0
-
-
 _STDIN = "/dev/stdin"
 
 
 def _listed() -> None:
     """Stand for a verb in the list of all verbs."""
-
-
-def _is_expected(error: Exception) -> bool:
-    """Tell if a user can cause this error: it is then reported in one line, without a traceback."""
-    if isinstance(error, CycloptsError | ValueError | OSError | ImportError | MemoryError):
-        return True
-    return type(error).__module__.split(".")[0] == "chainrule" or _is_out_of_memory(error)
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    # On the CPU, torch raises a RuntimeError like any other: only its message says that memory is what is missing.
-    named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
-    return named or (isinstance(error, RuntimeError) and "can't allocate memory" in str(error))
-
-
-_COSTLY = ("batch_size", "hidden_size", "channels", "rows", "steps", "beam", "paths", "particles", "n")
-
-
-def _one_line(error: Exception, verb_flags: dict[str, str]) -> str:
-    if isinstance(error, UserError):
-        return _fitted(error.written(_as_flag(verb_flags)))
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    if _is_out_of_memory(error):
-        costly = [verb_flags[name] for name in _COSTLY if name in verb_flags]
-        return f"out of memory: choose a smaller {' or '.join(costly) or 'model'}"
-    if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
-        extra = error.unused_tokens[0]
-        return f"unexpected argument {extra!r}: `chainrule VERB --help` lists the arguments"
-    if isinstance(error, MissingArgumentError) and error.argument is not None and error.command_chain:
-        verb, name = " ".join(error.command_chain), error.keyword or error.argument.name
-        return f"{verb}: expected {name}{' VALUE' * name.startswith('-')}: `chainrule {verb} --help` describes it"
-    return _fitted(str(error)) or type(error).__name__
-
-
-def _fitted(text: str) -> str:
-    return " ".join(shortened(text, 4 * LINE_LIMIT).split())
-
-
-def _say(line: str, status: int) -> int:
-    print(shortened(f"chainrule: {printable(shown(line))}", LINE_LIMIT), file=sys.stderr)
-    return status
 
 
 BOUNDED = {
@@ -270,66 +187,6 @@ def _version() -> str:
     return __version__
 
 
-# Words of other programs, and ours; of several the first that there is.
-VERB_SYNONYMS = {
-    "generate": ("sample",), "draw": ("sample",), "complete": ("fill", "sample"), "perplexity": ("score",),
-    "loss": ("score",), "likelihood": ("score",), "eval": ("evaluate",), "test": ("evaluate",),
-    "validate": ("evaluate",), "fit": ("train",), "learn": ("train",), "finetune": ("train",), "resume": ("train",),
-    "encode": ("embed", "compress"), "decode": ("decompress",), "extract": ("decompress",), "show": ("info",),
-    "describe": ("info",), "stats": ("info",), "explain": ("inspect",), "plot": ("inspect",),
-    "verify": ("check",), "label": ("classify",), "annotate": ("tag",), "diff": ("compare",),
-    "infer": ("predict", "tag", "classify", "translate", "caption", "forecast"), "help": ("--help",),
-    "version": ("--version",),
-    "impute": ("fill",), "detect": ("score",), "anomalies": ("score",), "play": ("serve",), "playground": ("serve",),
-}  # fmt: skip
-OPTION_SYNONYMS = {
-    "lr": ("learning-rate",), "epoch": ("epochs",), "num-epochs": ("epochs",), "n-epochs": ("epochs",),
-    "num-train-epochs": ("epochs",), "max-epochs": ("epochs",), "max-steps": ("steps",), "iterations": ("steps",),
-    "iters": ("steps",), "max-iters": ("steps",), "time": ("budget",), "max-time": ("budget",), "bs": ("batch-size",),
-    "batch": ("batch-size",), "train-batch-size": ("batch-size",), "optimizer": ("optimiser",),
-    "optim": ("optimiser",), "wd": ("weight-decay",), "l2": ("weight-decay",), "gpu": ("device",),
-    "cuda": ("device",), "output": ("out",), "output-dir": ("out",), "outdir": ("out",), "save": ("out",),
-    "dir": ("out",), "force": ("overwrite",), "continue": ("resume",), "random-seed": ("seed",),
-    "random-state": ("seed",), "arch": ("model",), "architecture": ("model",), "model-type": ("model",),
-    "hidden": ("hidden-size", "model-size"), "units": ("hidden-size",), "hidden-dim": ("hidden-size", "model-size"),
-    "embed-dim": ("embedding-size",), "embedding-dim": ("embedding-size",), "d-model": ("model-size",),
-    "n-layer": ("num-layers",), "n-layers": ("num-layers",), "layers": ("num-layers",), "heads": ("num-heads",),
-    "n-head": ("num-heads",), "seq-len": ("chunk-length",), "block-size": ("chunk-length",),
-    "context-length": ("chunk-length",), "bptt": ("chunk-length",), "max-len": ("length", "max-length"),
-    "max-tokens": ("length",), "max-new-tokens": ("length",), "num-samples": ("number", "samples"),
-    "samples": ("number",), "n-samples": ("number", "samples"), "temp": ("temperature",), "topk": ("top-k",),
-    "topp": ("top-p",), "num-beams": ("beam",), "beam-size": ("beam",), "beams": ("beam",),
-    "grad-clip": ("clip-norm",), "max-grad-norm": ("clip-norm",), "clip": ("clip-norm",), "fp16": ("precision",),
-    "bf16": ("precision",), "dtype": ("precision",), "amp": ("precision",), "workers": ("threads",),
-    "jobs": ("threads",), "num-threads": ("threads",), "val": ("validation",), "valid": ("validation",),
-    "valid-file": ("validation",), "dev": ("validation",), "eval-every": ("validate-every",),
-    "eval-interval": ("validate-every",), "early-stopping": ("patience",), "src": ("source",), "tgt": ("target",),
-    "usage": ("help",),
-}  # fmt: skip
-
-
-def suggestion(word: str, choices: Iterable[str], synonyms: Mapping[str, tuple[str, ...]]) -> str:
-    """Suggest the nearest valid words for an unknown one, as a question; empty if none is near.
-
-    >>> suggestion("generate", ["sample", "interpolate"], VERB_SYNONYMS)
-    ' Did you mean sample?'
-    >>> suggestion("--hlep", ["--steps", "--help"], {})
-    ' Did you mean --help?'
-    """
-    choices = list(choices)
-    stem, dashes = word.lstrip("-").lower().replace("_", "-"), word.startswith("-")
-    matches = [f"--{other}" if dashes else other for other in synonyms.get(stem, ())]
-    matches = [other for other in matches if other in choices or (not dashes and other.startswith("-"))]
-    if dashes:
-        matches = matches[:1]
-    if not matches and len(stem) > 1:
-        matches = get_close_matches(word.lower(), choices, 1, cutoff=0.7)
-    if not matches:
-        return ""
-    *others, last = matches
-    return f" Did you mean {', '.join(others)}{' or ' if others else ''}{last}?"
-
-
 def usage(name: str, function: Callable[..., Any]) -> str:
     words = [f"Usage: chainrule {name} [OPTIONS]"]
     for argument in signature(function).parameters.values():
@@ -344,27 +201,155 @@ def usage(name: str, function: Callable[..., Any]) -> str:
     return " ".join(words) + "\n"
 
 
-class FoldedHelp:
-    """Help of cyclopts whose texts wrap at spaces only, not at a docstring's own line ends."""
+VERBS: dict[str, VerbTemplate] = {
+    "train": verb_for("")(train_verb),
+    "sample": sample,
+    "score": score,
+    "fill": fill,
+    "inspect": inspect,
+    "check": verb(check),
+    "info": verb(info),
+    "report": verb(report),
+    "runs": verb(runs),
+    "compare": verb(compare),
+    "serve": verb(serve),
+    "demo": verb(demo),
+    "embed": embed,
+    "reconstruct": reconstruct,
+    "interpolate": interpolate,
+    "evaluate": evaluate,
+    "compress": verb(compress, "codec"),
+    "decompress": verb(decompress, "codec"),
+    "export": verb(export),
+    "import": verb(import_),
+}
+"""All verbs except predictions, which are named after their tasks."""
 
-    def render_description(self, console: "Console", options: "ConsoleOptions", description: Any) -> None:
-        """Print the description of a verb, one line per paragraph."""
-        from rich.console import Group
-        from rich.text import Text
 
-        parts = description.renderables if isinstance(description, Group) else [description]
-        for part in parts:
-            text = getattr(part, "primary_renderable", part)
-            plain = text.plain if isinstance(text, Text) else str(text)
-            paragraphs = [" ".join(paragraph.split()) for paragraph in plain.strip().split("\n\n")]
-            console.print(Text("\n\n".join(paragraphs) + "\n"))
+def is_verb(name: str) -> bool:
+    return name in VERBS or name in TASK_VERBS
 
-    def __call__(self, console: "Console", options: "ConsoleOptions", panel: "HelpPanel") -> None:
-        from cyclopts.help import DefaultFormatter
-        from rich.text import Text
 
-        for entry in panel.entries:
-            text = getattr(entry.description, "primary_renderable", None)
-            if isinstance(text, Text):
-                entry.description.primary_renderable = Text(" ".join(text.plain.split()), end=text.end)
-        DefaultFormatter()(console, options, panel)
+def verb_of(task: type[Task[Any]], name: str) -> Verb | None:
+    if name == _predicting(task):
+        return predict(task)
+    return VERBS[name](task) if name in VERBS else None
+
+
+def verbs_of(task: type[Task[Any]]) -> list[str]:
+    return [name for name in (*VERBS, _predicting(task)) if verb_of(task, name) is not None]
+
+
+def _predicting(task: type[Task[Any]]) -> str:
+    """Return the name of a task's prediction verb; empty if it predicts nothing."""
+    return task.verb or task.name if hasattr(task, "predict") else ""
+
+
+def described_verbs() -> Iterator[tuple[str, str]]:
+    """Yield every verb with its line in the list of all verbs."""
+    for name, template in VERBS.items():
+        yield name, template.line
+    yield from TASK_VERBS.items()
+
+
+def select(name: str, arguments: Sequence[str]) -> tuple[type[Task[Any]], Verb | None]:
+    """Return the task that the arguments refer to, and its verb; None if the task lacks the verb."""
+    line = scan(arguments)
+    if name == "train":
+        task = TASKS[task_to_train(line)]()
+        model = line.flags.get("--model") or run_before(line)[1]
+        return task, train_verb(task, model if model in task.MODELS else "")
+    runs = [*line.words, *line.unsure]
+    name_of_run = next((name_of_run for run in runs if (name_of_run := task_of(Path(run))) in TASKS), None)
+    tasks = map(task_class, TASKS if name_of_run is None else [name_of_run])
+    return next(
+        ((task, found) for task in tasks if (found := verb_of(task, name))), (task_class(name_of_run or "text"), None)
+    )
+
+
+def owners(task: type[Task[Any]], flag: str) -> list[str]:
+    """List the models of a task that have an option."""
+    option = flag.replace("--no-", "--", 1)[2:].replace("-", "_")
+    return [
+        name
+        for name, model in task.MODELS.items()
+        if any(item.name == option for item in fields(cast(Any, model.options)))
+    ]
+
+
+def check_arguments(function: Callable[..., Any], arguments: dict[str, Any]) -> None:
+    """Check arguments of a verb, whose annotations have ranges as those of options do."""
+    for name, value in arguments.items():
+        if range_of(hint := function.__annotations__.get(name)) is not None:
+            check_value(name, hint, value)
+
+
+class SafeOutput:
+    """Standard output that sends data to a terminal as harmless text."""
+
+    def __init__(self, stream: TextIO):
+        self._stream = stream
+        self._shown = printable if stream.isatty() else writable
+        self._held = ""  # a carriage return, until it is known whether a line feed follows
+
+    def write(self, text: str) -> int:
+        whole = self._held + text
+        self._held = "\r" if whole.endswith("\r") else ""
+        self._stream.write(self._shown(whole.removesuffix("\r") if self._held else whole))
+        return len(text)
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+    def close(self) -> None:
+        """End the output; the stream itself stays open."""
+        self._stream.write(self._shown(self._held))
+        self._held = ""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+_ALIKE = dict(zip("−–—⁻‘’“”·•×→←⊢▁▂▃▄▅▆▇█░▒▓␣\xa0", "----''\"\"**x><|12345678.:#_ ", strict=True))
+_ALIKE |= dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹₂", "01234567892", strict=True))
+_ALIKE |= {"…": "...", "⋯": "...", "≤": "<=", "≥": ">=", "±": "+-", "‖": "||", "∂": "d", "√": "sqrt", "∞": "inf"}
+_ALIKE |= {"α": "alpha", "β": "beta", "ε": "epsilon", "χ": "chi"}
+"""ASCII for signs of our own texts; a sparkline counts from 1 to 8."""
+
+
+class Substitution:
+    r"""Error handler of an encoder that writes ASCII for what the encoding lacks, and never stops.
+
+    Signs of our own texts, such as the minus sign, become their ASCII form. Other characters are data: they become
+    question marks, and `lost` counts them; in JSON they are escaped, and nothing is lost.
+
+    >>> stream = io.TextIOWrapper(io.BytesIO(), "ascii")
+    >>> substitution = Substitution.of(stream, "example")
+    >>> stream.write("−1…2 é"), stream.flush(), stream.buffer.getvalue(), substitution.lost
+    (6, None, b'-1...2 ?', 1)
+    """
+
+    def __init__(self) -> None:
+        self.lost = 0
+        self.json = False  # whether what is written is JSON
+
+    @classmethod
+    def of(cls, stream: TextIO, name: str) -> "Substitution":
+        """Register a new handler by name, and let the stream use it if it encodes."""
+        handler = cls()
+        codecs.register_error(name, handler)
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors=name)
+        return handler
+
+    def __call__(self, error: UnicodeError) -> tuple[str, int]:
+        if not isinstance(error, UnicodeEncodeError):
+            raise error
+        return "".join(map(self._written, error.object[error.start : error.end])), error.end
+
+    def _written(self, character: str) -> str:
+        if self.json:
+            return json.dumps(character)[1:-1]
+        if character not in _ALIKE:
+            self.lost += 1
+        return _ALIKE.get(character, "?")

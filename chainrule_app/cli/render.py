@@ -26,10 +26,9 @@ from chainrule_app.cli.row_format import (
     packed,
     write_parquet,
 )
-from chainrule_app.readers.text import shown
+from chainrule_app.printing import counted, dump_json, plain_value, progress_bars, shown
 from chainrule_app.result_table import table_lines
 from chainrule_app.results import Column, Report, Result
-from chainrule_app.tasks.display import counted, dump_json, plain_value, progress_bars
 from chainrule_app.tasks.output import save_figure, write_images, write_music, write_page, write_sounds
 
 if TYPE_CHECKING:

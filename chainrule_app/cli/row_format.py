@@ -10,8 +10,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO, TYPE_CHECKING, Any, Literal, Self
 
+from chainrule_app.printing import csv_lines, dump_json, plain_value
 from chainrule_app.results import Column, Result
-from chainrule_app.tasks.display import csv_lines, dump_json, plain_value
 
 if TYPE_CHECKING:
     import polars

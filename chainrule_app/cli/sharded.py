@@ -14,14 +14,13 @@ from chainrule.option_error import OptionError, option
 from chainrule_app.cli.divided import Call, Spread, job_of, why_alone
 from chainrule_app.cli.render import json_facts, say, say_written, show
 from chainrule_app.cli.row_format import RowFormat, format_of
+from chainrule_app.printing import plain_value, progress_bars, url_of
 from chainrule_app.readers.files_in_turn import FilesInTurn
 from chainrule_app.readers.sources import file_and_array, paths_of
-from chainrule_app.readers.text import url_of
 from chainrule_app.results import Result
 from chainrule_app.scale.ray_engine import RayWorkers, cluster
 from chainrule_app.scale.shards import FORMAT, Executor, ShardLog, Shards, Target, is_complete, refuse_changes
 from chainrule_app.scale.workers import Job
-from chainrule_app.tasks.display import plain_value, progress_bars
 from chainrule_app.tasks.run_directory import identity
 from chainrule_app.tasks.text.sampling import one_thread
 

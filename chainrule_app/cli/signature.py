@@ -5,18 +5,16 @@ from contextlib import ExitStack
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from shlex import join
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
-from cyclopts import Group, Parameter
+from cyclopts import Parameter
 
 from chainrule_app.inputs import inputs_of
+from chainrule_app.printing import is_url, url_of
+from chainrule_app.readers.origin import STDIN
 from chainrule_app.readers.outgoing import outgoing
 from chainrule_app.readers.remote import local_file
 from chainrule_app.readers.sources import check_path, paths_of
-from chainrule_app.readers.text import STDIN, is_url, url_of
-from chainrule_app.tasks import TASKS
-from chainrule_app.tasks.config import Number, check_value, range_of
-from chainrule_app.tasks.display import Switch
 from chainrule_app.tasks.task import Task
 
 
@@ -39,49 +37,6 @@ else:
     RunPath = Annotated[Path, Parameter(help="The run directory.")]
 """The directory of a run; `open_run` replaces it by the run."""
 Device = Annotated[str, Parameter(help="Where to compute: auto, cpu, cuda or mps.")]
-RUN, DATA, MODEL, TRAINING = (
-    Group(name, sort_key=position) for position, name in enumerate(("Run", "Data", "Model", "Training"), start=1)
-)
-
-
-if TYPE_CHECKING:
-    TaskName = str
-else:
-    TaskName = Literal[tuple(TASKS)]
-
-
-@dataclass(frozen=True)
-class RunFlags:
-    out: Path | None = None
-    """Run directory; by default runs/DATA-MODEL, named for the data and the model."""
-    task: TaskName | None = None
-    """Task to learn; by default recognised from DATA (text, tables, images, sounds and music)."""
-    budget: str | None = None
-    """Wall-clock training time, such as 90s, 3m or 1h30m. The default depends on the task: 3m for a text."""
-    steps: int | None = None
-    """Number of weight updates; replaces the budget."""
-    epochs: float | None = None
-    """Number of passes over the data; replaces the budget."""
-    plain: Switch = False
-    """Train exactly the architecture that --model names: one network, without the counts, averaged models and other
-    parts of the task's default recipe."""
-    resume: Switch = False
-    """Continue the run in --out with its own options; --budget, --steps or --epochs may extend it."""
-    either: Annotated[bool, Parameter(name="--continue", negative=())] = False
-    """Start the run in --out, or continue it if it is there: the same command for launchers that restart jobs."""
-    overwrite: Switch = False
-    """Replace the run in --out."""
-    engine: Literal["local", "ray"] = "local"
-    """Where to train: in this process, which torchrun may have started, or in processes of a Ray cluster, which start
-    again from the last checkpoint where one is killed."""
-    workers: Number | None = None
-    """Number of processes with --engine ray; by default one for each core."""
-    address: str | None = None
-    """Address of a Ray cluster; by default that of the variable RAY_ADDRESS, or a cluster started on this machine."""
-    init: Annotated[Path | None, Parameter(name="--from")] = None
-    """Run that provides the initial weights: the same model, vocabulary or schema, on new data."""
-    json: Switch = False
-    """Print only the closing summary, as one JSON object, on standard output."""
 
 
 @dataclass(frozen=True)
@@ -120,13 +75,6 @@ def _first_line(function: Callable[..., Any]) -> str:
     return (function.__doc__ or "").partition("\n")[0]
 
 
-def flags_of(options: type, group: Group | None = None) -> Any:
-    """Annotate an argument that has a flag for each field of a dataclass."""
-    if not fields(options):  # the parser shows a group of no flags
-        return Annotated[Any, Parameter(parse=False)]
-    return Annotated[options, Parameter(name="*") if group is None else Parameter(name="*", group=group)]
-
-
 def about(options: type, argument: str, text: str, **settings: Any) -> Parameter:
     """Return the help of an argument of a verb: of its task, which may say more, or else a text."""
     return Parameter(help=getattr(options, "ARGUMENTS", {}).get(argument, text), **settings)
@@ -139,12 +87,9 @@ _RUNS = frozenset(("run", "into", "folder"))
 
 def open_run(task: type[Task[Any]], arguments: dict[str, Any], stack: ExitStack) -> None:
     """Open the run named by the argument `run`, and prepare its inputs, in place; `stack` removes temporary files."""
-    run = arguments.get("run")
-    if isinstance(run, RunFlags) or "given" in arguments:  # of training, which may go on without its data
-        return
     local_arguments(arguments, stack)
     inputs = None
-    if isinstance(run, Path):
+    if isinstance(run := arguments.get("run"), Path):
         arguments["run"] = task.open(run)
         _spare_sources(arguments["run"], arguments.get("out"))
         inputs = stack.enter_context(inputs_of(arguments["run"], answers="file" not in arguments))
@@ -180,13 +125,6 @@ def local_arguments(arguments: dict[str, Any], stack: ExitStack) -> None:
             arguments[name] = write(value, name)
         elif isinstance(value, Path) or name in _INPUTS:
             arguments[name] = type(value)(local_file(value))
-
-
-def check_arguments(function: Callable[..., Any], arguments: dict[str, Any]) -> None:
-    """Check arguments of a verb, whose annotations have ranges as those of options do."""
-    for name, value in arguments.items():
-        if range_of(hint := function.__annotations__.get(name)) is not None:
-            check_value(name, hint, value)
 
 
 def _spare_sources(run: Task[Any], out: Path | None) -> None:

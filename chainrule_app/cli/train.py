@@ -1,38 +1,84 @@
-"""`chainrule train`: a new run, or one that continues, with the options of its task and model."""
+"""`chainrule train`: a new run, or one that continues, with the options of its task and model.
+
+The data or the run that a line names decide which options it may have, so they are looked for before the line is
+parsed, without knowing any option but a few: words that follow no flag, and the values of `--task`, `--model`, `--out`
+and the like. A word that follows another flag may be its value or, if the flag is a switch, the run or the data: it
+counts if it is one of them. One parser with the options of that task and model then reads the line, and reports what is
+wrong with it.
+"""
 
 # mypy: disable-error-code="valid-type"
 # ruff: noqa: B008
 # The options of a training are those of its task and model: their annotations are known where the verb is made.
 
-from dataclasses import asdict, make_dataclass
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, make_dataclass
 from pathlib import Path
 from shlex import join, quote
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from cyclopts import Parameter
+from cyclopts import Group, Parameter
 
 from chainrule.option_error import OptionError, option
 from chainrule.printing import printable
-from chainrule_app.cli.signature import (
-    DATA,
-    MODEL,
-    RUN,
-    TRAINING,
-    RunFlags,
-    Verb,
-    flags_of,
-)
-from chainrule_app.readers.sources import names_files
-from chainrule_app.readers.text import shown, url_of
+from chainrule_app.cli.signature import Verb
+from chainrule_app.printing import counted, dump_json, flag, format_duration, is_url, resume_command, shown, url_of
+from chainrule_app.readers.sources import is_images, names_files, paths_of, recognise
+from chainrule_app.tasks import TASKS, task_class, unrecognised
 from chainrule_app.tasks.baseline import baseline_values
-from chainrule_app.tasks.config import Duration, RunConfig
-from chainrule_app.tasks.display import counted, dump_json, flag, format_duration, resume_command
+from chainrule_app.tasks.config import Duration, Number, RunConfig, Switch, flags_of, task_in
+from chainrule_app.tasks.run_directory import read_config, task_of
 from chainrule_app.tasks.task import Task
 from chainrule_app.tasks.train_command import train_command
 from chainrule_app.training_run import check_start, started_from, train_run
 
 if TYPE_CHECKING:
     from chainrule.training import TrainingResult
+
+
+if TYPE_CHECKING:
+    TaskName = str
+else:
+    TaskName = Literal[tuple(TASKS)]
+
+
+@dataclass(frozen=True)
+class RunFlags:
+    out: Path | None = None
+    """Run directory; by default runs/DATA-MODEL, named for the data and the model."""
+    task: TaskName | None = None
+    """Task to learn; by default recognised from DATA (text, tables, images, sounds and music)."""
+    budget: str | None = None
+    """Wall-clock training time, such as 90s, 3m or 1h30m. The default depends on the task: 3m for a text."""
+    steps: int | None = None
+    """Number of weight updates; replaces the budget."""
+    epochs: float | None = None
+    """Number of passes over the data; replaces the budget."""
+    plain: Switch = False
+    """Train exactly the architecture that --model names: one network, without the counts, averaged models and other
+    parts of the task's default recipe."""
+    resume: Switch = False
+    """Continue the run in --out with its own options; --budget, --steps or --epochs may extend it."""
+    either: Annotated[bool, Parameter(name="--continue", negative=())] = False
+    """Start the run in --out, or continue it if it is there: the same command for launchers that restart jobs."""
+    overwrite: Switch = False
+    """Replace the run in --out."""
+    engine: Literal["local", "ray"] = "local"
+    """Where to train: in this process, which torchrun may have started, or in processes of a Ray cluster, which start
+    again from the last checkpoint where one is killed."""
+    workers: Number | None = None
+    """Number of processes with --engine ray; by default one for each core."""
+    address: str | None = None
+    """Address of a Ray cluster; by default that of the variable RAY_ADDRESS, or a cluster started on this machine."""
+    init: Annotated[Path | None, Parameter(name="--from")] = None
+    """Run that provides the initial weights: the same model, vocabulary or schema, on new data."""
+    json: Switch = False
+    """Print only the closing summary, as one JSON object, on standard output."""
+
+
+_SELECTING = ("--task", "--model", "--out", "--from", "--engine", "--address")
+_AS_TEXT = {"--level", "--reading", "--text-column"}  # given with a table, they say that it is to be read as a text
 
 
 def train_verb(task: type[Task[Any]], model: str = "") -> Verb:
@@ -196,3 +242,103 @@ def show_result(run: Task[Any], result: "TrainingResult", *, json: bool) -> None
         f"run:  {shown(run.path)}\n"
         f"next: {commands[0]}\n" + "\n".join(f"      {command}" for command in commands[1:])
     )
+
+
+RUN, DATA, MODEL, TRAINING = (
+    Group(name, sort_key=position) for position, name in enumerate(("Run", "Data", "Model", "Training"), start=1)
+)
+
+
+@dataclass(frozen=True)
+class Line:
+    """Arguments of a verb, read without knowing its options."""
+
+    words: list[str]
+    unsure: list[str]  # words after a flag: its value, or an argument if the flag is a switch
+    flags: dict[str, str]  # word after each flag; empty if another flag or nothing follows
+
+
+def scan(arguments: Sequence[str]) -> Line:
+    """Split the arguments of a verb into words and flags.
+
+    >>> scan(["--json", "log.txt", "--steps=5", "--out", "run"])
+    Line(words=[], unsure=['log.txt'], flags={'--json': 'log.txt', '--steps': '5', '--out': 'run'})
+    """
+    words, unsure, flags, last = list[str](), list[str](), dict[str, str](), ""
+    for word in arguments:
+        if word[:1] == "-" and word[1:2] not in "0123456789.":  # neither standard input nor a number
+            last, equals, value = word.partition("=")
+            flags[last] = value
+            last = "" if equals or last == "--" else last
+        elif last:
+            flags[last] = word
+            unsure += [] if last in _SELECTING else [word]
+            last = ""
+        else:
+            words.append(word)
+    return Line(words, unsure, flags)
+
+
+def task_to_train(line: Line) -> str:
+    """Return the task of a training: named, of the run to go on with, or recognised from the data."""
+    for word in (*line.words[:1], *line.unsure):
+        if task_of(Path(word)) is not None:
+            raise ValueError(
+                f"{word}: expected training data, got a run; to continue it: `{resume_command(Path(word))}`"
+            )
+    name, resumed = line.flags.get("--task"), run_before(line)[0]
+    data = next(iter(line.words), None) or next(filter(_is_known_data, line.unsure), None)
+    if name is not None:
+        if name not in TASKS:
+            raise ValueError(f"--task: expected one of {', '.join(TASKS)}, got {name!r}")
+        if name == "classify" and _are_images(line, resumed, data):
+            return "classify-images"
+        return name
+    if resumed is not None:
+        return resumed
+    if data is None or _AS_TEXT & line.flags.keys():
+        return "text"
+    recognised = recognise(Path(data))
+    if recognised is None and Path(data).is_dir():
+        raise ValueError(f"{unrecognised(data)}{_inside(Path(data))}")
+    return recognised or "text"
+
+
+def _inside(folder: Path) -> str:
+    """Suggest a file in a folder: training data first, labels last."""
+    files = [path for path in folder.iterdir() if path.is_file() and not path.name.startswith(".")]
+
+    def rank(path: Path) -> tuple[bool, bool, bool, str]:
+        name = path.name.lower()
+        return recognise(path) is None, "label" in name, "train" not in name, name
+
+    return f", or a file in it: chainrule train {quote(str(min(files, key=rank)))}" if files else ""
+
+
+def _is_known_data(word: str) -> bool:
+    there = is_url(word) or os.path.exists(word)  # noqa: PTH110  a word may be too long for a path
+    return there and recognise(word) is not None
+
+
+def _are_images(line: Line, resumed: str | None, data: str | None) -> bool:
+    """Tell if the data to classify are images, from the resumed run, the data or the model."""
+    if resumed is not None:
+        return resumed == "classify-images"
+    if data is not None:
+        return is_images(paths_of(data)[0])
+    return line.flags.get("--model") in task_class("classify-images").MODELS
+
+
+def run_before(line: Line) -> tuple[str | None, str]:
+    """Return the task and the model of the run to resume, or of the run whose initial weights are used."""
+    path = line.flags["--out"] if {"--resume", "--out"} <= line.flags.keys() else line.flags.get("--from")
+
+    def task_and_model(content: Any) -> tuple[str, str]:
+        model = content.get("model") if isinstance(content, dict) else None
+        return task_in(content), str(model.get("name")) if isinstance(model, dict) else ""
+
+    try:
+        task, model = read_config(Path(path), task_and_model) if path else (None, "")
+    except (OSError, ValueError):  # opening the run says what is wrong
+        return None, ""
+    return (task if task in TASKS else None), model

@@ -17,10 +17,10 @@ from chainrule.option_error import OptionError, option
 from chainrule_app.cli.divided import Call, Spread, show_answers
 from chainrule_app.cli.render import say, show, show_report, total_line, write_plot
 from chainrule_app.cli.row_format import checked_out
-from chainrule_app.cli.signature import Device, Input, RunPath, Verb, about, flags_of, verb_for
+from chainrule_app.cli.signature import Device, Input, RunPath, Verb, about, verb_for
 from chainrule_app.readers.origin import DataSource
-from chainrule_app.tasks.config import Number, Seed, Top
-from chainrule_app.tasks.display import Switch
+from chainrule_app.tasks.config import Number, Switch, flags_of
+from chainrule_app.tasks.options import Seed, Top
 from chainrule_app.tasks.output import checked_page
 
 

@@ -11,7 +11,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from chainrule_app.readers.text import check_file
+from chainrule_app.readers.sources import check_file
 from chainrule_app.tasks.model_size import memory
 
 _INSIDE = ("model", "state_dict", "model_state_dict", "net")  # where training scripts put the weights

@@ -19,8 +19,8 @@ from chainrule.printing import one_line
 from chainrule_app.exchange.causal_lm import causal_lm, misfit
 from chainrule_app.exchange.graphs import package, write_graphs
 from chainrule_app.exchange.web_page import network_of, page_of
+from chainrule_app.printing import shown, url_of
 from chainrule_app.readers.outgoing import is_there
-from chainrule_app.readers.text import shown, url_of
 from chainrule_app.tasks.run_directory import (
     CHECKPOINT,
     CONFIG,

@@ -14,7 +14,7 @@ from chainrule_app.exchange.checkpoint_file import Checkpoint, Foreign
 from chainrule_app.exchange.gpt2 import gpt2, nanogpt
 from chainrule_app.exchange.symbols import Symbols, read_symbols
 from chainrule_app.exchange.torch_rnn import recurrent
-from chainrule_app.readers.text import fingerprint
+from chainrule_app.readers.sources import fingerprint
 from chainrule_app.tasks.config import Duration, Fingerprint, RunConfig
 from chainrule_app.tasks.run_directory import VOCABULARY, WEIGHTS, TemporaryFolder, refuse_taken
 from chainrule_app.tasks.text.options import MODELS, TextData, TextTraining

@@ -13,8 +13,7 @@ from chainrule.data import CharVocabulary, Vocabulary, WordVocabulary, read_toke
 from chainrule.files import parse_json
 from chainrule.option_error import OptionError
 from chainrule_app.exchange.causal_lm import IMPOSSIBLE
-from chainrule_app.readers.corpus import vocabulary_from_json
-from chainrule_app.readers.text import check_file
+from chainrule_app.readers.sources import check_file
 
 _MOST_BYTES = 1 << 26
 UNKNOWN, EOS = Vocabulary.UNKNOWN, Vocabulary.EOS
@@ -88,7 +87,7 @@ def read_symbols(path: Path | None, *, start: str | None) -> Symbols:
         names = dict(zip(read.vocabulary.pieces, read.numbers, strict=True))
         return Symbols(read.vocabulary, [*read.numbers], *_start(path, names | {"\n": names["Ċ"]}, start))
     if isinstance(content, dict) and {"format", "level"} <= content.keys():
-        own = vocabulary_from_json(content)
+        own = Vocabulary.from_json(content)
         names = {own.decode([number]) if number != own.unknown else UNKNOWN: number for number in range(len(own))}
         return Symbols(own, list(range(len(own))), *_start(path, names, start))
     return _of_tokens(path, _numbered(path, content), start)

@@ -1,6 +1,7 @@
 """Pictures of results, in ink on white: what `Result.plot` draws. Nothing heavy is imported before."""
 
 from collections.abc import Iterable, Mapping
+from decimal import Decimal
 from math import ceil, isfinite, log
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -170,7 +171,7 @@ def confusion_figure(evaluation: "Result") -> "Figure":
 
 def predicted_figure(result: "Result") -> "Figure":
     """Draw predicted cells: probabilities of categories, or values of numbers with their intervals."""
-    kept, line = list(result), result.names[0]
+    kept, line = [{name: _as_float(cell) for name, cell in row.items()} for row in result], result.names[0]
     if all(cell["low"] is None for cell in kept):
         return _bars((f"{line} {cell[line]}: {cell['column']}", cell["shares"]) for cell in kept)
     numbers = [cell for cell in kept if isinstance(cell["low"], int | float) and isinstance(cell["value"], int | float)]
@@ -192,6 +193,11 @@ def predicted_figure(result: "Result") -> "Figure":
         axes.legend(frameon=False, fontsize=8, ncols=3, loc="lower right", bbox_to_anchor=(1, 1))
         figures.plain_axes(axes)
     return figure
+
+
+def _as_float(cell: Any) -> Any:
+    """Return a decimal as a float, which axes take."""
+    return float(cell) if isinstance(cell, Decimal) else cell
 
 
 def series_figure(result: "Result", *, series: str) -> "Figure":

@@ -153,9 +153,9 @@ def work() -> None:
 
 def _work_of(job: dict[str, Any]) -> Callable[[str], bytes]:
     if "vocabulary" in job:
-        from chainrule_app.readers.corpus import vocabulary_from_json
+        from chainrule.data import Vocabulary
 
-        vocabulary = vocabulary_from_json(job["vocabulary"])
+        vocabulary = Vocabulary.from_json(job["vocabulary"])
         return lambda chunk: vocabulary.encode(chunk).astype(job["dtype"]).tobytes()
     split = WordVocabulary([], split_punctuation=job["split_punctuation"]).split
 

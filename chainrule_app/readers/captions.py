@@ -29,9 +29,9 @@ from chainrule_app.readers.pairs import encode_sentence
 from chainrule_app.readers.ragged import Ragged
 from chainrule_app.readers.records import records
 from chainrule_app.readers.row_order import Rows, in_order
-from chainrule_app.readers.sources import IMAGES, holds_records, is_path, plain_name
+from chainrule_app.readers.sources import IMAGES, check_file, fingerprint, holds_records, is_path, plain_name
 from chainrule_app.readers.store import Ids, Store, StoreWriter
-from chainrule_app.readers.text import check_file, fingerprint, open_bytes
+from chainrule_app.readers.text import open_bytes
 
 _IMAGE_NAMES = ("image", "file_name", "filename", "image_name", "image_file", "image_path", "path", "file")
 _CAPTION_NAMES = ("caption", "captions", "caption_text", "text", "description", "comment", "sentence", "sentences")

@@ -19,7 +19,7 @@ from secrets import token_hex
 from typing import Any
 
 from chainrule.files import write_json
-from chainrule_app.readers.text import TREES
+from chainrule_app.printing import TREES
 
 CACHE, LIMIT = "CHAINRULE_CACHE", "CHAINRULE_CACHE_GB"  # environment variables
 DEFAULT_LIMIT = 20.0  # GB
@@ -78,8 +78,8 @@ def make_room(what: str, needed: int, replaced: Collection[Path]) -> None:
             drop(path)
     if held + needed > most:
         raise ValueError(
-            f"{what}: {needed / 1e9:.3g} GB, and {root()} may hold {most / 1e9:g}, of which running "
-            f"processes use {held / 1e9:.3g}: set {LIMIT} to more"
+            f"{what}: needs {needed / 1e9:.3g} GB, but {root()} is limited to {most / 1e9:g} GB, of which running "
+            f"processes use {held / 1e9:.3g}: raise {LIMIT}"
         )
 
 

@@ -1,24 +1,26 @@
 """A text file becomes symbols on disk: a training part and a held-out part, and the vocabulary of the first."""
 
+import io
 import os
+import re
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, nullcontext
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
-from chainrule.data import BPEVocabulary, ByteVocabulary, CharVocabulary, Vocabulary, WordVocabulary, read_tokenizer
-from chainrule.files import load_record
+from chainrule.data import Vocabulary, read_tokenizer
 from chainrule.option_error import OptionError
 from chainrule.typed_json import read_fields
 from chainrule_app.readers.all_cores import Processes
 from chainrule_app.readers.journal import Journals
 from chainrule_app.readers.origin import ByteSource
+from chainrule_app.readers.sources import Pass, Progress, Source, no_progress, open_source
 from chainrule_app.readers.store import FORMAT, Ids, Store, StoredTokens, StoreWriter, token_dtype
-from chainrule_app.readers.text import Pass, Progress, Source, no_progress, open_source, split_position
 
 MANIFEST = "corpus.json"
 READINGS = ("stream", "lines")
@@ -127,8 +129,8 @@ def prepare_corpus(
         raise OptionError("vocabulary", f"expected one of level {level}, for the reading {reading!r}, got {other}")
     text = open_source(source)
     held_out = None if validation is None else open_source(validation)
-    strict, fingerprint = not LEVELS[level].reads_any_bytes, None
-    number = processes_for(text.size, LEVELS[level])
+    strict, fingerprint = not Vocabulary.of_level(level).reads_any_bytes, None
+    number = processes_for(text.size, Vocabulary.of_level(level))
     journals = Journals(directory) if number else None
     with nullcontext() if journals is None else Processes(number, journals) as processes:
         with text.open() as file:
@@ -137,7 +139,7 @@ def prepare_corpus(
                 vocabulary = read_tokenizer(tokenizer, eos=by_lines).vocabulary
             elif vocabulary is None:
                 first = Pass(text, file, progress)
-                fit: Any = LEVELS[level].fit
+                fit: Any = Vocabulary.of_level(level).fit
                 if level == "word":
                     counted = (
                         None if processes is None else partial(processes.counted, split_punctuation=split_punctuation)
@@ -194,7 +196,7 @@ def open_corpus(directory: str | Path) -> Corpus:
         ValueError: it is from a newer version, or a file in it was changed or cut.
     """
     store = Store(directory, MANIFEST, "corpus")
-    vocabulary = load_vocabulary(store.directory / "vocabulary.json")
+    vocabulary = Vocabulary.load(store.directory / "vocabulary.json")
     with store.checked():
         _check_manifest(store.manifest, vocabulary)
         by_lines = store.manifest["options"]["reading"] == "lines"
@@ -268,22 +270,106 @@ def _write_tokens(
     return {"elements": tokens.rows, "lines": lines, "unknown": unknown, "characters": characters}
 
 
-LEVELS: dict[str, type[Vocabulary]] = {
-    "char": CharVocabulary,
-    "byte": ByteVocabulary,
-    "word": WordVocabulary,
-    "bpe": BPEVocabulary,
-}
+def split_position(source: Source, file: BinaryIO, validation_fraction: float, *, at_line_end: bool) -> int:
+    """Return the byte at which the last `validation_fraction` of an open source begins: the nearest line end.
+
+    A text whose nearest line end would change the size of the held-out part by more than half is cut inside a line,
+    between two characters, unless `at_line_end` asks for whole lines.
+    """
+    target = min(max(round(source.size * (1 - validation_fraction)), 1), source.size - 1)
+    with _mapped(file) as text:
+        mark = b"\r" if text.find(b"\n") < 0 else b"\n"
+        after = text.find(mark, target - 1) + 1 or source.size
+        ends = [end for end in (text.rfind(mark, 0, target) + 1, after) if 0 < end < source.size]
+        cut = min(ends, key=lambda end: abs(end - target), default=0)
+        if not at_line_end and (not cut or abs(cut - target) > (source.size - target) / 2):
+            cut = _character_start(text, target)
+    if not 0 < cut < source.size:
+        needed = "two lines" if at_line_end else "two characters"
+        raise ValueError(
+            f"{source.label}: expected at least {needed}, one to train on and one to hold out, got {source.size} "
+            "bytes: add text"
+        )
+    return cut
 
 
-def vocabulary_from_json(content: dict[str, Any]) -> Vocabulary:
-    """Build the vocabulary that `Vocabulary.to_json` described. Nothing in it is executed."""
-    level = content.get("level")
-    if not isinstance(level, str) or level not in LEVELS:
-        raise OptionError("level", f"expected one of {', '.join(LEVELS)}, got {level!r:.80}; the file is damaged")
-    return LEVELS[level].from_json(content)
+@contextmanager
+def _mapped(file: BinaryIO) -> Iterator[bytes | mmap]:
+    """Yield the bytes of an open file, read from the disk on access."""
+    if isinstance(file, io.BytesIO):
+        yield file.getvalue()
+    else:
+        with mmap(file.fileno(), 0, access=ACCESS_READ) as content:
+            yield content
 
 
-def load_vocabulary(path: str | Path) -> Vocabulary:
-    """Read a vocabulary written by `Vocabulary.save`; see `load_record`."""
-    return load_record(vocabulary_from_json, path)
+def _character_start(text: bytes | mmap, position: int) -> int:
+    """Return the start of the UTF-8 character nearest to `position`; `position` itself if the bytes are not UTF-8."""
+    first = max(position - 3, 0)
+    window = text[first : position + 4]  # wide enough to hold the beginning of some character
+    starts = [first + index for index, byte in enumerate(window) if byte & 0xC0 != 0x80]
+    if not starts:
+        return position
+    return min((start for start in starts if start > 0), key=lambda start: abs(start - position), default=0)
+
+
+_DATE = r"\d{4}[-/.]\d\d[-/.]\d\d"
+_CLOCK = r"\d\d:\d\d:\d\d(?:[.,:]\d+)?"
+_ZONE = r"(?: ?(?:Z|UTC|[+-]\d\d:?\d\d)\b)?"
+_MONTH = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
+_TIME = "|".join(
+    (
+        rf"{_DATE}[T _-]{_CLOCK}{_ZONE}",  # 2026-03-02T04:05:06.789Z
+        rf"\d\d?/{_MONTH}/\d{{4}}:{_CLOCK}{_ZONE}",  # 02/Mar/2026:04:05:06 +0000
+        rf"(?:[A-Z][a-z]{{2}},? )?{_MONTH} [ \d]\d(?: \d{{4}})? {_CLOCK}(?: \d{{4}}\b)?",  # Mar  2 04:05:06
+        r"\d{6} \d{6}\b|\d{10}\.\d{3,9}\b|\b1\d{12}\b",  # 081109 203615, seconds or milliseconds since 1970
+        rf"{_DATE}|\b{_CLOCK}",
+    )
+)
+
+
+_ADDRESS = r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b|\b(?:[0-9a-fA-F]{1,4}:){3,7}[0-9a-fA-F:]{1,4}"
+_UUID = r"\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b"
+_HEXADECIMAL = r"\b(?:0x)?(?=[0-9a-fA-F]*\d)[0-9a-fA-F]{8,}\b"
+_LETTERS = "A-Za-z0-9+/_-"
+_KEY = (  # base64 and the like
+    rf"(?<![{_LETTERS}])(?=[{_LETTERS}]*\d)(?=[{_LETTERS}]*[A-Z])(?=[{_LETTERS}]*[a-z])[{_LETTERS}]{{20,}}={{0,2}}"
+)
+
+
+_NUMBER = r"\d+(?:\.\d+)?"
+_FIELD = re.compile("|".join((_TIME, _ADDRESS, _UUID, _HEXADECIMAL, _KEY, _NUMBER)))
+_BEGINS_WITH_TIME = re.compile(_TIME)
+_LOOKED_AT = 160  # characters of a line among which its time begins
+_FEWEST_LINES = 20
+_SHARE = 0.8  # of the lines: a message may go on over several
+
+
+def is_log(text: str) -> bool:
+    r"""Tell if the beginning of a text is a log: nearly all of its lines have a time near their beginning.
+
+    >>> is_log("2026-03-02 04:05:06 INFO started\n" * 20), is_log("To be, or not to be\n" * 20)
+    (True, False)
+    """
+    lines = [line for line in text.split("\n")[:-1] if line.strip()]  # the last one may be cut
+    timed = sum(_BEGINS_WITH_TIME.search(line, 0, _LOOKED_AT) is not None for line in lines)
+    return len(lines) >= _FEWEST_LINES and timed >= _SHARE * len(lines)
+
+
+def fields_of(line: str) -> Iterator[tuple[int, int]]:
+    """Yield start and stop of each number, address, time and identifier in a line.
+
+    >>> line = "Mar  2 04:05:06 sshd[812]: 10.0.0.7 port 22"
+    >>> [line[start:stop] for start, stop in fields_of(line)]
+    ['Mar  2 04:05:06', '812', '10.0.0.7', '22']
+    """
+    return (match.span() for match in _FIELD.finditer(line))
+
+
+def template_of(line: str) -> str:
+    """Return a line with a star for each of its fields.
+
+    >>> template_of("Mar  2 04:05:06 sshd[812]: 10.0.0.7 port 22")
+    '* sshd[*]: * port *'
+    """
+    return _FIELD.sub("*", line)

@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from chainrule_app.readers.origin import Origin
-from chainrule_app.readers.text import LONGEST_LINE, NO_UTF8, refuse_utf16
+from chainrule_app.readers.sources import refuse_utf16
+from chainrule_app.readers.text import LONGEST_LINE, NO_UTF8
 
 STRETCH = 1 << 23  # bytes read at a time
 LARGEST_ROW = 1 << 24  # bytes, which are held in memory
@@ -330,10 +331,10 @@ def _no_row(where: Origin, first: int, last: int, reason: str) -> ValueError:
     """Return the error for lines that are no row of a table."""
     if first == last:
         return ValueError(
-            f"{where.at(last)}: no row of a table: {reason}: write a double quote inside of a cell twice, "
-            "and put the whole cell into double quotes"
+            f"{where.at(last)}: not a valid row of CSV: {reason}: double each quote inside the cell, and enclose "
+            "the cell in double quotes"
         )
     return ValueError(
-        f"{where.at(first)}: no row of a table: a double quote opens a cell that goes on to line {last} "
-        f"({reason}): close it, or write a quote that belongs to the text twice and the whole cell in double quotes"
+        f"{where.at(first)}: not a valid row of CSV: a double quote opens a cell that goes on to line {last} "
+        f"({reason}): close it; if the quote belongs to the text, double it and enclose the cell in double quotes"
     )

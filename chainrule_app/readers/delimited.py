@@ -13,17 +13,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from chainrule.option_error import OptionError, option
-from chainrule_app.readers.origin import ByteSource, Origin
-from chainrule_app.readers.text import (
-    LONGEST_LINE,
-    NO_UTF8,
-    STDIN,
-    check_file,
-    name_of,
-    open_bytes,
-    raw_lines,
-    refuse_utf16,
-)
+from chainrule_app.readers.origin import STDIN, ByteSource, Origin
+from chainrule_app.readers.sources import check_file, refuse_utf16
+from chainrule_app.readers.text import LONGEST_LINE, NO_UTF8, name_of, open_bytes, raw_lines
 
 Row = tuple[int, list[str]]
 MOST_COLUMNS = 1 << 14
@@ -174,14 +166,14 @@ def parse_types(text: str) -> dict[str, str]:
     try:
         cells = next(csv.reader([text], skipinitialspace=True, strict=True), [])
     except csv.Error:
-        raise OptionError("types", f"expected pairs of double quotes, got {text!r:.80}") from None
+        raise OptionError("types", f"expected each double quote to be closed, got {text!r:.80}") from None
     pairs = [cell.rpartition("=") for cell in cells if cell.strip()]
     for name, _, kind in pairs:
         if not name.strip() or not kind.strip():
             raise OptionError(
                 "types",
                 f"expected COLUMN=KIND, separated by commas, got {name or kind!r}",
-                "put a pair with a comma in it into double quotes",
+                "enclose a pair that contains a comma in double quotes",
             )
     return {name.strip(): kind.strip() for name, _, kind in pairs}
 

@@ -11,10 +11,10 @@ from tempfile import NamedTemporaryFile, gettempdir
 from typing import Any, BinaryIO, cast
 
 from chainrule.files import naming
-from chainrule_app.readers.origin import ByteSource, Origin, Part
-from chainrule_app.readers.packed import Chunks
+from chainrule_app.printing import shown
+from chainrule_app.readers.origin import STDIN, ByteSource, Origin, Part, no_such_file, read_chunks
 from chainrule_app.readers.sources import is_packed
-from chainrule_app.readers.text import STDIN, no_such_file, open_bytes, read_chunks, shown
+from chainrule_app.readers.text import Chunks, open_bytes
 
 _MOST_RATIO, _ALWAYS = 200, 1 << 28  # a file expands to so many times its size, or to so many bytes
 _HELD = 1 << 26  # bytes of a spool in memory

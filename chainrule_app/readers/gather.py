@@ -3,12 +3,11 @@
 from chainrule_app.readers.array_file import read_rows
 from chainrule_app.readers.files_in_turn import FilesInTurn, Spool
 from chainrule_app.readers.members import FileSet
-from chainrule_app.readers.origin import DataSource, Origin
+from chainrule_app.readers.origin import STDIN, DataSource, Origin, read_chunks
 from chainrule_app.readers.record_keys import Keys, RecordPairs, sentences_in, texts_in
 from chainrule_app.readers.records import numbered_records
 from chainrule_app.readers.sources import Kind, holds_records, is_array, is_packed, paths_of
 from chainrule_app.readers.tagged.conll_file import HeldSentences
-from chainrule_app.readers.text import STDIN, read_chunks
 
 _NO_KEYS = Keys()
 

@@ -15,8 +15,7 @@ from weakref import finalize
 
 from chainrule.files import refuse_device
 from chainrule.option_error import UserError, option, raw_text
-from chainrule_app.readers.origin import DataSource, Origin
-from chainrule_app.readers.text import no_such_file, read_chunks, refuse_stdin
+from chainrule_app.readers.origin import DataSource, Origin, no_such_file, read_chunks, refuse_stdin
 
 TARS = (".tar.gz", ".tgz", ".tar")
 ARCHIVES = (*TARS, ".zip")

@@ -4,10 +4,11 @@ A reader takes a `DataSource` in place of the path of a file: data in memory, or
 """
 
 import hashlib
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any, BinaryIO
 
 
@@ -95,3 +96,39 @@ class HeldRows(DataSource):
     def fingerprint(self) -> dict[str, Any]:
         texts = (text.encode("utf-8", "surrogatepass") for row in self.rows for text in row)
         return digest_of(self.origin, (part for text in texts for part in (b"%d:" % len(text), text)))
+
+
+STDIN = "-"  # the path of standard input
+_SCHEMES = ("http", "https", "ftp", "s3", "gs", "hf")  # of a URL
+
+
+def no_such_file(path: str | Path, what: str = "file") -> FileNotFoundError:
+    """Return the error for a path that does not exist; it mentions URLs.
+
+    >>> print(no_such_file(Path("https://example.com/rows.csv")))
+    https://example.com/rows.csv: expected a file, got a URL: download it first, and pass the file
+    """
+    scheme, separator, rest = str(path).partition(":/")  # a `Path` has one slash where the URL has two
+    if separator and scheme.lower() in _SCHEMES:
+        url = f"{scheme}://{rest.lstrip('/')}"
+        return FileNotFoundError(f"{url}: expected a file, got a URL: download it first, and pass the file")
+    return FileNotFoundError(f"{path}: no such {what}")
+
+
+def refuse_stdin(path: str | Path) -> None:
+    """Raise `ValueError` for "-", where files alone can be read."""
+    if str(path) == STDIN:
+        raise ValueError(
+            f"{path}: expected a file, got standard input, which cannot be used here: write it to a file first"
+        )
+
+
+CHUNK_BYTES = 1 << 20
+
+
+def read_chunks(file: BinaryIO, length: int | None = None, size: int = CHUNK_BYTES) -> Iterator[bytes]:
+    """Yield the next `length` bytes of an open file (all if `None`) in chunks of at most `size`."""
+    left = sys.maxsize if length is None else length
+    while left > 0 and (chunk := file.read(min(size, left))):
+        yield chunk
+        left -= len(chunk)

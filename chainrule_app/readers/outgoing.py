@@ -9,9 +9,9 @@ from secrets import token_hex
 from typing import Any
 
 from chainrule.option_error import OptionError
+from chainrule_app.printing import is_url, shown, url_of
 from chainrule_app.readers.copies import WORK, folder, root, use
 from chainrule_app.readers.remote import WEB, Place
-from chainrule_app.readers.text import is_url, shown, url_of
 
 _LAST = "config.json"  # of a folder: whoever finds it finds the rest
 
@@ -29,7 +29,7 @@ def outgoing() -> Iterator[Callable[[str | Path, str], Path]]:
         if not is_url(target):
             return Path(target)
         if str(target).lower().startswith(tuple(f"{scheme}:" for scheme in WEB)):
-            raise OptionError(name, f"{shown(target)} can only be read", "name a path, or a storage such as s3://")
+            raise OptionError(name, f"{shown(target)} is read-only", "name a path, or a storage such as s3://")
         place = Place.of(target, tree)
         place.copy.parent.mkdir(parents=True, exist_ok=True)
         use(folder(tree))

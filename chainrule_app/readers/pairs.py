@@ -13,14 +13,13 @@ from chainrule.data import Batch, Batches, BPEVocabulary, Shuffled, Vocabulary, 
 from chainrule.option_error import UserError, option
 from chainrule.typed_json import read_value
 from chainrule_app.blocks import in_blocks
-from chainrule_app.readers.corpus import load_vocabulary
 from chainrule_app.readers.delimited import DelimitedFile
 from chainrule_app.readers.held_out import OneInEvery
 from chainrule_app.readers.origin import ByteSource, HeldRows, Origin, origin_of
 from chainrule_app.readers.ragged import Ragged
 from chainrule_app.readers.row_order import Rows, in_order
+from chainrule_app.readers.sources import fingerprint
 from chainrule_app.readers.store import Ids, Store, StoreWriter
-from chainrule_app.readers.text import fingerprint
 
 _BATCHES_IN_POOL = 64
 SentenceSource: TypeAlias = str | Path | ByteSource | HeldRows
@@ -206,7 +205,7 @@ def open_pairs(directory: str | Path) -> Pairs:
 
 def open_vocabularies(directory: str | Path) -> tuple[Vocabulary, Vocabulary]:
     """Return the symbols of sources and of targets of a prepared folder, whose pairs may be missing."""
-    source, target = (load_vocabulary(Path(directory) / f"{side}.json") for side in SIDES)
+    source, target = (Vocabulary.load(Path(directory) / f"{side}.json") for side in SIDES)
     return source, target
 
 

@@ -7,13 +7,14 @@ an option says. Keys of two languages are told apart by their names, those of th
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, islice
+from pathlib import Path
 from typing import Any
 
 from chainrule.option_error import UserError, option
 from chainrule_app.readers.files_in_turn import FilesInTurn
 from chainrule_app.readers.origin import HeldRows, Origin
-from chainrule_app.readers.records import Record, numbered_records
+from chainrule_app.readers.records import LOOKED_AT, Record, numbered_records, records
 from chainrule_app.readers.tagged.spans import TaggedWords, span_keys, tagged_words
 
 SOURCES = ("source", "src", "input", "question", "prompt", "query", "instruction", "article", "document", "original")
@@ -21,7 +22,7 @@ TARGETS = ("target", "tgt", "trg", "output", "answer", "response", "completion",
 _WORDS = ("tokens", "words", "form", "forms", "token", "word")
 _TAGS = ("tags", "tag", "ner", "pos", "upos", "xpos", "chunk", "chunks", "labels", "label", "entities")
 _MESSAGES = ("messages", "conversations", "conversation", "dialog", "dialogue")
-_OTHERS = frozenset({"id", "ids", "idx", "lang", "language", "languages", "url", "split", "domain", "title"})
+OTHERS = frozenset({"id", "ids", "idx", "lang", "language", "languages", "url", "split", "domain", "title"})
 _BREAKS = str.maketrans("\t\r\n", "   ")
 _SPEAKERS = (("role", "content"), ("from", "value"))  # keys of a message, and of its text
 
@@ -113,6 +114,17 @@ def task_of(record: Record) -> str:
     return "tag" if (words is not None and lists) or any(map(record.get, span_keys(record))) else ""
 
 
+def task_of_file(path: str | Path) -> str:
+    """Return the task that the records of a file tell; the first ones may be texts in which nobody marked a span."""
+    try:
+        for _, record in islice(records(str(path)), LOOKED_AT):
+            if (task := task_of(record)) or not span_keys(record):
+                return task
+    except (OSError, ValueError, ImportError):
+        pass  # the reader says what is wrong
+    return ""
+
+
 def is_message(value: Any) -> bool:
     """Return whether a value is a message of a chat: who speaks, and a text."""
     return isinstance(value, dict) and any(role in value and text in value for role, text in _SPEAKERS)
@@ -160,8 +172,8 @@ def conversation(messages: Sequence[Any], where: str = "messages") -> str:
         fields = message if isinstance(message, dict) else {}
         role, content = next(
             ((fields.get(role), fields.get(text)) for role, text in _SPEAKERS if text in fields), ("", 0)
-        )
-        parts = content if isinstance(content, list) else [{"text": content}]
+        )  # the content of a message that calls a tool is null
+        parts = content if isinstance(content, list) else [{"text": "" if content is None else content}]
         texts = [part.get("text") if isinstance(part, dict) else part for part in parts]
         if not isinstance(role, str) or not all(isinstance(text, str) for text in texts):
             raise ValueError(
@@ -187,7 +199,7 @@ def _pair_keys(record: Record, keys: Keys, where: str) -> Keys:
     missing = [name for name in wanted if name is not None and name not in texts]
     if missing:
         raise ValueError(f"{where}: expected a text under {missing[0]!r}, got the keys {_names(fields)}")
-    others = [name for name in texts if name not in (*sources, *targets) and not _parts(name) & _OTHERS]
+    others = [name for name in texts if name not in (*sources, *targets) and not _parts(name) & OTHERS]
     if not sources and len(others) == 1 + (not targets):
         sources, others = others[:1], others[1:]
     elif not sources and not (targets and others):  # a side alone
@@ -223,7 +235,7 @@ def _pair_fields(record: Record) -> Mapping[str, Any]:
 def _named(names: Sequence[str], roles: Sequence[str]) -> list[str]:
     """Return the names that are a role, or else those with one in them, such as source_text; not source_language."""
     exact = [name for name in names if name.lower() in roles]
-    return exact or [name for name in names if _parts(name) & set(roles) and not _parts(name) & _OTHERS]
+    return exact or [name for name in names if _parts(name) & set(roles) and not _parts(name) & OTHERS]
 
 
 def _parts(name: str) -> set[str]:
@@ -257,7 +269,7 @@ def _sentence_keys(record: Record, keys: Keys, where: str) -> Keys:
 
 def _words_in(record: Record) -> str | None:
     """Return the key of the words of a record, if it has a list of them."""
-    lists = [name for name in _WORDS if isinstance(record.get(name), list)]
+    lists = [name for name in _WORDS if isinstance(record.get(name), list) and (record[name] or "text" not in record)]
     return next((name for name in lists if not any(isinstance(word, dict) for word in record[name])), None)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from chainrule_app.readers.files_in_turn import FilesInTurn
 from chainrule_app.readers.origin import ByteSource, Origin
 from chainrule_app.readers.sources import plain_name
+from chainrule_app.readers.tagged.spans import annotated_texts
 from chainrule_app.readers.text import open_bytes, raw_lines
 
 LINES = (".jsonl", ".ndjson")
@@ -130,7 +131,9 @@ def _is_object(line: bytes) -> bool:
 
 
 def _records_in(value: Any) -> Sequence[Record] | None:
-    """Return the records in a value of JSON: a list of objects, or a frame in one of the forms that pandas writes."""
+    """Return the records in a value of JSON: a list of objects or texts with spans, or a frame as pandas writes it."""
+    if (texts := annotated_texts(value)) is not None:
+        return texts
     if isinstance(value, list):
         return value if value and all(isinstance(record, dict) for record in value) else None
     if not isinstance(value, dict):

@@ -16,6 +16,7 @@ from secrets import token_hex
 from typing import Any, TypeVar
 
 from chainrule.files import naming
+from chainrule_app.printing import URL, public
 from chainrule_app.readers.copies import (
     OBJECTS,
     drop,
@@ -26,7 +27,6 @@ from chainrule_app.readers.copies import (
     use,
     version_path,
 )
-from chainrule_app.readers.text import URL, public
 
 WEB = ("http", "https")
 _MAGIC = "*?["
@@ -130,7 +130,7 @@ class Place:
                 f"{_PACKAGES.get(self.scheme, 'fsspec')} reads them"
             )
         if isinstance(error, NotImplementedError):
-            return ValueError(f"{self}: {self.scheme}:// cannot do this: use another storage, or a local path")
+            return ValueError(f"{self}: {self.scheme}:// does not support this: use another storage, or a local path")
         if isinstance(error, OSError) and error.filename is not None:  # of this machine, such as a full disk
             return error
         return None

@@ -1,20 +1,28 @@
-"""What the name of a source tells before it is read: its files, and the kind of data in them.
+"""A source of data: the files that its name stands for, the kind of data in them, and the text of one of them.
 
-A folder, an archive or a .json file is opened for it, and any file for its first bytes where it may be compressed.
+The kind follows from names. A folder, an archive or a .json file is opened for it, and any file for its first bytes
+where it may be compressed.
 """
 
+import codecs
 import glob
+import hashlib
+import io
 import shlex
 from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
+from chainrule.files import refuse_device
+from chainrule.option_error import UserError, option
+from chainrule_app.printing import is_url
+from chainrule_app.readers.help_topics import builtin_name, builtin_text
 from chainrule_app.readers.members import ARCHIVES, TARS, file_names
-from chainrule_app.readers.origin import DataSource
-from chainrule_app.readers.packed import GZIP, ZSTD
+from chainrule_app.readers.origin import CHUNK_BYTES, STDIN, ByteSource, DataSource, no_such_file, refuse_stdin
 from chainrule_app.readers.remote import local_paths
-from chainrule_app.readers.text import STDIN, is_url, no_such_file
 
 Kind = Literal["text", "pairs", "tags", "labelled", "rows", "files"]
 KINDS: dict[str, Kind] = {
@@ -23,6 +31,7 @@ KINDS: dict[str, Kind] = {
 }  # fmt: skip
 """Kinds of data by task name."""
 PACKED = (".gz", ".zst")
+GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 ARRAYS = (".npy", ".npz")
 RECORDS = (".jsonl", ".ndjson", ".parquet")  # endings of files that hold records, whatever is in them
 EXCEL = ".xlsx"
@@ -32,6 +41,7 @@ SOUNDS = (".wav", ".flac", ".ogg", ".mp3", ".aif", ".aiff")
 MIDI = (".mid", ".midi", ".kar", ".rmi")
 _SHARDS = (".txt", ".jsonl", ".ndjson", ".parquet", ".csv", ".tsv", ".tar")
 _MAGIC = "*?["
+_REMEDY = f"models trained with {option('level', 'byte')} read any file"
 
 
 def is_path(source: Any) -> bool:
@@ -163,10 +173,9 @@ def kind_of(path: str | Path) -> str | None:
     file, _ = file_and_array(path)
     name = file.name.lower()
     if holds_records(path):
-        from chainrule_app.readers.record_keys import task_of
-        from chainrule_app.readers.records import first_record
+        from chainrule_app.readers.record_keys import task_of_file
 
-        if (told := task_of(first_record(path))) in ("tag", "translate"):
+        if (told := task_of_file(path)) in ("tag", "translate"):
             return told
     if is_table(path):
         return "table"
@@ -217,3 +226,160 @@ def check_path(path: str | Path) -> None:
     """Raise FileNotFoundError if there is no such file or folder; - is standard input."""
     if str(path) != STDIN and not file_and_array(path)[0].exists():
         raise no_such_file(path, "file or folder")
+
+
+def check_file(path: str | Path) -> Path:
+    """`path` as a `Path` if it is a file that holds something."""
+    path = Path(path)
+    if path.is_dir():
+        raise ValueError(f"{path}: expected a file, got a directory")
+    if not path.exists():
+        refuse_stdin(path)
+        raise no_such_file(path)
+    refuse_device(path)
+    if path.stat().st_size == 0:
+        raise ValueError(f"{path}: expected text, got an empty file")
+    return path
+
+
+def with_line_feeds(chunks: Iterable[bytes], beginning: bytes | None = None) -> Iterator[bytes]:
+    r"""Chunks of a text with line feeds for carriage returns, where these alone end the lines of its beginning.
+
+    >>> list(with_line_feeds([b"a\rb\r", b"c\r"])), list(with_line_feeds([b"a\r\nb", b"\rc"]))
+    ([b'a\nb\n', b'c\n'], [b'a\r\nb', b'\rc'])
+    """
+    for chunk in chunks:
+        beginning = chunk if beginning is None else beginning
+        old_ends = b"\r" in beginning[:-1] and b"\n" not in beginning
+        yield chunk.replace(b"\r", b"\n") if old_ends else chunk
+
+
+def decode_chunks(
+    chunks: Iterable[bytes],
+    *,
+    name: str,
+    strict: bool = True,
+    offset: int = 0,
+    lines_before: Callable[[], int] = int,
+) -> Iterator[str]:
+    """Decode bytes cut anywhere, after `offset` bytes and `lines_before()` lines of the file, which errors tell."""
+    pending = b""  # the beginning of a character whose end is in the next chunk: at most 3 bytes
+    line = 1
+    for chunk in chain(filter(None, chunks), [b""]):
+        raw = pending + chunk
+        end = codecs.utf_8_decode(raw, "ignore", not chunk)[1]
+        if end:
+            yield decode(raw[:end], name=name, strict=strict, offset=offset, line=line, lines_before=lines_before)
+        line += raw.count(b"\n", 0, end)
+        offset += end
+        pending = raw[end:]
+
+
+def decode(
+    raw: bytes, *, name: str, strict: bool, offset: int, line: int, lines_before: Callable[[], int] = int
+) -> str:
+    """Decode bytes that begin at byte `offset` and at line `line` + `lines_before()` of the file `name`."""
+    if not strict:
+        return raw.decode("utf-8", "surrogateescape")
+    if offset == 0:
+        refuse_utf16(raw, name)
+    if offset == 0 and raw.startswith(GZIP):
+        raise ValueError(f"{name}: expected UTF-8 text, got a file compressed by gzip: unpack it, with gunzip -k")
+    if offset == 0 and raw.startswith(codecs.BOM_UTF8):
+        raw, offset = raw[len(codecs.BOM_UTF8) :], len(codecs.BOM_UTF8)
+    if (nul := raw.find(b"\0")) >= 0:
+        number = lines_before() + line + raw.count(b"\n", 0, nul)
+        raise UserError(f"{name}: binary, not text: NUL byte at byte {offset + nul} (line {number})", _REMEDY)
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        number = lines_before() + line + raw.count(b"\n", 0, error.start)
+        raise UserError(
+            f"{name}: invalid UTF-8 at byte {offset + error.start} (line {number})", f"convert it to UTF-8; {_REMEDY}"
+        ) from None
+
+
+def refuse_utf16(beginning: bytes, name: str) -> None:
+    """Refuse a file that begins with a byte order mark of UTF-16."""
+    if beginning.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise ValueError(
+            f"{name}: expected UTF-8 text, got UTF-16: convert it, for example with iconv -f utf-16 -t utf-8"
+        )
+
+
+Progress = Callable[[str, int, int], None]
+"""Called with the name of a stage, the bytes done and the bytes to do."""
+
+
+def no_progress(stage: str, done: int, total: int) -> None:
+    """Show nothing."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Bytes with a name, which can be read again and again."""
+
+    name: str  # the name to show and to record: no folders, so that it says nothing of the machine
+    label: str  # the name for errors, with its folders
+    size: int  # the number of bytes
+    open: Callable[[], BinaryIO]
+
+    def fingerprint(self) -> dict[str, Any]:
+        """`name`, number of `bytes` and `sha256`: equal for equal content."""
+        with self.open() as file:
+            return Pass(self, file).fingerprint()
+
+
+class Pass:
+    """One reading of a source, part after part, which digests what it reads."""
+
+    def __init__(self, source: Source, file: BinaryIO, progress: Progress = no_progress):
+        self.source, self._file, self._progress = source, file, progress
+        self.position = self._lines = 0  # bytes and line feeds before the next part
+        self._digest = hashlib.sha256()
+        self._pending = self._beginning = file.read(CHUNK_BYTES)
+
+    def text(self, stop: int, *, strict: bool = True, stage: str = "") -> Generator[str, None, None]:
+        """Yield the text of the next part, up to byte `stop`, in chunks; errors tell the place in the whole source."""
+        lines = self._lines
+        chunks = self._bytes(stop, stage)
+        yield from decode_chunks(
+            with_line_feeds(chunks, self._beginning) if strict else chunks,
+            name=self.source.label,
+            strict=strict,
+            offset=self.position,
+            lines_before=lambda: lines,
+        )
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Read the rest; return `name`, number of `bytes` and `sha256`: equal for equal content."""
+        for _ in self._bytes(self.source.size, "fingerprint"):
+            pass
+        return {"name": self.source.name, "bytes": self.position, "sha256": self._digest.hexdigest()}
+
+    def _bytes(self, stop: int, stage: str) -> Iterator[bytes]:
+        start = self.position
+        while self.position < stop and (read := self._pending or self._file.read(CHUNK_BYTES)):
+            chunk, self._pending = read[: stop - self.position], read[stop - self.position :]
+            self._digest.update(chunk)
+            self.position += len(chunk)
+            self._lines += chunk.count(b"\n")
+            yield chunk
+            self._progress(stage, self.position - start, stop - start)
+
+
+def open_source(path: str | Path | ByteSource | None) -> Source:
+    """Return a file or other bytes as a source, or the built-in text for `None`; raises as `check_file` does."""
+    if isinstance(path, ByteSource):
+        with path.open() as file:
+            return Source(path.name, str(path), file.seek(0, io.SEEK_END), path.open)
+    if path is None:
+        raw = builtin_text().encode()
+        return Source(builtin_name(), builtin_name(), len(raw), lambda: io.BytesIO(raw))
+    path = check_file(path)
+    return Source(path.name, str(path), path.stat().st_size, lambda: open(path, "rb"))
+
+
+def fingerprint(source: str | Path | DataSource | None) -> dict[str, Any]:
+    """`name`, `bytes` and `sha256` of a source (`None`: of the built-in text), to tell later whether it is the same."""
+    return source.fingerprint() if isinstance(source, DataSource) else open_source(source).fingerprint()

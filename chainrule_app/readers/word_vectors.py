@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from chainrule_app.readers.sources import fingerprint
 from chainrule_app.readers.store import Store, StoreWriter
-from chainrule_app.readers.text import fingerprint, open_bytes, raw_lines
+from chainrule_app.readers.text import open_bytes, raw_lines
 
 _MOST_SIZE = 1 << 12  # numbers of a vector
 _VECTORS, _ROWS = "vectors", "vectors.rows"
@@ -48,7 +49,7 @@ def read_vectors(path: str | Path, words: Sequence[str]) -> WordVectors:
                 continue
             vectors[number], exact[number] = _parsed(numbers, f"{path} line {line}"), spelling == word
     if not vectors:
-        raise ValueError(f"{path}: expected vectors of words to train on, got none: are they for another language?")
+        raise ValueError(f"{path}: no word of the training data in it: are the vectors for another language?")
     rows = sorted(vectors)
     return WordVectors(np.array(rows, np.int64) + 1, np.stack([vectors[row] for row in rows]))
 

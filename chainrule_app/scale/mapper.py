@@ -293,7 +293,7 @@ class _TableRows(_Rows):
             return True
         if known not in self._exact:
             options = {"columns": self._chosen.columns} if self._method == "predict" else {}
-            draws = self._run.predict(row, **options, particles=1, draws=1, seed=0, **self._device)["draws"]
+            draws = self._run._predicted(row, **options, particles=1, draws=1, seed=0, **self._device)["draws"]
             self._exact[known] = not any(draws)
         return not self._exact[known]
 
@@ -303,7 +303,7 @@ class _TableRows(_Rows):
         return list(zip(scores["nats"], scores["most"], cells, scores["cell_nats"], strict=True))
 
     def _predict(self, rows: polars.DataFrame, seed: int = 0) -> Answers:
-        found = self._run.predict(rows, seed=seed, **self._device, **self._options)
+        found = self._run._predicted(rows, seed=seed, **self._device, **self._options)
         parts = zip(found["value"], found["low"], found["high"], found["probability"], strict=True)
         cells = {(row, name): cell for row, name, cell in zip(found["index"], found["column"], parts, strict=True)}
         none = (None,) * 4

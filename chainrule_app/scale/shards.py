@@ -22,9 +22,9 @@ from typing import IO, Any, Self
 from chainrule.files import read_json, write_bytes, write_json, writing
 from chainrule.option_error import OptionError, option
 from chainrule_app.batchwise import Answered, Batch
+from chainrule_app.printing import shortened
 from chainrule_app.results import Result
 from chainrule_app.scale.workers import Job, Part
-from chainrule_app.tasks.display import shortened
 from chainrule_app.tasks.run_directory import LOCK, lock_run
 
 MANIFEST, LOG = "_manifest.json", "_progress.jsonl"  # engines that read a folder pass over names that begin with _

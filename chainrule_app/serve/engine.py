@@ -23,11 +23,11 @@ from chainrule import AutoregressiveModel, Executor
 from chainrule.data import Beginning, Vocabulary
 from chainrule.heads import Categorical, head_of
 from chainrule.state import State, concatenate, expand, select
-from chainrule_app.readers.corpus import load_vocabulary
 from chainrule_app.run import Run
 from chainrule_app.serve.guard import Busy, Limits
 from chainrule_app.serve.stream import Held, Request, Stream, Token, facts_of
-from chainrule_app.tasks.config import Seed, check_value
+from chainrule_app.tasks.config import check_value
+from chainrule_app.tasks.options import Seed
 from chainrule_app.tasks.run_directory import VOCABULARY
 from chainrule_app.tasks.text.sampling import Decoder, begin_prompt, cover_log_probs, fitting_prompt
 
@@ -88,7 +88,7 @@ class Engine:
             raise ValueError(f"{run.path}: expected a run of a text that is drawn symbol by symbol")
         self.run, self.limits, self.device = run, limits, device  # symbols are drawn on the processor, as seeds promise
         self.model: AutoregressiveModel = run.model if device == _PROCESSOR else run.task.fixed_model(device)
-        self.vocabulary = load_vocabulary(run.path / VOCABULARY)
+        self.vocabulary = Vocabulary.load(run.path / VOCABULARY)
         self.eos = self.vocabulary.eos if run.config["data"]["reading"] == "lines" else None
         self.drawn = self.read = 0  # drawn, read: symbols drawn, and symbols of prompts read, since the start
         self._step = (executor := self.model.prepare()).step

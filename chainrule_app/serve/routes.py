@@ -21,12 +21,12 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, create_model
 
 from chainrule_app import frames
+from chainrule_app.printing import plain_value
 from chainrule_app.results import Report, Result
 from chainrule_app.run import Run
 from chainrule_app.serve.guard import Limits, while_wanted
 from chainrule_app.serve.state import ServerState
 from chainrule_app.tasks import TASK_VERBS
-from chainrule_app.tasks.display import plain_value
 
 _IMAGES = ("image", "classify-images", "caption")  # tasks whose items are images
 _ARRAYS = {"sound": 1, "music": 2}  # tasks whose items are arrays, and their dimensions

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from chainrule.option_error import OptionError
 from chainrule_app.heavy import modes, torch
+from chainrule_app.printing import counted
 from chainrule_app.results import Column, Report
-from chainrule_app.tasks.display import counted
 from chainrule_app.tasks.likelihood_record import Basis
 from chainrule_app.tasks.output import page_report
 from chainrule_app.tasks.tally import Tally

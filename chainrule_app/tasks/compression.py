@@ -139,8 +139,8 @@ def _with_run(data: bytes, header: dict[str, Any], run: Any, progress: ProgressO
     model = run.model()  # on the processor: a GPU's sums are not the same each time
     if not isinstance(model, AutoregressiveModel):
         raise ValueError(
-            f"{run.path}: its model has a latent code, so no exact likelihood to compress with: name the run of a "
-            "model without a code"
+            f"{run.path}: compression needs an exact likelihood, which a model with a latent code lacks: use a run "
+            "of another model"
         )
     try:
         codec = run.codec()

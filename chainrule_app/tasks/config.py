@@ -5,43 +5,47 @@ The dataclasses of options are the option groups of `chainrule train`: a default
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from functools import reduce
-from itertools import chain, takewhile
+from functools import cached_property, partial, reduce
+from importlib import import_module
+from inspect import signature
+from itertools import chain
 from operator import or_
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    NamedTuple,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+from cyclopts import Group, Parameter
 
 from chainrule.option_error import OptionError, option
 from chainrule.printing import one_line
 from chainrule.ranges import Range
 from chainrule.typed_json import described, field_types, read_value
+from chainrule_app.printing import parse_duration, public
 from chainrule_app.readers.origin import DataSource
-from chainrule_app.readers.text import public
-from chainrule_app.tasks.display import parse_duration
+
+if TYPE_CHECKING:
+    from torch.optim import Optimizer
 
 FORMAT = 22
 IN_MEMORY = " (in memory)"  # of a source that a config names but cannot hold
 Options = TypeVar("Options")
 SECTIONS = ("data", "model", "training", "computation", "facts", "settled", "init")
 
-BatchSize = Annotated[int, Range(1, 1 << 24)]
-LearningRate = Annotated[float, Range(0.0, 1e3)]
-WeightDecay = Annotated[float, Range(0.0, 1e3)]
-Warmup = Annotated[float, Range(0.0, 1.0)]
-ClipNorm = Annotated[float, Range(0.0, 1e9)]
 Steps = Annotated[int, Range(1, 1 << 53)]
 Threads = Annotated[int, Range(1, 1 << 12)]
-MinCount = Annotated[int, Range(1, 1 << 40)]
-HeldOutShare = Annotated[float, Range(1e-4, 0.5)]
-LengthPenalty = Annotated[float, Range(0.0, 1e9)]
-Members = Annotated[int, Range(1, 16)]
-Particles = Annotated[int, Range(1, 1 << 18)]
-Paths = Annotated[int, Range(2, 1 << 20)]
-Cell = Literal["lstm", "gru", "rnn"]
 Number = Annotated[int, Range(1, 1 << 20)]  # of samples
-Top = Annotated[int, Range(1, 1 << 30)]  # rows to show
-Seed = Annotated[int, Range(0, (1 << 63) - 1)]  # which torch takes
 
 
 class CheckedOptions:
@@ -49,27 +53,6 @@ class CheckedOptions:
 
     def __post_init__(self) -> None:
         check_options(self)
-
-
-@dataclass(frozen=True)
-class SplitOptions(CheckedOptions):
-    """Options for holding out a part of the data."""
-
-    validation_fraction: HeldOutShare = 0.1
-    """Share of the data to hold out without --validation."""
-
-
-@dataclass(frozen=True)
-class HeaderOptions(SplitOptions):
-    """Options for reading a file of columns and holding out rows."""
-
-    header: Literal["auto", "yes", "no"] = "auto"
-    """Treat the first row as a header; auto detects it."""
-
-    @property
-    def has_header(self) -> bool | None:
-        """True or False as requested; None to detect it."""
-        return {"auto": None, "yes": True, "no": False}[self.header]
 
 
 @dataclass(frozen=True)
@@ -94,67 +77,6 @@ class Duration(CheckedOptions):
         if len(lengths) > 1:
             one, other = lengths[:2]
             raise OptionError(other, f"{option(one)} is given, too", "drop one of them")
-
-
-@dataclass(frozen=True)
-class OptimisationOptions(CheckedOptions):
-    """Training options of every task; a task changes defaults and adds options in a subclass."""
-
-    batch_size: BatchSize = 32
-    """Batch size."""
-    optimiser: Literal["adamw", "muon"] = "adamw"
-    """adamw, or muon: orthogonal steps for the matrices of layers, AdamW for the rest."""
-    learning_rate: LearningRate = 6e-3
-    """Peak learning rate."""
-    weight_decay: WeightDecay | None = None  # a float in every run that trains
-    """Decoupled weight decay of matrices; 0.01 by default, or chosen by a rule of the task."""
-    warmup: Warmup = 0.03
-    """Share of the run in which the learning rate rises."""
-    clip_norm: ClipNorm | None = 1.0
-    """Maximum global norm of the gradient."""
-    validate_every: Steps | None = None
-    """Steps between validations; ten to a hundred validations per run by default."""
-    patience: Steps | None = None
-    """Stop after this many validations without improvement; never by default."""
-    lora_rank: Annotated[int, Range(1, 1 << 16)] | None = None
-    """Train only changes of this rank of the linear layers of Transformer blocks (LoRA); requires --from."""
-    lora_alpha: Annotated[float, Range(0.0, 1e6)] | None = None
-    """α of the changes α / rank · B A; twice the rank by default."""
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Precision of matrix products; auto follows a rule of processor and model."""
-    threads: Threads | None = None
-    """CPU threads; by default more for larger models and batches."""
-    backend: Literal["auto", "vendor", "bptt"] = "auto"
-    """Kernel of recurrent layers: vendor (oneDNN, cuDNN) or bptt (step by step); auto follows a rule."""
-    seed: Seed = 0
-    """The same seed gives the same run on the same machine."""
-    device: str = "auto"
-    """Where to compute: auto, cpu, cuda or mps."""
-    shard: bool = False
-    """Divide weights, gradients and optimiser state among the processes of torchrun or Ray (FSDP2)."""
-    track: Literal["tensorboard", "mlflow", "wandb"] | None = None
-    """Also log training figures to TensorBoard (files in the run), MLflow or Weights & Biases."""
-    samples: bool = True
-    """Save samples drawn at validations to samples.jsonl, for `chainrule report`."""
-
-
-@dataclass(frozen=True)
-class SearchOptions(CheckedOptions):
-    beam: Annotated[int, Range(1, 1 << 12)] = 5
-    """Prefixes kept alive by the search; 1 is greedy."""
-    length_penalty: LengthPenalty = 1.0
-    """α of the score log p / length^α that ranks the results."""
-
-
-@dataclass(frozen=True)
-class NBestOptions(SearchOptions):
-    n_best: Annotated[int, Range(1, 1 << 12)] = 1
-    """Results per input, best first; at most --beam."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.n_best > self.beam:
-            raise OptionError("n_best", f"expected 1 to {option('beam')}, {self.beam}, got {self.n_best}")
 
 
 @dataclass(frozen=True)
@@ -319,9 +241,9 @@ def facts_of(kind: type[Options], results: Mapping[str, Any]) -> Options:
 def check_options(options: Any) -> None:
     """Check every field of a dataclass against its annotation.
 
-    >>> OptimisationOptions(batch_size=0)
+    >>> ChosenComputation(threads=0)
     Traceback (most recent call last):
-    chainrule.option_error.OptionError: batch_size: expected a whole number from 1 to 16777216, got 0
+    chainrule.option_error.OptionError: threads: expected a whole number from 1 to 4096, got 0
     """
     hints = get_type_hints(type(options), include_extras=True)
     for item in fields(options):
@@ -346,8 +268,8 @@ def check_value(name: str, hint: Any, value: Any) -> None:
 def range_of(hint: Any) -> Range | None:
     """Return the range in an annotation, if there is one.
 
-    >>> range_of(Seed | None).low
-    0
+    >>> range_of(Steps | None).low
+    1
     """
     found = [extra for extra in getattr(hint, "__metadata__", ()) if isinstance(extra, Range)]
     return next(chain(found, filter(None, map(range_of, get_args(hint)))), None)
@@ -360,32 +282,91 @@ def _plain(hint: Any) -> Any:
     return reduce(or_, map(_plain, get_args(hint))) if get_origin(hint) in (UnionType, Union) else hint
 
 
-@dataclass(frozen=True)
-class Source:
-    """Data file that `chainrule train` takes."""
-
-    help: str
-    flag: str = "DATA"  # "DATA" is the positional argument
-    alias: str = ""  # flag that may replace DATA, if any
-    alias_help: str = ""
-    needed: str = ""  # description for the error if it is missing; empty if optional
-
-    def argument(self, name: str) -> str:
-        """Return the keyword argument of `chainrule.fit` for the source of a name."""
-        return "data" if self.flag == "DATA" else name
+Switch = Annotated[bool, Parameter(negative=())]
+"""A flag without a value and without a --no- form."""
 
 
-def run_word(source: str) -> str:
-    """Derive the name of a run directory from its data.
+def flags_of(options: type, group: Group | None = None) -> Any:
+    """Annotate an argument that has a flag for each field of a dataclass."""
+    if not fields(options):  # the parser shows a group of no flags
+        return Annotated[Any, Parameter(parse=False)]
+    return Annotated[options, Parameter(name="*") if group is None else Parameter(name="*", group=group)]
 
-    >>> run_word("logs/access.log.gz"), run_word("logs/*.gz"), run_word("-"), run_word("a.txt b.txt")
-    ('access.log', 'logs', 'standard-input', 'a.txt-b')
+
+class Model:
+    """Model class of the library with the dataclass of its options; tests hold the two equal.
+
+    Args:
+        home: name of a model in `chainrule.models`, or a class.
+        options: dataclass, whose fields are arguments of the constructor; `num_members` of them may be averaged.
+        fixed: arguments that are no options.
+        planned: options that are open until the run is planned.
     """
-    if source == "-":
-        return "standard-input"
-    path = Path(source)
-    if any(sign in source for sign in "*?[") and not path.exists():
-        path = Path(*takewhile(lambda part: not any(sign in part for sign in "*?["), path.parts))
-    name = path.resolve().name if path.name in ("", ".", "..") else path.name
-    stem = name if path.is_dir() else Path(name).stem
-    return "".join(sign if sign.isalnum() or sign in "._-+" else "-" for sign in stem) or "data"
+
+    def __init__(
+        self,
+        home: str | type,
+        options: type[CheckedOptions],
+        *,
+        fixed: dict[str, Any] | None = None,
+        planned: tuple[str, ...] = (),
+    ):
+        self.module, self.name = (
+            ("chainrule.models", home) if isinstance(home, str) else (home.__module__, home.__name__)
+        )
+        self.options, self.fixed, self.planned = options, fixed or {}, planned
+
+    @property
+    def members(self) -> bool:
+        """True if several models may be averaged."""
+        return any(item.name == "num_members" for item in fields(cast(Any, self.options)))
+
+    @cached_property
+    def model_class(self) -> Any:
+        return getattr(import_module(self.module), self.name)
+
+    def build(self, options: Any, **data_arguments: Any) -> Any:
+        """Build the model from options and data arguments; an unset planned option takes the constructor's default."""
+        parameters = signature(self.model_class).parameters
+        chosen = {
+            name: value for name, value in asdict(options).items() if not (name in self.planned and value is None)
+        }
+        members = chosen.pop("num_members", 1)
+        of_data = {name: value for name, value in data_arguments.items() if name in parameters}
+        one = partial(self.model_class, **of_data, **self.fixed, **chosen)
+        if members == 1:
+            return one()
+        from chainrule.models import Ensemble
+
+        return Ensemble([one() for _ in range(members)])
+
+
+def forgetting_decay(steps: float, learning_rate: float, *, least: float = 0.01, most: float = 0.5) -> float:
+    """Return the weight decay with a time scale in steps, 1 / (steps · learning rate) (Wang and Aitchison 2024).
+
+    >>> forgetting_decay(434, 0.008), forgetting_decay(4e6, 0.008), forgetting_decay(10, 0.008)
+    (0.29, 0.01, 0.5)
+    """
+    return round(min(most, max(least, 1 / max(steps * learning_rate, 1e-9))), 2)
+
+
+@dataclass
+class Timed:
+    """A network that was timed, as new, and its optimiser."""
+
+    network: Any
+    optimiser: "Optimizer"
+    identity: tuple[Any, ...]  # `Task.network_identity` of its run
+    steps_per_second: float
+    elements: int  # of the batch that was timed
+
+    @property
+    def elements_per_second(self) -> float:
+        return self.steps_per_second * self.elements
+
+
+class Planned(NamedTuple):
+    """The config of a planned run, and the network that was timed last for it."""
+
+    config: RunConfig
+    timed: Timed | None = None

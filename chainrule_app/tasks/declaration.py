@@ -1,6 +1,8 @@
 """What a task declares about itself, and the config of a run checked against it."""
 
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
+from itertools import takewhile
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from chainrule.option_error import OptionError, option
@@ -11,16 +13,45 @@ from chainrule_app.tasks.config import (
     Duration,
     Facts,
     InitialWeights,
-    OptimisationOptions,
+    Model,
     RunConfig,
     Settled,
-    Source,
     check_settled,
-    run_word,
     task_in,
 )
-from chainrule_app.tasks.model import Model
+from chainrule_app.tasks.options import OptimisationOptions
 from chainrule_app.tasks.size_schedule import SizeSchedule
+
+
+@dataclass(frozen=True)
+class Source:
+    """Data file that `chainrule train` takes."""
+
+    help: str
+    flag: str = "DATA"  # "DATA" is the positional argument
+    alias: str = ""  # flag that may replace DATA, if any
+    alias_help: str = ""
+    needed: str = ""  # description for the error if it is missing; empty if optional
+
+    def argument(self, name: str) -> str:
+        """Return the keyword argument of `chainrule.fit` for the source of a name."""
+        return "data" if self.flag == "DATA" else name
+
+
+def run_word(source: str) -> str:
+    """Derive the name of a run directory from its data.
+
+    >>> run_word("logs/access.log.gz"), run_word("logs/*.gz"), run_word("-"), run_word("a.txt b.txt")
+    ('access.log', 'logs', 'standard-input', 'a.txt-b')
+    """
+    if source == "-":
+        return "standard-input"
+    path = Path(source)
+    if any(sign in source for sign in "*?[") and not path.exists():
+        path = Path(*takewhile(lambda part: not any(sign in part for sign in "*?["), path.parts))
+    name = path.resolve().name if path.name in ("", ".", "..") else path.name
+    stem = name if path.is_dir() else Path(name).stem
+    return "".join(sign if sign.isalnum() or sign in "._-+" else "-" for sign in stem) or "data"
 
 
 class Declaration:

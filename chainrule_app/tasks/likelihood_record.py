@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from chainrule_app.tasks.display import counted
+from chainrule_app.printing import counted
 
 _DIGEST = 12  # characters of a digest that people see
 

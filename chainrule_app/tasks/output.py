@@ -1,6 +1,7 @@
 """Pages, figures, images, sounds and music on disk, each written whole or not at all."""
 
 import io
+import math
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -8,10 +9,13 @@ from typing import TYPE_CHECKING, Any
 from chainrule.files import write_bytes, write_text
 from chainrule.option_error import OptionError
 from chainrule_app.heavy import np
+from chainrule_app.printing import counted, quoted
 from chainrule_app.readers.sources import is_path
 from chainrule_app.results import Report, Result
-from chainrule_app.tasks.display import counted, loudness_line, quoted
 from chainrule_app.tasks.run_directory import REPORT
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -159,3 +163,26 @@ def _write_apart(result: Result, file: Path, write: Callable[[Path, Any], str]) 
         label = f"{record['label']}  " if record.get("label") else ""
         written.append((path, label + write(path, value)))
     return written
+
+
+def loudness_line(amplitudes: "npt.ArrayLike", width: int = 60) -> str:
+    """Draw the loudness of a sound as `width` bars; each step up is 6 decibels, twice the amplitude.
+
+    >>> loudness_line([0.0, 0.01, 0.3, -0.9], width=4)
+    '▁▂▇█'
+    """
+    parts = [np.abs(part) for part in np.array_split(np.asarray(amplitudes), width) if len(part)]
+    return sparkline([math.log2(max(float(part.max()), 2.0**-10)) for part in parts], -len(_BARS), 0)
+
+
+_BARS = "▁▂▃▄▅▆▇█"
+
+
+def sparkline(values: Sequence[float], low: float, high: float) -> str:
+    """Draw a bar for each value, clipped to low and high.
+
+    >>> sparkline([0.0, 1.0, 2.0, 3.0, 9.0], 0.0, 3.0)
+    '▁▃▆██'
+    """
+    step = (high - low) / len(_BARS) or 1.0
+    return "".join(_BARS[min(max(int((value - low) / step), 0), len(_BARS) - 1)] for value in values)

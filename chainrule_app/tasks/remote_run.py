@@ -5,9 +5,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from chainrule.option_error import TakenError
+from chainrule_app.printing import url_of
 from chainrule_app.readers.copies import WORK, note_version, use
 from chainrule_app.readers.remote import Info, Place, copy_of_folder, version_of
-from chainrule_app.readers.text import url_of
 from chainrule_app.tasks.run_directory import (
     CHECKPOINT,
     CONFIG,

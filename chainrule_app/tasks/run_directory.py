@@ -34,11 +34,10 @@ from weakref import finalize
 
 from chainrule.files import check_header, naming, read_json
 from chainrule.option_error import TakenError, option
+from chainrule_app.printing import is_url, resume_command, shown
 from chainrule_app.readers.journal import JOURNAL
 from chainrule_app.readers.remote import steady_copy
-from chainrule_app.readers.text import is_url, shown
 from chainrule_app.tasks.config import FORMAT, format_in, task_in
-from chainrule_app.tasks.display import resume_command
 
 CONFIG = "config.json"
 VOCABULARY = "vocabulary.json"

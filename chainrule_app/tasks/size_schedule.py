@@ -10,16 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from chainrule_app.tasks.config import Duration, RunConfig, Settled
-from chainrule_app.tasks.display import counted, format_duration, format_passes
-from chainrule_app.tasks.model import (
-    Planned,
-    Timed,
-    average_batch,
-    forgetting_decay,
-    seconds_to_measure,
-    time_network,
-)
+from chainrule_app.printing import counted, format_duration, format_passes
+from chainrule_app.tasks.config import Duration, Planned, RunConfig, Settled, Timed, forgetting_decay
 
 if TYPE_CHECKING:
     from chainrule.training import TrainingBatches
@@ -67,14 +59,12 @@ def choose_size(run: Any, schedule: SizeSchedule) -> Planned:
 
     config, batches = run.config, run.batches((0, 1))[0]
     budget, steps_per_epoch = config.duration.budget, batches.steps_per_epoch
-    batch = average_batch(batches)
     sizes = [config.options, *(replace(config.options, **size) for size in schedule.smaller)]
-    seconds = seconds_to_measure(budget) / len(sizes)
     timed: Timed | None = None
 
     def rate(size: int) -> float:
         nonlocal timed
-        timed = time_network(run.with_options(**asdict(sizes[size])), batch, seconds)
+        timed = run.with_options(**asdict(sizes[size])).timed(batches, 1 / len(sizes))
         return timed.steps_per_second
 
     size, steps_per_second = first_that_fits(rate, len(sizes), schedule.needed_steps(steps_per_epoch), budget)
@@ -97,7 +87,7 @@ def time_passes(run: Any, planned: Planned, batches: "TrainingBatches") -> tuple
     config, timed = planned
     budget = config.duration.budget
     if budget is not None and config.settled is None:
-        timed = time_budget(type(run)(run.path, config), batches)
+        timed = type(run)(run.path, config).timed(batches)
         passes = TRAINING_SHARE * budget * timed.steps_per_second / batches.steps_per_epoch
         config = replace(config, settled=Settled([], passes, timed.elements_per_second))
     passes_expected = expected_passes(config, batches.steps_per_epoch)
@@ -111,11 +101,6 @@ def record_resolved(config: RunConfig, names: Sequence[str]) -> RunConfig:
         return config
     options = list(dict.fromkeys([*config.settled.options, *names]))
     return replace(config, settled=replace(config.settled, options=options))
-
-
-def time_budget(run: Any, batches: "TrainingBatches") -> Timed:
-    """Time training steps of the network of a run, a `Task`, for the share of its budget that is for measuring."""
-    return time_network(run, average_batch(batches), seconds_to_measure(run.config.duration.budget))
 
 
 def limit_passes(

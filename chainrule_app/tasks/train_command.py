@@ -5,8 +5,8 @@ from dataclasses import fields
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
+from chainrule_app.printing import flag, flags_of, quoted
 from chainrule_app.tasks.config import IN_MEMORY
-from chainrule_app.tasks.display import flag, flags_of, quoted
 
 if TYPE_CHECKING:
     from chainrule_app.tasks.config import RunConfig

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chainrule_app.readers.text import fingerprint
+from chainrule_app.readers.sources import fingerprint
 
 if TYPE_CHECKING:
     from chainrule_app.tasks.config import Fingerprint

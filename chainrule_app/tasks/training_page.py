@@ -29,9 +29,9 @@ from chainrule_app.pages.page import (
     parts_section,
 )
 from chainrule_app.pages.plots import clipping_plot, draw_curves, inline_svg
+from chainrule_app.printing import format_duration, quoted
 from chainrule_app.recorded import SAMPLES, TIMINGS, read_timings
 from chainrule_app.results import Report
-from chainrule_app.tasks.display import format_duration, quoted
 from chainrule_app.tasks.model_size import count_parameters
 from chainrule_app.tasks.output import page_report
 from chainrule_app.tasks.parts import parts_of

@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from chainrule.training import save_weights
-from chainrule_app.cli.main import main
-from chainrule_app.cli.selection import verbs_of
+from chainrule_app.cli.main import main, verbs_of
 from chainrule_app.tasks import open_run, task_class
 from chainrule_app.tasks.container import read_container, write_container
 from chainrule_app.tasks.run_directory import WEIGHTS

@@ -6,8 +6,7 @@ import sys
 
 import pytest
 
-from chainrule_app.cli.main import main
-from chainrule_app.cli.selection import described_verbs
+from chainrule_app.cli.main import described_verbs, main
 from chainrule_app.tasks import TASKS
 
 FORMS = [[name] for name, _ in described_verbs()] + [["train", "--task", name] for name in TASKS] + [[]]

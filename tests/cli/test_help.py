@@ -5,12 +5,11 @@ from typing import get_args
 import pytest
 from cyclopts import App
 
-from chainrule_app.cli.main import OPTION_SYNONYMS, VERB_SYNONYMS
-from chainrule_app.cli.selection import described_verbs, verb_of, verbs_of
-from chainrule_app.cli.signature import TaskName
-from chainrule_app.cli.train import train_verb
+from chainrule_app.cli.errors import OPTION_SYNONYMS, VERB_SYNONYMS
+from chainrule_app.cli.main import described_verbs, verb_of, verbs_of
+from chainrule_app.cli.train import TaskName, train_verb
+from chainrule_app.printing import counted
 from chainrule_app.tasks import TASKS, task_class
-from chainrule_app.tasks.display import counted
 
 VERBS = dict(described_verbs())
 FORMS = [[name] for name in VERBS] + [["train", "--task", name] for name in TASKS]

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from chainrule_app.cli.main import main
-from chainrule_app.cli.selection import VERBS
+from chainrule_app.cli.main import VERBS, main
 from chainrule_app.cli.signature import verb
 
 QUIET = {**os.environ, "OMP_NUM_THREADS": "1"}

@@ -31,12 +31,12 @@ def speed(network, *_):
     ],
 )
 def test_counts_of_a_training(path_length, tmp_path, monkeypatch, data, options, networks, optimisers):
-    monkeypatch.setattr("chainrule_app.tasks.model.step_rate", speed)
+    monkeypatch.setattr("chainrule_app.tasks.preparation.step_rate", speed)
     monkeypatch.setattr("chainrule.training._duration.Seconds.finished", lambda _, position: position.step >= 2)
     write = {"poem.txt": path_length.write_poem, "rows.csv": path_length.write_rows}[data]
     built, reads, files = path_length.train_on(write(tmp_path / data), tmp_path / "run", *options)
     files = set(files) - {"tasks/model_size.py"}  # whose hook of torch stays once an earlier test has opened a run
-    most = {"poem.txt": (4, 2, 17), "rows.csv": (1, 1, 36)}[data]
+    most = {"poem.txt": (4, 2, 12), "rows.csv": (1, 1, 31)}[data]
     assert (built["networks"], built["optimisers"]) == (networks, optimisers)
     for count, limit in zip((len(reads.bytes), reads.full, len(files)), most, strict=True):
         assert count <= limit, "\n".join(sorted(files))

@@ -12,12 +12,12 @@ from chainrule._base import AutoregressiveModel
 from chainrule.data import Batch
 from chainrule.heads import Bernoulli, Categorical
 from chainrule.ranges import Range
-from chainrule_app.cli.signature import RunFlags
+from chainrule_app.cli.train import RunFlags
 from chainrule_app.results import Column, Result
 from chainrule_app.tasks import TASK_VERBS, TASKS
 from chainrule_app.tasks.capabilities import CheckedRows
-from chainrule_app.tasks.config import CheckedOptions, OptimisationOptions
-from chainrule_app.tasks.model import Model
+from chainrule_app.tasks.config import CheckedOptions, Model
+from chainrule_app.tasks.options import OptimisationOptions
 from chainrule_app.tasks.task import Source, Task
 from chainrule_app.tasks.text.run import TextRun
 
@@ -125,7 +125,7 @@ class FlipTask(Task[Flips]):
             return torch.tensor([[float(flip) for flip in line.strip()] for line in file])
 
     def prepare(self, old=None):
-        from chainrule_app.readers.text import fingerprint
+        from chainrule_app.readers.sources import fingerprint
 
         return {"source": fingerprint(self.config.sources["source"])}
 

@@ -16,10 +16,11 @@ from matplotlib.figure import Figure
 
 from chainrule.printing import one_line, printable
 from chainrule_app.cli import render
+from chainrule_app.cli.main import SafeOutput
 from chainrule_app.cli.render import figure_lines, show, write_plot
 from chainrule_app.cli.row_format import checked_out
+from chainrule_app.printing import dump_json, shortened
 from chainrule_app.results import Column, Result
-from chainrule_app.tasks.display import SafeOutput, dump_json, shortened
 
 COLUMNS = [Column("name"), Column("nats", 2, heading="its nats"), Column("hidden", shown=False)]
 ROWS = [("a", 1.5, [1]), ("longer", 12.25, [2]), ("b", 3.0, [3])]

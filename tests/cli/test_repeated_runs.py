@@ -10,10 +10,10 @@ from small_data import SMALL_SIZES, WRITERS
 
 from chainrule.data import Batches, SeriesWindows
 from chainrule.training import _speed as speed
+from chainrule_app.printing import flags_of
 from chainrule_app.tasks import open_run
 from chainrule_app.tasks.classify import task as classify_task
 from chainrule_app.tasks.config import ChosenComputation
-from chainrule_app.tasks.display import flags_of
 from chainrule_app.tasks.forecast import task as forecast_task
 
 
@@ -96,7 +96,7 @@ def test_the_printed_flags_make_the_same_model_on_a_machine_of_another_speed(
 ):
     data, configs, flags = [*WRITERS[task](tmp_path), "--budget", "0.05s"], [], []
     for rate in rates:
-        monkeypatch.setattr("chainrule_app.tasks.model.step_rate", lambda *_, rate=rate: rate)
+        monkeypatch.setattr("chainrule_app.tasks.preparation.step_rate", lambda *_, rate=rate: rate)
         asked = data[:-2] if "--epochs" in flags else data
         planned(*asked, *flags, "--out", tmp_path / f"{rate}")
         configs.append(open_run(tmp_path / f"{rate}").config)

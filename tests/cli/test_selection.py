@@ -5,7 +5,7 @@ from typing import get_args, get_type_hints
 
 import pytest
 
-from chainrule_app.cli.selection import VERBS, described_verbs, select, verbs_of
+from chainrule_app.cli.main import VERBS, described_verbs, select, verbs_of
 from chainrule_app.tasks import TASK_VERBS, TASKS, task_class
 from chainrule_app.tasks.config import range_of
 

@@ -19,9 +19,10 @@ from chainrule.data import Batch
 from chainrule.training import Computation
 from chainrule_app.tasks import open_run
 from chainrule_app.tasks import size_schedule as ladder_module
-from chainrule_app.tasks.config import Duration, OptimisationOptions, RunConfig
+from chainrule_app.tasks.config import Duration, RunConfig
 from chainrule_app.tasks.forecast.run import ForecastRun
-from chainrule_app.tasks.model import step_rate
+from chainrule_app.tasks.options import OptimisationOptions
+from chainrule_app.tasks.preparation import step_rate
 from chainrule_app.tasks.size_schedule import SizeSchedule, first_that_fits, limit_passes
 from chainrule_app.tasks.tag import task as tag_task
 
@@ -69,7 +70,7 @@ def test_what_a_size_is_worth_is_counted_in_passes_or_steps_whichever_are_fewer(
 def test_a_slow_machine_gets_the_smallest_size_and_says_the_flags_that_repeat_it(
     command, planned, tmp_path, monkeypatch, task
 ):
-    monkeypatch.setattr("chainrule_app.tasks.model.step_rate", lambda *_: 1e-3)
+    monkeypatch.setattr("chainrule_app.tasks.preparation.step_rate", lambda *_: 1e-3)
     data, out = WRITERS[task](tmp_path), tmp_path / "run"
     outcome = planned(*data, "--budget", "0.05s", "--threads", 1, "--out", out)
     config = open_run(out).config
@@ -82,7 +83,7 @@ def test_a_slow_machine_gets_the_smallest_size_and_says_the_flags_that_repeat_it
     assert f"{names[0].replace('_', ' ')} {getattr(config.options, names[0])} instead of " in outcome.err
     assert flags in command("info", out).out
 
-    monkeypatch.setattr("chainrule_app.tasks.model.step_rate", lambda *_: 1e9)
+    monkeypatch.setattr("chainrule_app.tasks.preparation.step_rate", lambda *_: 1e9)
     again = planned(*data, "--budget", "0.05s", "--threads", 1, "--out", out, "--overwrite")
     usual = open_run(out).config
     settled = {"classify-images": ", mixup 0.4"}.get(task, "")
@@ -92,7 +93,7 @@ def test_a_slow_machine_gets_the_smallest_size_and_says_the_flags_that_repeat_it
 
 def test_the_passes_of_a_translator_are_those_of_the_batches_that_it_trains_on(planned, tmp_path, monkeypatch):
     """Half the batches were planned to take half the time."""
-    monkeypatch.setattr("chainrule_app.tasks.model.step_rate", lambda *_: 100.0)  # whatever the size of a batch
+    monkeypatch.setattr("chainrule_app.tasks.preparation.step_rate", lambda *_: 100.0)  # whatever the size of a batch
     file, *options = write_pairs(tmp_path)[:-2]  # the batch size is open
     Path(file).write_text(5 * Path(file).read_text())
     planned(file, *options, "--budget", "0.5s", "--threads", 1, "--out", tmp_path / "run")
@@ -140,7 +141,7 @@ def test_a_run_whose_options_were_chosen_for_a_budget_goes_on_for_steps(command,
 
 @pytest.mark.parametrize("asked", [("--model-size", 8, "--budget", "0.05s"), ("--steps", 1)])
 def test_nothing_is_timed_where_a_size_or_a_number_of_steps_is_given(ok, tmp_path, monkeypatch, asked):
-    monkeypatch.delattr("chainrule_app.tasks.model.step_rate")
+    monkeypatch.delattr("chainrule_app.tasks.preparation.step_rate")
     ok("train", *write_pairs(tmp_path), "--out", tmp_path / "run", *asked)
     config = open_run(tmp_path / "run").config
     usual = type(config.options)()
@@ -152,7 +153,7 @@ def test_nothing_is_timed_where_a_size_or_a_number_of_steps_is_given(ok, tmp_pat
 
 
 def test_a_record_of_a_choice_that_was_tampered_with_is_refused(command, tmp_path, monkeypatch):
-    monkeypatch.setattr("chainrule_app.tasks.model.step_rate", lambda *_: 1e-3)
+    monkeypatch.setattr("chainrule_app.tasks.preparation.step_rate", lambda *_: 1e-3)
     command("train", *write_pairs(tmp_path), "--budget", "0.05s", "--out", tmp_path / "run")
     run = open_run(tmp_path / "run")
     content = run.config.to_json("translate")
@@ -207,7 +208,7 @@ def test_the_decay_of_more_data_forgets_over_more_steps(planned, tmp_path, monke
 def test_the_fewer_the_passes_the_more_a_tagger_relies_on_affixes(
     command, planned, tmp_path, monkeypatch, rate, said, encoder, word_dropout, settled
 ):
-    monkeypatch.setattr("chainrule_app.tasks.model.step_rate", lambda *_: rate)
+    monkeypatch.setattr("chainrule_app.tasks.preparation.step_rate", lambda *_: rate)
     monkeypatch.setattr(tag_task, "default_passes", lambda *_: 2.0)
     out = tmp_path / "run"
     outcome = planned(*WRITERS["tag"](tmp_path), "--budget", "0.05s", *said, "--out", out)
@@ -226,7 +227,7 @@ def test_the_fewer_the_passes_the_more_a_tagger_relies_on_affixes(
 
 @pytest.mark.parametrize("asked", [("--steps", 7), ("--epochs", 7), ("--epochs", 7, "--model", "transformer")])
 def test_a_tagger_reads_characters_and_affixes_from_the_seventh_pass_on(planned, tmp_path, monkeypatch, asked):
-    monkeypatch.delattr("chainrule_app.tasks.model.step_rate")  # nothing is timed
+    monkeypatch.delattr("chainrule_app.tasks.preparation.step_rate")  # nothing is timed
     found = []
     for number in (7, 6):
         arguments = [number if part == 7 else part for part in asked]
@@ -272,7 +273,7 @@ def test_speed_is_measured_on_a_batch_of_average_size(planned, unequal, tmp_path
         timed.append(batch.x.shape[1])
         return 1.0
 
-    monkeypatch.setattr("chainrule_app.tasks.model.step_rate", step_rate)
+    monkeypatch.setattr("chainrule_app.tasks.preparation.step_rate", step_rate)
     planned(*unequal, "--budget", "0.05s", "--out", tmp_path / "run")
     run = open_run(tmp_path / "run")
     batches = run.batches((0, 1))[0]

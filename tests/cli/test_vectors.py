@@ -45,5 +45,5 @@ def test_options_that_contradict_vectors_are_refused(refused, ok, tmp_path):
         "train", source, *flags, *vectors, "--from", tmp_path / "old"
     )
     (tmp_path / "glove.txt").write_text("zzz 1 2 3 4\n")
-    assert "got none: are they" in refused("train", source, *flags, *vectors, "--out", tmp_path / "new")
+    assert "are the vectors for another" in refused("train", source, *flags, *vectors, "--out", tmp_path / "new")
     assert not (tmp_path / "new").exists()

@@ -9,7 +9,8 @@ import pytest
 from chainrule.data import ByteVocabulary, CharVocabulary
 from chainrule_app.readers import corpus as corpus_module
 from chainrule_app.readers.corpus import open_corpus, prepare_corpus
-from chainrule_app.readers.text import builtin_text, fingerprint
+from chainrule_app.readers.help_topics import builtin_text
+from chainrule_app.readers.sources import fingerprint
 
 # 3 MB whose characters of 1 to 4 bytes and whose \r\n fall on every possible side of the ends of chunks
 MIXED = "a\r\né 科\t𝄞b \n\nlonger words, punctuated!\r\n" * 60_000 + "unseen longer"

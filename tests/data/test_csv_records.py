@@ -59,12 +59,16 @@ def test_line_ends_of_old_machines_end_rows_and_stay_in_cells():
 @pytest.mark.parametrize(
     ("content", "rows", "message"),
     [
-        (b'a,b\n1,"x"y\n3,4\n', 1, "line 2: no row of a table: ',' expected after '\"': write a double quote inside"),
-        (b'a,b\n\n1,"x\ny\n3,4\n', 1, "line 3: no row of a table: .* on to line 5 .unexpected end of data"),
+        (b'a,b\n1,"x"y\n3,4\n', 1, "line 2: not a valid row of CSV: ',' expected after '\"': double each quote inside"),
+        (b'a,b\n\n1,"x\ny\n3,4\n', 1, "line 3: not a valid row of CSV: .* on to line 5 .unexpected end of data"),
         (b"a,b\n1,\xff\n3,4\n", 1, "line 2: expected UTF-8, got other bytes"),
         (b"a,b\n1,\0\n3,4\n", 1, "line 2: expected text, got a NUL byte"),
         (b'a,b\n1,"x\0\n"\n', 1, "line 2: expected text, got a NUL byte"),
-        (b'a,b,c\n"x\n1,2,3\ny",2,3\n', 1, "line 2: no row of a table: .* on to line 4 .every line of it looks like"),
+        (
+            b'a,b,c\n"x\n1,2,3\ny",2,3\n',
+            1,
+            "line 2: not a valid row of CSV: .* on to line 4 .every line of it",
+        ),
         (b"a," + b"x" * 70, 0, "line 1: a row longer than 0 MiB: split it"),
     ],
 )

@@ -3,7 +3,6 @@ import json
 import pytest
 
 from chainrule.data import BPEVocabulary, ByteVocabulary, CharVocabulary, Vocabulary, WordVocabulary
-from chainrule_app.readers.corpus import load_vocabulary, vocabulary_from_json
 
 VOCABULARIES = [
     CharVocabulary("ab\n é"),
@@ -19,7 +18,7 @@ VOCABULARIES = [
 @pytest.mark.parametrize("vocabulary", VOCABULARIES, ids=lambda v: f"{v.level}-{v.eos}")
 def test_a_saved_vocabulary_comes_back_equal(vocabulary, tmp_path):
     vocabulary.save(tmp_path / "vocabulary.json")
-    again = load_vocabulary(tmp_path / "vocabulary.json")
+    again = Vocabulary.load(tmp_path / "vocabulary.json")
     text = "the cat é\n<eos> 科\r\n"
     assert type(again) is type(vocabulary)
     assert (len(again), again.eos, again.unknown) == (len(vocabulary), vocabulary.eos, vocabulary.unknown)
@@ -47,7 +46,7 @@ def test_a_saved_vocabulary_comes_back_equal(vocabulary, tmp_path):
 def test_a_changed_character_vocabulary_is_refused(change, message):
     content = {"format": 1, "level": "char", "characters": "ab", "eos": False}
     with pytest.raises(ValueError, match=message):
-        vocabulary_from_json(content | change)
+        Vocabulary.from_json(content | change)
 
 
 WORDS = [["a", "a"], ["a b"], [""], ["<unk>"], [3], "ab", [["a"]]]
@@ -68,7 +67,7 @@ MERGES = [["ab"], ["a  b"], ["a b c"], [" "], [3], ["ab c"], "ab", ["a \n"]]
 )
 def test_a_changed_vocabulary_of_words_or_subwords_is_refused(level, content, message):
     with pytest.raises(ValueError, match=message):
-        vocabulary_from_json({"format": 1, "level": level} | content)
+        Vocabulary.from_json({"format": 1, "level": level} | content)
 
 
 @pytest.mark.parametrize("content", ["", "[1]", '{"format": 1', "[" * 100_000, "\xff"])
@@ -76,13 +75,13 @@ def test_a_damaged_file_is_named(content, tmp_path):
     path = tmp_path / "vocabulary.json"
     path.write_bytes(content.encode("latin-1"))
     with pytest.raises(ValueError, match=r"vocabulary\.json") as caught:
-        load_vocabulary(path)
+        Vocabulary.load(path)
     assert "\n" not in str(caught.value)
 
 
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"nowhere\.json"):
-        load_vocabulary(tmp_path / "nowhere.json")
+        Vocabulary.load(tmp_path / "nowhere.json")
 
 
 def test_a_vocabulary_is_written_whole_or_not_at_all(tmp_path, monkeypatch):

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from chainrule_app.readers.gather import gathered
-from chainrule_app.readers.record_keys import Keys, found_keys
+from chainrule_app.readers.record_keys import Keys, conversation, found_keys
 from chainrule_app.readers.records import records
 from chainrule_app.readers.sources import holds_records, is_table
 
@@ -136,3 +136,8 @@ def test_json_of_other_forms_is_no_records(tmp_path):
         path.write_text(text)
         assert [record for _, record in records(str(path))] == [{"x": 1}, {"x": 2}]
         assert holds_records(path)
+
+
+def test_a_message_that_calls_a_tool_has_no_content():
+    messages = [{"role": "assistant", "content": None, "tool_calls": []}, {"role": "tool", "content": "7"}]
+    assert conversation(messages) == "assistant: \ntool: 7\n"

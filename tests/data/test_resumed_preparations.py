@@ -13,7 +13,7 @@ import soundfile
 from PIL import Image
 
 from chainrule_app.cli.main import main
-from chainrule_app.readers import all_cores, captions, corpus, text
+from chainrule_app.readers import all_cores, captions, corpus, sources
 from chainrule_app.readers.images import Reading
 from chainrule_app.readers.images import prepare as images
 from chainrule_app.readers.journal import JOURNAL, Journal, digest_of
@@ -34,7 +34,7 @@ def file(tmp_path):
 def in_chunks(file, monkeypatch, processes=1):
     """Let the text of a file be read in chunks and answered by a process; return the answers that are computed."""
     computed, received = [], all_cores._received
-    monkeypatch.setattr(text, "CHUNK_BYTES", -(-file.stat().st_size // CHUNKS))
+    monkeypatch.setattr(sources, "CHUNK_BYTES", -(-file.stat().st_size // CHUNKS))
     monkeypatch.setattr(corpus, "processes_for", lambda *about: processes)
     monkeypatch.setattr(all_cores, "_received", lambda pipe: computed.append(received(pipe)) or computed[-1])
     return computed
@@ -42,10 +42,10 @@ def in_chunks(file, monkeypatch, processes=1):
 
 KILLED = """
 import os, signal, sys
-from chainrule_app.readers import corpus, text
+from chainrule_app.readers import corpus, sources
 from chainrule_app.readers.journal import Journal
 file, folder, chunk, answers = sys.argv[1:]
-text.CHUNK_BYTES, corpus.processes_for = int(chunk), lambda *about: 2
+sources.CHUNK_BYTES, corpus.processes_for = int(chunk), lambda *about: 2
 add, left = Journal.add, [int(answers)]
 def dying(*about):
     if not left[0]:

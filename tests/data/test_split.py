@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chainrule_app.readers.corpus import split_position
 from chainrule_app.readers.held_out import hold_out
 from chainrule_app.readers.pairs import prepare_pairs
+from chainrule_app.readers.sources import Pass, Source
 from chainrule_app.readers.tables.prepare import prepare_table
-from chainrule_app.readers.text import Pass, Source, split_position
 
 
 def source(raw: bytes) -> Source:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from chainrule.data import BPEVocabulary
 from chainrule.data import _subwords as subwords
-from chainrule_app.readers.text import builtin_text
+from chainrule_app.readers.help_topics import builtin_text
 
 tokenizers = pytest.importorskip("tokenizers")
 

@@ -8,17 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chainrule_app.readers.corpus import split_position
 from chainrule_app.readers.delimited import DelimitedFile
 from chainrule_app.readers.members import Members
-from chainrule_app.readers.text import (
-    Pass,
-    check_file,
-    decode_chunks,
-    open_source,
-    read_lines,
-    read_text,
-    split_position,
-)
+from chainrule_app.readers.sources import Pass, check_file, decode_chunks, open_source
+from chainrule_app.readers.text import read_lines, read_text
 
 
 def chunked(raw: bytes, cuts: list[int]) -> list[bytes]:

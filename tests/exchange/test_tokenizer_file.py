@@ -6,9 +6,8 @@ import random
 import pytest
 
 import chainrule
-from chainrule.data import read_tokenizer
+from chainrule.data import Vocabulary, read_tokenizer
 from chainrule_app.exchange.exporting import tokenizer_of
-from chainrule_app.readers.corpus import vocabulary_from_json
 
 pytest.importorskip("tokenizers")
 
@@ -75,7 +74,7 @@ def test_a_thousand_texts_have_the_symbols_of_the_library(tokenizer, tmp_path, a
     assert len(used & {read.vocabulary.pieces.index(token.content) for token in added}) >= len(added) - 1
     exported = tokenizer_of(read.vocabulary)
     assert exported.encode(CHARACTERS).ids[1:] == read.vocabulary.encode(CHARACTERS).tolist()
-    again = vocabulary_from_json(json.loads(json.dumps(read.vocabulary.to_json())))
+    again = Vocabulary.from_json(json.loads(json.dumps(read.vocabulary.to_json())))
     assert (again.pieces, again.encode(CHARACTERS).tolist()) == (
         read.vocabulary.pieces,
         read.vocabulary.encode(CHARACTERS).tolist(),

@@ -85,7 +85,7 @@ def test_what_cannot_be_sent_is_kept(storage, run_of, refused, tmp_path, monkeyp
 @pytest.mark.parametrize(
     ("out", "line"),
     [
-        ("https://host/x.csv", "--out: https://host/x.csv can only be read: name a path, or a storage such as s3"),
+        ("https://host/x.csv", "--out: https://host/x.csv is read-only: name a path, or a storage such as s3"),
         ("nowhere://b/x.csv", "nowhere://b/x.csv: nowhere:// is unknown to fsspec"),
         ("memory://b/x.exe", "--out memory://b/x.exe: this format is not written"),
         ("s3://me:secret@b/x.csv", "s3://b/x.csv: the URL holds credentials"),

@@ -13,7 +13,8 @@ import pytest
 
 import chainrule
 from chainrule_app.cli.main import main
-from chainrule_app.readers import copies, remote, text
+from chainrule_app.printing import shown
+from chainrule_app.readers import copies, remote
 from chainrule_app.tasks.config import recorded_source
 from chainrule_app.tasks.remote_run import Publisher, copy_to_work_in
 from chainrule_app.tasks.run_directory import local_run
@@ -35,7 +36,7 @@ def test_an_object_is_copied_once_and_again_when_it_changed(storage, tmp_path, m
     assert len(asked) == 1
     storage.pipe("/b/rows.csv", b"a\n2\n")  # of the same size
     assert Path(remote.local_paths("memory://b/rows.csv")[0]).read_bytes() == b"a\n2\n"
-    assert text.shown(f"{path} line 3") == "memory://b/rows.csv line 3"
+    assert shown(f"{path} line 3") == "memory://b/rows.csv line 3"
 
 
 def test_a_cut_connection_is_taken_up_where_it_broke(storage, monkeypatch):
@@ -165,7 +166,7 @@ def test_signatures_are_neither_recorded_nor_part_of_the_copy():
     assert recorded_source(url) == "https://host/d/a.csv"
     copy = str(remote.Place("https", url, None).copy)
     assert "secret" not in copy
-    assert text.shown(copy) == "https://host/d/a.csv"
+    assert shown(copy) == "https://host/d/a.csv"
 
 
 ROWS = b"age,smokes\n" + b"".join(b"%d,%s\n" % (20 + row % 40, b"yes" if row % 2 else b"no") for row in range(60))

@@ -115,9 +115,9 @@ def test_choices_differ_and_the_first_is_that_of_one(client):
 
 
 def test_prompts_are_strings_or_symbols_one_or_several(client, runs):
-    from chainrule_app.readers.corpus import load_vocabulary
+    from chainrule.data import Vocabulary
 
-    vocabulary = load_vocabulary(runs().path / "vocabulary.json")
+    vocabulary = Vocabulary.load(runs().path / "vocabulary.json")
     prompts = [PROMPT, "a"]
     symbols = [vocabulary.encode(prompt).tolist() for prompt in prompts]
     several = complete(client, prompt=prompts, n=2, seed=4)

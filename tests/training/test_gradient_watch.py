@@ -15,7 +15,7 @@ from chainrule.diagnostics import gradient_profile
 from chainrule.models import RecurrentLM
 from chainrule.training import evaluate, train
 from chainrule.training._gradient_monitor import GradientMonitor, Profile, record
-from chainrule_app.readers.text import builtin_text
+from chainrule_app.readers.help_topics import builtin_text
 from chainrule_app.tracking import make_tracker
 
 

@@ -10,7 +10,7 @@ from chainrule.data import Batch
 from chainrule.models import RecurrentLM
 from chainrule.training import Computation, make_optimiser, steps_per_second, train
 from chainrule.training import _speed as speed
-from chainrule_app.tasks.model import average_batch
+from chainrule_app.tasks.preparation import average_batch
 
 CPU = torch.device("cpu")
 BATCH = ToyStream().at(0)

@@ -20,9 +20,8 @@ from chainrule_app.readers.images.source import ImageLabels, ImageSource, Pixels
 from chainrule_app.readers.images.stacked import UNREADABLE, Header, StackedImages, image_layout, open_array, read_bytes
 from chainrule_app.readers.journal import Journals
 from chainrule_app.readers.members import ARCHIVES, FileSet
-from chainrule_app.readers.sources import IMAGES, file_and_array
+from chainrule_app.readers.sources import IMAGES, check_file, file_and_array, fingerprint
 from chainrule_app.readers.store import Store, StoreWriter
-from chainrule_app.readers.text import check_file, fingerprint
 
 FAVOURITES = ("x_train", "train_images", "images_train", "train", "images", "x", "data")
 _LABELS_OF = (("x", "y"), ("images", "labels"), ("image", "label"), ("train", "train_labels"), ("data", "labels"))

@@ -114,11 +114,13 @@ class Reduction:
 
     def __post_init__(self) -> None:
         if self.binarise is not None and self.bits not in (None, 1):
-            raise OptionError(
-                "binarise", f"makes 1 bit of each pixel, but bits is {self.bits}", "leave one of them out"
-            )
+            raise OptionError("binarise", f"reduces pixels to 1 bit, but bits is {self.bits}", "leave one of them out")
         if self.bits is not None and 2**self.bits > self.found:
-            raise OptionError("bits", f"expected at most the {self.found} levels that the images have, got {self.bits}")
+            raise OptionError(
+                "bits",
+                f"{2**self.bits} levels are more than the {self.found} levels of the images",
+                "choose fewer bits",
+            )
         if self.binarise is not None and self.found == 2:
             raise OptionError("binarise", "the images have 2 levels already", "leave it out")
 

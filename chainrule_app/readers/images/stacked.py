@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from chainrule_app.readers.images.source import ImageSource, Pixels, found_levels
-from chainrule_app.readers.text import fingerprint, read_chunks
+from chainrule_app.readers.origin import read_chunks
+from chainrule_app.readers.sources import fingerprint
 
 UNREADABLE = (OSError, EOFError, zlib.error, zipfile.BadZipFile, ValueError, RuntimeError)  # and encrypted, unknown
 _NUMPY = b"\x93NUMPY"

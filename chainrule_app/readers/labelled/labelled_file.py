@@ -12,12 +12,11 @@ from chainrule.option_error import UserError, option
 from chainrule_app.printing import listed
 from chainrule_app.readers.delimited import DelimitedFile, Row
 from chainrule_app.readers.files_in_turn import FilesInTurn
-from chainrule_app.readers.origin import HeldRows
+from chainrule_app.readers.origin import STDIN, HeldRows
 from chainrule_app.readers.records import Nested, record_rows
 from chainrule_app.readers.sources import holds_records, plain_name
 from chainrule_app.readers.tables.frame_table import FrameTable
 from chainrule_app.readers.tables.layout import HEADER, find_layout, header_evidence
-from chainrule_app.readers.text import STDIN
 
 TEXT_NAMES = ("text", "sentence", "review", "content", "comment", "message", "document", "tweet", "title", "body")
 LABEL_NAMES = ("label", "class", "category", "sentiment", "target", "rating", "labels", "y")

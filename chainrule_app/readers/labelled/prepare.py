@@ -24,8 +24,8 @@ from chainrule_app.readers.labelled.labelled_file import LabelledText, TextsSour
 from chainrule_app.readers.origin import Origin, origin_of
 from chainrule_app.readers.records import Nested
 from chainrule_app.readers.row_order import in_order
+from chainrule_app.readers.sources import fingerprint
 from chainrule_app.readers.store import Store, StoreWriter
-from chainrule_app.readers.text import fingerprint
 from chainrule_app.readers.word_vectors import save_vectors
 
 

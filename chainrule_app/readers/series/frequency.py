@@ -228,14 +228,13 @@ def complete_dates(
             complete.append(frequency.after(complete[-1]))
         if complete[-1] < date:
             raise UserError(
-                f"{where.at(line)}: expected no more missing dates than rows, got more up to "
-                f"{date}, as rows are {frequency}",
+                f"{where.at(line)}: rows are {frequency}, but more dates are missing than present up to {date}",
                 f"train with {option('date', 'none')} to count rows only",
             )
         if complete[-1] > date:
             raise UserError(
-                f"{where.at(line)}: expected a date some steps after the one before it, as rows are {frequency}, "
-                f"got {date}",
+                f"{where.at(line)}: rows are {frequency}, but {date} is not a whole number of steps after the date "
+                "before it",
                 f"move it, or train with {option('date', 'none')} to count rows only",
             )
         places.append(len(complete) - 1)
@@ -273,8 +272,8 @@ def fill_in(values: Floats, names: Sequence[str], where: Origin) -> Floats:
         for end, index in (("first", 0), ("last", -1)):
             if not column[index]:
                 raise ValueError(
-                    f"{where}, column {name!r}: expected a value in the {end} row that others have, got an empty cell: "
-                    "write it, or leave out the rows or the column"
+                    f"{where}, column {name!r}: the {end} value is missing, though other columns have one there: "
+                    "add it, or remove the rows or the column"
                 )
     return without_gaps(values)
 

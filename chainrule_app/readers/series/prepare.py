@@ -10,9 +10,9 @@ import numpy.typing as npt
 from chainrule.option_error import OptionError, UserError, option
 from chainrule_app.readers.series.schema import SeriesSchema
 from chainrule_app.readers.series.series_file import SeriesFile, read_series
+from chainrule_app.readers.sources import fingerprint
 from chainrule_app.readers.store import Store, StoreWriter
 from chainrule_app.readers.tables.table_file import TableSource
-from chainrule_app.readers.text import fingerprint
 
 Floats = npt.NDArray[np.float64]
 _MANIFEST = "series.json"

@@ -243,7 +243,9 @@ class SeriesSchema(Record):
         missing = len(file.values) + horizon - len(file.known)
         if horizon > self.delay and self.past:
             names = listed(self.covariates[len(self.ahead) :])
-            raise OptionError("horizon", f"expected at most {self.delay}, as {names} is read so many rows late")
+            raise OptionError(
+                "horizon", f"expected at most {self.delay}, the rows by which {names} is delayed, got {horizon}"
+            )
         if horizon and self.ahead:
             self._check_future(file, horizon)
         covariates = (file.known - np.array(self.centres)) / np.array(self.spreads)

@@ -219,30 +219,29 @@ class ColumnFacts:
         if kind == "categorical":
             if self._overflowed and min_count == 1:
                 raise self._error(
-                    f"{self.counted()} distinct values: pass {option('min_count')} 2 or more, which makes one category "
-                    f"of rarer ones, or {leave}"
+                    f"{self.counted()} distinct values: merge the rare ones into one category with "
+                    f"{option('min_count')} 2 or more, or {leave}"
                 )
             return
         if self.count == 0:
             raise self._error(f"all {self.missing} training rows are missing: {leave}")
-        expected = "a number" if kind != "date" else "a date written as the others, such as 2024-01-31"
-        self._refuse_cell(
-            self._word, expected, f"correct it, empty it if none is known, or pass {self._kept_as('categorical')}"
-        )
+        expected = "a number" if kind != "date" else "a date in the format of the others, such as 2024-01-31"
+        remedy = f"correct it, clear it if the value is unknown, or pass {self._kept_as('categorical')}"
+        self._refuse_cell(self._word, expected, remedy)
         if kind == "date" and self.dates is None:
             raise self._error(
-                f"expected three dates or more, written alike, such as 2024-01-31, got other cells: {leave}"
+                f"expected at least three dates in one format, such as 2024-01-31, got other cells: {leave}"
             )
         self._refuse_cell(self._infinite, "a finite number", "correct it, or leave the cell empty")
         if kind == "integer":
-            large = f"an integer of at most {LARGEST:,}, as larger ones would lose digits", self._kept_as("categorical")
+            large = f"an integer of at most {LARGEST:,}, because larger ones lose digits", self._kept_as("categorical")
             expected, flag = large if self._large else ("an integer", self._kept_as("real"))
-            self._refuse_cell(None if self.gaps else self._fraction, expected, f"say {flag}")
+            self._refuse_cell(None if self.gaps else self._fraction, expected, f"pass {flag}")
         self._take(len(self._waiting))
         if not math.isfinite(self._squares):
             raise self._error(f"values span too wide a range to standardise: rescale them, or {leave}")
         if self._squares <= 0:
-            raise self._error(f"only one number, or missing cells: pass {self._kept_as('categorical')}")
+            raise self._error(f"the same number, or none, in every row: pass {self._kept_as('categorical')}")
 
     @property
     def free_text(self) -> bool:
@@ -260,11 +259,11 @@ class ColumnFacts:
         leave, keep = f"leave it out with {self._kept_as('skip')}", f"keep it with {self._kept_as(kind)}"
         if kind == "categorical" and (fine := self._too_fine()):
             raise self._error(
-                f"times finer than a microsecond, such as {fine!r}, which numbers cannot hold: round them, {leave}, or "
+                f"times finer than a microsecond, such as {fine!r}, which float64 cannot hold: round them, {leave}, or "
                 f"{keep}"
             )
         if kind == "categorical" and self._cells and all(map(_is_nested, self._cells)):
-            raise self._error(f"lists or objects in JSON, which a table takes for categories: {leave}, or {keep}")
+            raise self._error(f"lists or objects in JSON, which a table treats as categories: {leave}, or {keep}")
         if kind == "date":
             leave = f"use {option('task', 'forecast')} for a series, {leave}"
         elif self.free_text:
@@ -279,7 +278,7 @@ class ColumnFacts:
             categories = self.categories(min_count)
             rare = 1 - sum(self._cells[category] for category in categories) / self.count
             if self._overflowed or len(categories) > MOST_CATEGORIES or rare > _MOST_RARE:
-                what = "integers, which as numbers would lose digits," if self._large else "texts"
+                what = "integers, too large for float64," if self._large else "texts"
                 doubt = self.doubt()
                 raise self._error(
                     f"{self.counted()} different {what} in {self.count} rows, "

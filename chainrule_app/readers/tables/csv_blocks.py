@@ -1,8 +1,12 @@
-"""Rows of CSV as blocks of columns, which polars cuts."""
+"""Rows of CSV as blocks of columns, which polars cuts.
 
-from collections.abc import Iterator
+Columns of few different cells become a code for each cell, so that a rule is applied to the different ones alone.
+"""
+
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from copy import copy
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import polars
@@ -10,8 +14,7 @@ import polars
 from chainrule_app.readers.csv_records import ByteReader, Records, read_records
 from chainrule_app.readers.origin import Origin
 from chainrule_app.readers.tables.cell import DECIMAL_COMMA, GROUPING, may_have_decimal_commas
-from chainrule_app.readers.tables.coded_columns import Coding
-from chainrule_app.readers.tables.columns import Block, CellColumn, Places
+from chainrule_app.readers.tables.columns import Block, CellColumn, Flags, Floats, MomentColumn, NumberCells, Places
 
 
 class CsvBlocks:
@@ -88,3 +91,129 @@ def _with_points(series: polars.Series) -> polars.Series:
     if not has_comma.any():
         return series
     return series.str.replace_all(f"[{GROUPING}]", "").str.replace(",", ".", literal=True).zip_with(has_comma, series)
+
+
+_FEWEST_ROWS = 1000  # that tell whether a column has few different cells
+
+
+_MOST_DIFFERENT, _SHARE = 2000, 0.25  # of these rows
+
+
+_MOST_CODES = 1 << 14  # of a column
+
+
+class CodedColumn(CellColumn):
+    """N cells of a column of few different ones: a code for each, and the cells that the codes stand for."""
+
+    def __init__(self, codes: Places, different: CellColumn):
+        self._codes, self._different = codes, different
+        self.missing_texts = different.missing_texts
+
+    def __len__(self) -> int:
+        return len(self._codes)
+
+    def cell(self, index: int) -> str | None:
+        return self._different.cell(int(self._codes[index]))
+
+    def texts(self) -> list[str | None]:
+        cells = self._different.texts()
+        return [cells[code] for code in self._codes.tolist()]
+
+    def part(self, chosen: Flags | slice) -> Self:
+        other = copy(self)
+        other._codes = self._codes[chosen]
+        return other
+
+    def counts(self, among: Collection[str] | None = None, most: int | None = None) -> list[tuple[str | None, int]]:
+        cells, size = self._different.texts(), len(self._codes)
+        counts, first = np.bincount(self._codes, minlength=len(cells)), np.full(len(cells), size)
+        first[self._codes[::-1]] = np.arange(size - 1, -1, -1)
+        found = dict[str | None, int]()
+        for code in np.argsort(first)[: np.count_nonzero(counts)].tolist():
+            found[cells[code]] = found.get(cells[code], 0) + int(counts[code])  # 1,5 and 1.5 are one cell
+        if among is not None:
+            return [(cell, count) for cell, count in found.items() if cell is None or cell in among]
+        gaps = {None, *self.missing_texts}
+        return [
+            (cell, count) for place, (cell, count) in enumerate(found.items()) if cell in gaps or place < (most or size)
+        ]
+
+    def nulls(self) -> Flags:
+        return np.asarray(self._different.nulls()[self._codes])
+
+    def empty(self) -> Flags:
+        return np.asarray(self._different.empty()[self._codes])
+
+    def numbers(self, *, fraction: bool = True) -> NumberCells:
+        return self._of_different(fraction, lambda own: own.numbers(fraction=fraction)).at(self._codes)
+
+    def moments(self, pattern: str, suffix: str) -> MomentColumn | None:
+        moments = self._different.moments(pattern, suffix)
+        return None if moments is None else moments.at(self._codes)
+
+    def missing(self) -> Flags:
+        return np.asarray(self._different.missing()[self._codes])
+
+    def codes(self, codes: Mapping[str, int], other: float) -> Floats:
+        return np.asarray(self._different.codes(codes, other)[self._codes])
+
+    def by_cell(self, rule: Hashable, change: Callable[[CellColumn], CellColumn]) -> CellColumn:
+        return CodedColumn(self._codes, self._of_different(rule, change))
+
+    def as_numbers(self, numbers: NumberCells) -> CellColumn:
+        return self
+
+    @property
+    def size(self) -> int:
+        return self._codes.nbytes
+
+    def _of_different(self, rule: Hashable, make: Callable[[CellColumn], Any]) -> Any:
+        """Apply a named rule to the different cells, which blocks share, once."""
+        if rule not in self._different.known:
+            self._different.known[rule] = make(self._different)
+        return self._different.known[rule]
+
+
+class Coding:
+    """Categories of the columns that have few different texts, by their keys, for codes that stay the same."""
+
+    def __init__(self) -> None:
+        self._categories = dict[Hashable, polars.Categories | None]()  # None where a column has many
+        self._different = dict[Hashable, CellColumn]()
+        self._alive = dict[Hashable, polars.Series]()
+
+    def types(self) -> dict[Hashable, polars.DataType]:
+        """Return the types by which polars reads columns into codes."""
+        return {key: polars.Categorical(own) for key, own in self._categories.items() if own is not None}
+
+    def column(
+        self,
+        key: Hashable,
+        cells: polars.Series,
+        clean: Callable[[polars.Series], polars.Series] = lambda own: own,
+        clean_different: Callable[[polars.Series], polars.Series] | None = None,
+        *,
+        exact: bool = False,
+    ) -> CellColumn:
+        """Return texts, or codes read by one of the `types`, as a column of texts that were cleaned one by one.
+
+        `clean` may be for these cells alone; then `clean_different` is for those of all calls.
+        """
+        if key not in self._categories and len(cells) >= _FEWEST_ROWS:
+            few = cells.n_unique() <= min(_MOST_DIFFERENT, int(len(cells) * _SHARE))
+            self._categories[key] = polars.Categories.random("chainrule", polars.UInt32) if few else None
+            return CellColumn(clean(cells), exact=exact)
+        categories = self._categories.get(key)
+        if categories is None:
+            return CellColumn(clean(cells), exact=exact)
+        coded = cells if cells.dtype != polars.String else cells.cast(polars.Categorical(categories))
+        self._alive[key] = coded[:0]  # polars forgets categories that no series has
+        names, codes = categories.to_series().alias(""), coded.to_physical()
+        if key not in self._different or len(self._different[key]) != len(names) + 1:
+            gap = polars.Series([None if exact else ""], dtype=polars.String)  # for which polars has no code
+            self._different[key] = CellColumn((clean_different or clean)(polars.concat([names, gap])), exact=exact)
+        if len(names) > _MOST_CODES:
+            self._categories[key] = None
+        codes = codes.fill_null(len(names)) if codes.null_count() else codes
+        small = np.uint16 if len(names) <= np.iinfo(np.uint16).max else np.uint32
+        return CodedColumn(codes.to_numpy().astype(small), self._different[key])

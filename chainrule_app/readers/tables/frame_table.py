@@ -14,8 +14,8 @@ import polars
 
 from chainrule.files import write_bytes
 from chainrule_app.readers.origin import DataSource, Origin
-from chainrule_app.readers.tables.coded_columns import CodedColumn, Coding
 from chainrule_app.readers.tables.columns import Block, CellColumn, MomentColumn, NumberColumn
+from chainrule_app.readers.tables.csv_blocks import CodedColumn, Coding
 from chainrule_app.readers.tables.dates import named_zone
 
 UNITS = {"days": 86_400_000_000_000, "hours": 3_600_000_000_000, "minutes": 60_000_000_000, "seconds": 1_000_000_000,

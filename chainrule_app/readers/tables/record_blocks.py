@@ -11,8 +11,8 @@ from chainrule_app.readers.csv_records import STRETCH, ByteReader
 from chainrule_app.readers.delimited import Row
 from chainrule_app.readers.origin import Origin
 from chainrule_app.readers.records import SURROGATE, cells_of_records, parquet_errors, records_of_lines
-from chainrule_app.readers.tables.coded_columns import Coding
 from chainrule_app.readers.tables.columns import Block, CellColumn, NumberColumn
+from chainrule_app.readers.tables.csv_blocks import Coding
 from chainrule_app.readers.tables.frame_table import TypedColumn, polars_column
 from chainrule_app.readers.text import LONGEST_LINE
 

@@ -21,10 +21,9 @@ from chainrule_app.readers.delimited import MOST_COLUMNS, Beginning, DelimitedFi
 from chainrule_app.readers.files_in_turn import FilesInTurn
 from chainrule_app.readers.origin import ByteSource, origin_of
 from chainrule_app.readers.records import LINES, cells_of_records, parquet_frames, record_rows, records_of_lines
-from chainrule_app.readers.sources import EXCEL, holds_records, plain_name
-from chainrule_app.readers.tables.coded_columns import Coding
+from chainrule_app.readers.sources import EXCEL, check_file, fingerprint, holds_records, plain_name
 from chainrule_app.readers.tables.columns import Block, ValueColumn
-from chainrule_app.readers.tables.csv_blocks import CsvBlocks
+from chainrule_app.readers.tables.csv_blocks import Coding, CsvBlocks
 from chainrule_app.readers.tables.excel import excel_frame
 from chainrule_app.readers.tables.frame_table import FrameTable, TypedColumn
 from chainrule_app.readers.tables.layout import find_layout, is_header, is_units
@@ -34,7 +33,6 @@ from chainrule_app.readers.tables.record_blocks import (
     parquet_columns,
     parquet_columns_of,
 )
-from chainrule_app.readers.text import check_file, fingerprint
 
 if TYPE_CHECKING:
     from chainrule_app.readers.tables.column_schema import ColumnSchema

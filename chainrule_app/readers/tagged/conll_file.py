@@ -49,7 +49,7 @@ class ConllFile:
         self,
         origin: Origin,  # of the lines, for errors
         lines: Sequence[str],
-        column: str | None = None,  # which column has the tags: a name of CoNLL-U (upos, xpos, ...), or a number from 1
+        column: str | None = None,  # of the tags: a name of CoNLL-U (upos, ...) or a header, or a number from 1
         *,
         word_column: int = 1,  # which column has the words, a number from 1; not of CoNLL-U
         tagged: bool = True,  # whether every word must have a tag
@@ -59,6 +59,10 @@ class ConllFile:
         self.name, self.origin, self._lines, self._documents = str(origin), origin, lines, documents
         self.conllu = is_conllu(lines)
         self.separator, self.width = columns_of(lines, documents=documents)
+        first = next((number for number, line in enumerate(lines, 1) if line.strip()), 0)
+        cells = [cell.strip(_BLANKS) for cell in cells_of(lines[first - 1], self.separator)] if first else []
+        named = column is not None and not column.isdigit() and not self.conllu and column in cells
+        self._header, self._names = (first, cells) if named else (0, [])
         self._word = self._place_of_words(word_column)
         self._tag = self._place_of_tags(column, tagged)
         self._comments = comments_of(lines, self.separator, self.width, self._tag) if documents else set()
@@ -69,7 +73,8 @@ class ConllFile:
     @property
     def column(self) -> str:
         """The column of the tags, as `column` names it."""
-        return CONLLU[self._tag] if self.conllu else str(self._tag + 1)
+        names = CONLLU if self.conllu else self._names
+        return names[self._tag] if names else str(self._tag + 1)
 
     def with_tags(self, number: int, tags: Sequence[str]) -> str:
         """Return the lines of a sentence with other tags, after the lines before it; all together are the file."""
@@ -119,12 +124,14 @@ class ConllFile:
             raise ValueError(f"{self.origin.at(first)}: expected a word and its tag, got one column")
         if column is None or alone:
             return 1 if alone else self.width - 1 - (self._word == self.width - 1)
+        if self._header:
+            column = str(self._names.index(column) + 1)
         first = 2 if self._word == 0 else 1
         if not column.isdigit() or not first <= int(column) <= self.width + (not tagged):
             what = "no CoNLL-U, " if column in CONLLU else ""
             raise ValueError(
                 f"{self.name}: column: expected a number from {first} to {self.width} ({what}the file has {self.width} "
-                f"columns, words in column {self._word + 1}), got {column!r}"
+                f"columns, words in column {self._word + 1}) or a name in its first row, got {column!r}"
             )
         if int(column) == self._word + 1:
             raise ValueError(f"{self.name}: column {column} holds the words: name the column of the tags")
@@ -155,7 +162,7 @@ class ConllFile:
                 yield Sentence(tuple(words), tuple(tags), tuple(lines), lines[0] if lines else number)
                 words, tags, lines, ended = [], [], [], True
                 continue
-            if number in self._comments:
+            if number in self._comments or number == self._header:
                 continue
             cells = cells_of(line, self.separator)
             if len(cells) != self.width:

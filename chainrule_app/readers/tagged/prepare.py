@@ -15,6 +15,7 @@ from chainrule_app.readers.held_out import split_rows
 from chainrule_app.readers.origin import ByteSource, Origin
 from chainrule_app.readers.ragged import row_places
 from chainrule_app.readers.row_order import Rows, in_order
+from chainrule_app.readers.sources import fingerprint
 from chainrule_app.readers.store import Store, StoreWriter
 from chainrule_app.readers.tagged.conll_file import (
     ConllFile,
@@ -26,7 +27,6 @@ from chainrule_app.readers.tagged.conll_file import (
 )
 from chainrule_app.readers.tagged.tag_schemes import Spelling, find_spelling, impossible, is_iob1, repaired
 from chainrule_app.readers.tagged.vocabulary import UNKNOWN, Numbers, TaggedVocabulary
-from chainrule_app.readers.text import fingerprint
 from chainrule_app.readers.word_vectors import save_vectors
 
 _BATCHES_IN_POOL = 32

@@ -51,14 +51,32 @@ def words_between_blanks(text: str) -> TaggedWords:
 
 
 def span_keys(record: Mapping[str, Any]) -> list[str]:
-    """Return the keys of a record that hold spans of its text: those with spans, or else those with empty lists."""
+    """Return the keys of a record that hold spans of its text: those with spans, or else usual ones with empty lists.
+
+    Several annotators may have a key each, whatever it is called.
+    """
     if _text(record) is None:
         return []
     if _annotations(record):
         return ["annotations"]
     found = {name: _listed(record[name]) for name in _KEYS if isinstance(record.get(name), list | dict)}
+    found |= {name: value for name, value in record.items() if name not in found and isinstance(value, list) and value}
     full = [name for name, spans in found.items() if spans and all(map(_is_span, spans))]
     return full or [name for name, spans in found.items() if not spans and isinstance(record[name], list)]
+
+
+def annotated_texts(value: Any) -> list[dict[str, Any]] | None:
+    """Return the records of a list of [text, {"entities": spans}], as spaCy 2 trains on; None for anything else.
+
+    Annotation tools write the list under "annotations", with null for a text that was skipped.
+    """
+    listed = value.get("annotations") if isinstance(value, dict) and "classes" in value else value
+    entries = [entry for entry in listed if entry is not None] if isinstance(listed, list) else []
+    for entry in entries:
+        pair = isinstance(entry, list) and len(entry) == 2 and isinstance(entry[0], str) and isinstance(entry[1], dict)
+        if not pair or "entities" not in entry[1]:
+            return None
+    return [{"text": text, **spans} for text, spans in entries] or None
 
 
 def tagged_words(record: Mapping[str, Any], key: str | None, where: str) -> TaggedWords:

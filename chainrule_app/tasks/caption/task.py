@@ -14,26 +14,20 @@ from chainrule.option_error import OptionError, option
 from chainrule.printing import printable
 from chainrule.ranges import Layers, Probability, Range, Size
 from chainrule_app.heavy import caption_data, np
-from chainrule_app.printing import spelled
-from chainrule_app.readers.sources import holds_records, is_path
-from chainrule_app.readers.text import check_file
-from chainrule_app.tasks.config import (
+from chainrule_app.printing import counted, measured_part, spelled
+from chainrule_app.readers.sources import check_file, holds_records, is_path
+from chainrule_app.tasks.config import CheckedOptions, Counts, Facts, Fingerprint, Model, RunConfig
+from chainrule_app.tasks.likelihood_record import Basis
+from chainrule_app.tasks.options import (
     BatchSize,
+    CaptionLength,
     Cell,
-    CheckedOptions,
-    Counts,
-    Facts,
-    Fingerprint,
     HeldOutShare,
     LearningRate,
     MinCount,
     OptimisationOptions,
-    RunConfig,
     SplitOptions,
 )
-from chainrule_app.tasks.display import counted, measured_part
-from chainrule_app.tasks.likelihood_record import Basis
-from chainrule_app.tasks.model import Model
 from chainrule_app.tasks.run_directory import DATA
 from chainrule_app.tasks.size_schedule import SizeSchedule
 from chainrule_app.tasks.task import Shard, Source, Task
@@ -61,7 +55,7 @@ class CaptionData(SplitOptions):
     """Rarer words become unknown."""
     lower_case: bool = True
     """Read captions in lower case."""
-    max_length: Annotated[int, Range(1, 1 << 16)] = 100
+    max_length: CaptionLength = 100
     """Maximum words of a caption."""
     validation_fraction: HeldOutShare = 0.1
     """Share of the images to hold out without --validation-captions."""

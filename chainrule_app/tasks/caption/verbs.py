@@ -11,8 +11,8 @@ from chainrule_app.blocks import in_blocks
 from chainrule_app.heavy import caption_data, modes, np, pair_data, torch
 from chainrule_app.readers.origin import origin_of
 from chainrule_app.results import Column, Report, Result
-from chainrule_app.tasks.config import CheckedOptions, LengthPenalty, NBestOptions, SearchOptions, Seed
-from chainrule_app.tasks.display import Switch
+from chainrule_app.tasks.config import CheckedOptions, Switch
+from chainrule_app.tasks.options import CaptionLength, LengthPenalty, NBestOptions, SearchOptions, Seed
 from chainrule_app.tasks.output import attention_report, inspect_again
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class CaptionOptions(NBestOptions):
     }
 
     length_penalty: LengthPenalty = 0.7
-    max_length: Annotated[int, Range(1, 1 << 16)] | None = None
+    max_length: CaptionLength | None = None
     """Maximum words of a caption; as in training by default."""
 
 

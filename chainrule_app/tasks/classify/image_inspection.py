@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 from chainrule.ranges import Range
 from chainrule_app.heavy import np, torch
+from chainrule_app.printing import counted
 from chainrule_app.results import Report
 from chainrule_app.tasks.classify.labels import surest_mistakes
 from chainrule_app.tasks.config import CheckedOptions
-from chainrule_app.tasks.display import counted
 from chainrule_app.tasks.output import inspect_again, page_report
 
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ from chainrule.ranges import Layers, Probability, Range, Size
 from chainrule_app import frames
 from chainrule_app.heavy import modes, np, torch
 from chainrule_app.pages.result_figures import confusion_figure, labels_figure, plane_figure
+from chainrule_app.printing import counted, measured_part
 from chainrule_app.readers.sources import IMAGES, is_path
 from chainrule_app.results import Column, Result
 from chainrule_app.tasks.classify.labels import (
@@ -27,18 +28,10 @@ from chainrule_app.tasks.classify.labels import (
     label_metric,
     surest_mistakes,
 )
-from chainrule_app.tasks.config import (
-    BatchSize,
-    CheckedOptions,
-    LearningRate,
-    OptimisationOptions,
-    Top,
-    WeightDecay,
-)
-from chainrule_app.tasks.display import counted, measured_part
+from chainrule_app.tasks.config import CheckedOptions, Model, Planned
 from chainrule_app.tasks.image.image_data import ImageDataTask, ImageFacts, ImageFiles, ImageReading
 from chainrule_app.tasks.likelihood_record import Basis
-from chainrule_app.tasks.model import Model, Planned
+from chainrule_app.tasks.options import BatchSize, Errors, LearningRate, OptimisationOptions, Top, WeightDecay
 from chainrule_app.tasks.run_directory import FRAME
 from chainrule_app.tasks.size_schedule import SizeSchedule, record_resolved, time_passes
 from chainrule_app.tasks.task import Shard, Source
@@ -59,6 +52,9 @@ _MIXUP_OF_MANY = {"cnn": 0.4, "vit": 1.0, "swin": 1.0}
 _COARSE_PATCH = 4  # pixels; the default 2×2 patches make four times the tokens, and a step takes four times as long
 _COARSE_SWIN = SizeSchedule("images", ({"patch_size": _COARSE_PATCH},), passes=10, steps=8000, fewest_steps=5000)
 
+Mixup = Annotated[float, Range(0.0, 100.0)]
+PatchSize = Annotated[int, Range(1, 256)]
+
 
 @dataclass(frozen=True)
 class ImageClassifierOptions(CheckedOptions):
@@ -68,7 +64,7 @@ class ImageClassifierOptions(CheckedOptions):
     """Probability of zeroing, in training, what a branch adds."""
     label_smoothing: Probability = 0.05
     """Share of the training objective that is spread evenly over the labels."""
-    mixup: Annotated[float, Range(0.0, 100.0)] = 0.0
+    mixup: Mixup = 0.0
     """α of mixup in training: pairs of images are averaged with weights from Beta(α, α), 0 for none; by default 1 for
     40 passes over the images or more, else 0."""
 
@@ -83,14 +79,14 @@ class ConvNetOptions(ImageClassifierOptions):
     """Residual blocks of a stage."""
     dropout: Probability = 0.1
     """Probability of zeroing a feature before the output, in training."""
-    mixup: Annotated[float, Range(0.0, 100.0)] = 0.0
+    mixup: Mixup = 0.0
     """α of mixup in training: pairs of images are averaged with weights from Beta(α, α), 0 for none; by default 0.4
     for 40 passes over the images or more, else 0."""
 
 
 @dataclass(frozen=True)
 class VisionTransformerOptions(ImageClassifierOptions):
-    patch_size: Annotated[int, Range(1, 256)] | None = None
+    patch_size: PatchSize | None = None
     """Pixels to a side of a patch; by default what fits, about 4."""
     model_size: Size = 96
     """Features of a patch, a multiple of --num-heads."""
@@ -104,7 +100,7 @@ class VisionTransformerOptions(ImageClassifierOptions):
 
 @dataclass(frozen=True)
 class SwinOptions(ImageClassifierOptions):
-    patch_size: Annotated[int, Range(1, 256)] | None = None
+    patch_size: PatchSize | None = None
     """Pixels to a side of a patch; by default 2 if the stages can halve the rest, else 1, and 4 if a budget allows few
     steps."""
     window: Annotated[int, Range(1, 64)] = 7
@@ -167,7 +163,7 @@ class ImageLabelEvaluation(CheckedOptions):
         "data": "Images and labels, in the form of the training data.",
     }
 
-    errors: Annotated[int, Range(0, 1 << 30)] = 5
+    errors: Errors = 5
     """Number of mistakes to show."""
 
 

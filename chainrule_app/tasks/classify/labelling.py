@@ -17,7 +17,7 @@ from chainrule_app.batchwise import Answered, nothing
 from chainrule_app.blocks import in_blocks
 from chainrule_app.heavy import modes, np, torch
 from chainrule_app.pages.result_figures import confusion_figure, labels_figure, plane_figure
-from chainrule_app.printing import spelled
+from chainrule_app.printing import counted, spelled
 from chainrule_app.readers import labelled as label_reader
 from chainrule_app.readers.origin import origin_of
 from chainrule_app.results import Column, Report, Result
@@ -33,8 +33,8 @@ from chainrule_app.tasks.classify.labels import (
     several_figures,
     surest_mistakes,
 )
-from chainrule_app.tasks.config import CheckedOptions, Top
-from chainrule_app.tasks.display import counted
+from chainrule_app.tasks.config import CheckedOptions
+from chainrule_app.tasks.options import Errors, Top
 from chainrule_app.tasks.run_directory import FRAME
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class LabelledEmbedding(TextColumn):
 def label_texts(run: "ClassifyTask", data: list[str], options: Labelling, *, device: str) -> Result:
     names, counts, several = run.labels.names, Counter[str](), run.labels.several
     if several and options.top > 1:
-        raise OptionError("top", f"expected 1, as a text may have several labels here, got {options.top}")
+        raise OptionError("top", f"expected 1, because this run gives a text several labels, got {options.top}")
     rows = run.file(data[0], text_column=options.text_column, labelled=False)
 
     def labelled() -> Iterator[Sequence[Any]]:
@@ -193,7 +193,7 @@ class LabelEvaluation(CheckedOptions):
     """Column of the texts (name, or number from 1); as in training by default."""
     label_column: str | None = None
     """Column of the labels (name, or number from 1); as in training by default."""
-    errors: Annotated[int, Range(0, 1 << 30)] = 5
+    errors: Errors = 5
     """Number of mistakes to show."""
 
 

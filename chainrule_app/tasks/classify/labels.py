@@ -7,10 +7,10 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, cast
 
 from chainrule_app.heavy import modes, torch
+from chainrule_app.printing import shortened
 from chainrule_app.results import Column
 from chainrule_app.tasks.baseline import Baseline
 from chainrule_app.tasks.config import CheckedOptions
-from chainrule_app.tasks.display import shortened
 
 if TYPE_CHECKING:
     from torch import Tensor

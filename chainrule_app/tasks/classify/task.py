@@ -20,28 +20,17 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from chainrule.option_error import OptionError, option
 from chainrule.ranges import Layers, Probability, Range, Size
 from chainrule_app.heavy import np, torch
-from chainrule_app.printing import spelled
+from chainrule_app.printing import counted, measured_part, spelled
 from chainrule_app.readers import labelled as label_reader
 from chainrule_app.tasks._vectors import VECTORS, describe_vectors, fill_embedding, resolve_size
 from chainrule_app.tasks.baseline import Baseline
 from chainrule_app.tasks.capabilities import CheckedRows
 from chainrule_app.tasks.classify.labels import ROWS, TextColumn, label_baseline, label_metric
-from chainrule_app.tasks.config import (
-    CheckedOptions,
-    Counts,
-    Facts,
-    Fingerprint,
-    LearningRate,
-    MinCount,
-    OptimisationOptions,
-    RunConfig,
-    SplitOptions,
-)
-from chainrule_app.tasks.display import counted, measured_part
+from chainrule_app.tasks.config import CheckedOptions, Counts, Facts, Fingerprint, Model, Planned, RunConfig
 from chainrule_app.tasks.likelihood_record import Basis
-from chainrule_app.tasks.model import Model, Planned
+from chainrule_app.tasks.options import LearningRate, MinCount, OptimisationOptions, SplitOptions
 from chainrule_app.tasks.run_directory import DATA, WEIGHTS
-from chainrule_app.tasks.size_schedule import describe_passes, limit_passes, time_budget
+from chainrule_app.tasks.size_schedule import describe_passes, limit_passes
 from chainrule_app.tasks.task import Shard, Source, Task
 
 if TYPE_CHECKING:
@@ -223,7 +212,7 @@ class ClassifyTask(Task["SequenceClassifier"]):
             return Planned(config)
         batches, _ = self.batches((0, 1))
         most = float(max(_MOST_PASSES, math.ceil(_FEWEST_STEPS / batches.steps_per_epoch)))
-        timed = time_budget(self, batches)
+        timed = self.timed(batches)
         rows = len(batches.at(0).x)
         limited = limit_passes(config, timed.steps_per_second, batches, most, elements=rows, spare=1)
         settled, training = limited.settled, limited.training

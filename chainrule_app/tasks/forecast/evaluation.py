@@ -9,12 +9,13 @@ from chainrule.option_error import OptionError, UserError, option
 from chainrule.printing import one_line
 from chainrule.ranges import Range
 from chainrule_app.heavy import np
+from chainrule_app.printing import counted
 from chainrule_app.readers import series as series_reader
 from chainrule_app.results import Report, Result
-from chainrule_app.tasks.config import CheckedOptions, Paths, Seed
-from chainrule_app.tasks.display import counted
+from chainrule_app.tasks.config import CheckedOptions
 from chainrule_app.tasks.forecast.companions import lags_of, take_new_items
 from chainrule_app.tasks.forecast.paths import draw_paths
+from chainrule_app.tasks.options import Paths, Seed
 from chainrule_app.tasks.output import inside, inspect_again
 
 if TYPE_CHECKING:

@@ -6,18 +6,18 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from functools import partial
 from secrets import randbelow
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from chainrule.option_error import OptionError
-from chainrule.ranges import Range
 from chainrule_app import frames
 from chainrule_app.heavy import np
+from chainrule_app.printing import counted
 from chainrule_app.readers import series as series_reader
 from chainrule_app.results import Column, Result
-from chainrule_app.tasks.config import CheckedOptions, Paths, Seed
-from chainrule_app.tasks.display import counted
+from chainrule_app.tasks.config import CheckedOptions
 from chainrule_app.tasks.forecast.companions import refit, take_new_items
 from chainrule_app.tasks.forecast.paths import draw_paths
+from chainrule_app.tasks.options import Horizon, Paths, Seed
 from chainrule_app.tasks.run_directory import FRAME
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class ForecastPrediction(CheckedOptions):
     """Quantiles to print, separated by commas."""
     paths: Paths = 100
     """Number of sample paths, from which quantiles are computed."""
-    horizon: Annotated[int, Range(1, 1 << 20)] | None = None
+    horizon: Horizon | None = None
     """Rows to forecast; the run's horizon by default."""
     seed: Seed | None = None
     """The same seed gives the same paths; random by default."""

@@ -19,28 +19,31 @@ from chainrule.option_error import OptionError, option
 from chainrule.printing import one_line
 from chainrule.ranges import Layers, Probability, Range
 from chainrule_app.heavy import torch
-from chainrule_app.printing import listed
+from chainrule_app.printing import counted, listed, progress_bars, quoted
 from chainrule_app.readers import series as series_reader
 from chainrule_app.readers import tables as table_reader
 from chainrule_app.tasks.capabilities import CheckedRows
-from chainrule_app.tasks.config import (
-    CheckedOptions,
-    Facts,
-    HeaderOptions,
-    HeldOutShare,
-    LearningRate,
-    Members,
-    OptimisationOptions,
-    Parts,
-)
-from chainrule_app.tasks.display import counted, progress_bars, quoted, sparkline
+from chainrule_app.tasks.config import CheckedOptions, Facts, Model, Parts, Planned
 from chainrule_app.tasks.forecast.companions import lags_of
 from chainrule_app.tasks.forecast.paths import draw_paths
 from chainrule_app.tasks.likelihood_record import Basis
-from chainrule_app.tasks.model import Model, Planned, shares_of
+from chainrule_app.tasks.options import (
+    Components,
+    HeaderOptions,
+    HeldOutShare,
+    Horizon,
+    LearningRate,
+    Members,
+    OptimisationOptions,
+)
+from chainrule_app.tasks.output import sparkline
 from chainrule_app.tasks.run_directory import DATA, WEIGHTS
-from chainrule_app.tasks.size_schedule import describe_passes, limit_passes, record_resolved, resolve_decay, time_budget
+from chainrule_app.tasks.size_schedule import describe_passes, limit_passes, record_resolved, resolve_decay
 from chainrule_app.tasks.task import Shard, Source, Task
+
+if TYPE_CHECKING:
+    from chainrule.training import Findings
+    from chainrule_app.tasks.preview import Observe
 
 if TYPE_CHECKING:
     from chainrule import AutoregressiveModel
@@ -68,7 +71,7 @@ _FITTED = {"linear": "linear autoregression", "smoothing": "exponential smoothin
 class ForecastData(HeaderOptions):
     target: str | None = None
     """Columns to forecast, separated by commas, or all; required if there are several."""
-    horizon: Annotated[int, Range(1, 1 << 20)] = 24
+    horizon: Horizon = 24
     """Rows to forecast."""
     covariates: str = ""
     """Columns known in advance, separated by commas."""
@@ -102,7 +105,7 @@ class ForecasterOptions(CheckedOptions):
     """Share of features zeroed in training, between layers and before the output."""
     head: Literal["student", "normal"] = "student"
     """Components of the mixture of each step: student, which has heavier tails, or normal."""
-    components: Annotated[int, Range(1, 1024)] = 2
+    components: Components = 2
     """Number of mixture components."""
     num_members: Members | None = None
     """Models to train separately and average; time and memory grow in proportion. Depends on the budget by default."""
@@ -208,7 +211,7 @@ class ForecastTask(Task["AutoregressiveModel"]):
         values = sum(max(min(stop, rows) - start, 0) for start, stop in spans)
         steps = min(max(values, _FEWEST_STEPS), _ENOUGH_STEPS) if self.training.linear else _ENOUGH_STEPS
         most = float(max(_MOST_PASSES, math.ceil(steps / batches.steps_per_epoch)))
-        timed = time_budget(type(self)(self.path, config), batches)
+        timed = type(self)(self.path, config).timed(batches)
         several = _MOST_MEMBERS if steps == _ENOUGH_STEPS else _MOST_OF_FEW
         rate, members = timed.steps_per_second, several if open_number else 1
         limited = limit_passes(config, rate, batches, most, elements=batches.at(0).x.numel(), most_members=members)
@@ -377,3 +380,16 @@ class ForecastTask(Task["AutoregressiveModel"]):
 
     def _known(self) -> str:
         return ", ".join([*self.schema.ahead, *self.schema.calendar]) or "nothing"
+
+
+def shares_of(parts: dict[str, str]) -> "Observe":
+    """Observe the weights of the parts beside the network in a `ForecastMixture`, described in its order."""
+
+    def shares(trained: Any) -> "Findings":
+        from chainrule.training import Findings
+
+        weights = dict(zip(parts, trained.weights.tolist()[1:], strict=True))
+        text = ", ".join(f"{parts[name]}: {weight:.0%}" for name, weight in weights.items())
+        return Findings({f"share_of_{name}": weight for name, weight in weights.items()}, f"{text} of the mean")
+
+    return shares

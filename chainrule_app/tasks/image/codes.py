@@ -8,11 +8,10 @@ from chainrule.option_error import OptionError
 from chainrule.ranges import Range
 from chainrule_app.heavy import modes, np, torch
 from chainrule_app.pages.result_figures import plane_figure
-from chainrule_app.printing import spelled
+from chainrule_app.printing import counted, spelled
 from chainrule_app.results import Column, Report, Result
 from chainrule_app.tasks.codes import STEPS, code_report, traversals_of
 from chainrule_app.tasks.config import CheckedOptions
-from chainrule_app.tasks.display import counted
 from chainrule_app.tasks.image.image_data import ImageFiles
 from chainrule_app.tasks.image.verbs import named_images, read_image, source_of
 from chainrule_app.tasks.output import channels_last, inspect_again, page_report

@@ -101,11 +101,11 @@ def _pixels(content: bytes) -> Pixels:
             mode, several = image.mode, getattr(image, "n_frames", 1) > 1
             more = "transparency" in image.info or image.getexif().get(ExifTags.Base.Orientation, 1) != 1
     except Exception:  # which depends on how the file is damaged
-        raise ValueError("expected image files without loss: PNG, BMP, PPM or TIFF") from None
+        raise ValueError("expected a lossless image format: PNG, BMP, PPM or TIFF") from None
     if mode not in ("L", "RGB") or several:
-        raise ValueError(f"expected 8 bits of grey or of three colours, got the mode {mode}")
+        raise ValueError(f"expected 8-bit grey or RGB, got mode {mode}")
     if more:
-        raise ValueError("expected images without a transparent colour, not turned by their EXIF data")
+        raise ValueError("expected images without transparency or an EXIF rotation")
     return pixels
 
 

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from chainrule.option_error import OptionError
 from chainrule.ranges import Range
+from chainrule_app.printing import counted
 from chainrule_app.readers import images as image_reader
+from chainrule_app.readers.origin import no_such_file, refuse_stdin
 from chainrule_app.readers.sources import is_path
-from chainrule_app.readers.text import no_such_file, refuse_stdin
-from chainrule_app.tasks.config import Facts, Fingerprint, Parts, RunConfig, SplitOptions
-from chainrule_app.tasks.display import Switch, counted
+from chainrule_app.tasks.config import Facts, Fingerprint, Parts, RunConfig, Switch
+from chainrule_app.tasks.options import SplitOptions
 from chainrule_app.tasks.run_directory import DATA
 from chainrule_app.tasks.task import M, Task
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from chainrule.ranges import Layers, Probability, Range, Size
-from chainrule_app.tasks.config import CheckedOptions
-from chainrule_app.tasks.model import Model
+from chainrule_app.tasks.config import CheckedOptions, Model
+from chainrule_app.tasks.options import Components
 
 Kernel = Annotated[int, Range(1, 63)]
 """Pixels to a side of a convolution."""
@@ -50,7 +50,7 @@ class PixelCNNPPOptions(CheckedOptions):
     """Blocks on the way down at each resolution (5 in the paper)."""
     resolutions: Annotated[int, Range(1, 8)] = 3
     """Number of resolutions, each half the previous one; 1 is full resolution only."""
-    components: Annotated[int, Range(1, 1024)] = 5
+    components: Components = 5
     """Logistics in the mixture of a pixel (10 in the paper)."""
     dropout: Probability = 0.0
     """Probability of zeroing in training, inside the blocks (0.5 in the paper)."""
@@ -137,7 +137,7 @@ class VAEOptions(VariationalOptions):
     head: Literal["bernoulli", "categorical", "mixture"] | None = None
     """Distribution of a pixel: two values, a score for each value, or a mixture of logistics that couples the channels;
     by default the first for 2 levels, the last for more."""
-    components: Annotated[int, Range(1, 1024)] = 5
+    components: Components = 5
     """Components of the mixture."""
 
 

@@ -12,15 +12,15 @@ from math import prod
 from shlex import quote
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from chainrule_app.printing import quoted
 from chainrule_app.readers import images as image_reader
 from chainrule_app.tasks.capabilities import CheckedRows, FileCodec
 from chainrule_app.tasks.codes import CodedTask
-from chainrule_app.tasks.config import BatchSize, LearningRate, OptimisationOptions, Settled
-from chainrule_app.tasks.display import quoted
+from chainrule_app.tasks.config import Planned, Settled
 from chainrule_app.tasks.image.image_data import ImageData, ImageDataTask
 from chainrule_app.tasks.image.models import MODELS
 from chainrule_app.tasks.likelihood_record import Basis, LikelihoodRecord
-from chainrule_app.tasks.model import Planned
+from chainrule_app.tasks.options import BatchSize, LearningRate, OptimisationOptions
 from chainrule_app.tasks.size_schedule import SizeSchedule, describe_passes, record_resolved, time_passes
 from chainrule_app.tasks.task import Shard, Source
 

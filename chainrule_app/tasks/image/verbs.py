@@ -12,9 +12,9 @@ from chainrule_app.printing import listed
 from chainrule_app.readers import images as image_reader
 from chainrule_app.results import Column, Result
 from chainrule_app.tasks.codes import MOST_SAMPLES, BoundMeter, refuse_samples
-from chainrule_app.tasks.config import CheckedOptions
-from chainrule_app.tasks.display import Switch
+from chainrule_app.tasks.config import CheckedOptions, Switch
 from chainrule_app.tasks.image.image_data import ImageFiles
+from chainrule_app.tasks.options import TemperatureOptions
 from chainrule_app.tasks.output import channels_last
 from chainrule_app.tasks.tally import Tally
 
@@ -153,7 +153,7 @@ _TOGETHER = 64  # images drawn in one batch
 
 
 @dataclass(frozen=True)
-class ImageSampling(CheckedOptions):
+class ImageSampling(TemperatureOptions):
     """Draw images from a trained model, or complete one, as a grid in a PNG file.
 
     A single image is written without a frame; a grid of small images is enlarged.
@@ -171,8 +171,6 @@ class ImageSampling(CheckedOptions):
     """Image file whose first rows are kept while the rest is drawn n times."""
     keep_rows: Annotated[int, Range(0, 1 << 20)] | None = None
     """Rows of that image to keep; half of them by default."""
-    temperature: float = 1.0
-    """Sampling temperature: 1 is the model's distribution, lower values are less varied, 0 is greedy."""
     mean: Switch = False
     """For a model with a code: draw the code, and show the decoder's expected image."""
 
@@ -182,7 +180,7 @@ def sample_images(run: "ImageTask", n: int, options: ImageSampling, *, seed: int
     from chainrule.heads import Categorical
 
     if n > _MOST:
-        raise ValueError(f"-n: expected a whole number from 1 to {_MOST}, got {n}")
+        raise OptionError("n", f"expected a whole number from 1 to {_MOST}, got {n}")
     if run.has_code:
         return _result(run, _sample_codes(run, n, options, seed, device), None, seed)
     if options.mean:

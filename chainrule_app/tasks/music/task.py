@@ -16,26 +16,22 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from chainrule.option_error import OptionError, option
 from chainrule.ranges import Layers, Probability, Range, Size
 from chainrule_app.heavy import modes, music_data, np, torch
+from chainrule_app.printing import counted
 from chainrule_app.readers.members import read_each
 from chainrule_app.results import Column, Report, Result
-from chainrule_app.tasks.config import (
+from chainrule_app.tasks.config import CheckedOptions, Counts, Facts, Fingerprint, Model, Planned, SkippedFile, Switch
+from chainrule_app.tasks.likelihood_record import Basis
+from chainrule_app.tasks.options import (
     BatchSize,
     Cell,
-    CheckedOptions,
-    Counts,
-    Facts,
-    Fingerprint,
     LearningRate,
     OptimisationOptions,
-    SkippedFile,
     SplitOptions,
+    TemperatureOptions,
 )
-from chainrule_app.tasks.display import Switch, counted
-from chainrule_app.tasks.likelihood_record import Basis
-from chainrule_app.tasks.model import Model, Planned
 from chainrule_app.tasks.output import inside, inspect_again, write_piece
 from chainrule_app.tasks.run_directory import DATA
-from chainrule_app.tasks.size_schedule import SizeSchedule, describe_passes, limit_passes, time_budget
+from chainrule_app.tasks.size_schedule import SizeSchedule, describe_passes, limit_passes
 from chainrule_app.tasks.tally import Tally
 from chainrule_app.tasks.task import Shard, Source, Task
 
@@ -119,7 +115,7 @@ _TOGETHER = 64  # pieces drawn in one batch
 
 
 @dataclass(frozen=True)
-class MusicSampling(CheckedOptions):
+class MusicSampling(TemperatureOptions):
     """Draw pieces of music from a trained model, each as a MIDI file."""
 
     ARGUMENTS: ClassVar[dict[str, str]] = {
@@ -134,8 +130,6 @@ class MusicSampling(CheckedOptions):
     """Quarter notes per minute; by default the median of the training files."""
     prompt: Path | None = None
     """MIDI file with which each piece begins."""
-    temperature: float = 1.0
-    """Sampling temperature: 1 is the model's distribution, lower values are less varied, 0 is greedy."""
     top_p: float | None = None
     """Ignore what is less likely than 1 - p for a key: to be down, or up."""
 
@@ -339,7 +333,7 @@ class MusicTask(Task["RNNMADE"]):
         if config.duration.budget is None:
             return Planned(config)
         batches, settled = self.batches((0, 1))[0], config.settled
-        timed = timed or time_budget(MusicTask(self.path, config), batches)
+        timed = timed or MusicTask(self.path, config).timed(batches)
         frames, options = self.facts.train.frames // batches.steps_per_epoch, settled.options if settled else []
         rate = timed.steps_per_second
         return Planned(limit_passes(config, rate, batches, _MOST_PASSES, elements=frames, options=options), timed)

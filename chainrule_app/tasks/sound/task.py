@@ -14,22 +14,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from chainrule.option_error import OptionError, option
 from chainrule.ranges import Range
 from chainrule_app.heavy import modes, torch
+from chainrule_app.printing import counted, quoted
 from chainrule_app.readers import sounds as sound_reader
-from chainrule_app.tasks.config import (
-    BatchSize,
-    CheckedOptions,
-    Counts,
-    Facts,
-    Fingerprint,
-    LearningRate,
-    OptimisationOptions,
-    RunConfig,
-    SkippedFile,
-    SplitOptions,
-)
-from chainrule_app.tasks.display import counted, loudness_line, quoted
+from chainrule_app.tasks.config import CheckedOptions, Counts, Facts, Fingerprint, Model, RunConfig, SkippedFile
 from chainrule_app.tasks.likelihood_record import Basis
-from chainrule_app.tasks.model import Model
+from chainrule_app.tasks.options import BatchSize, Components, LearningRate, OptimisationOptions, SplitOptions
+from chainrule_app.tasks.output import loudness_line
 from chainrule_app.tasks.run_directory import DATA
 from chainrule_app.tasks.size_schedule import SizeSchedule
 from chainrule_app.tasks.task import Shard, Source, Task
@@ -80,7 +70,7 @@ class WaveNetOptions(CheckedOptions):
     """Taps of each convolution."""
     skip_channels: Annotated[int, Range(1, 16384)] = 128
     """Features in which the layers' outputs are summed."""
-    components: Annotated[int, Range(1, 1024)] | None = None
+    components: Components | None = None
     """Components of a mixture of logistics, which replaces the categorical distribution."""
 
 

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from chainrule.option_error import OptionError, UserError, option, raw_text
 from chainrule.ranges import Range
 from chainrule_app.heavy import modes, np, torch
+from chainrule_app.printing import counted
 from chainrule_app.readers import sounds as sound_reader
 from chainrule_app.readers.members import read_each
 from chainrule_app.results import Column, Report, Result
-from chainrule_app.tasks.config import CheckedOptions
-from chainrule_app.tasks.display import Switch, counted
+from chainrule_app.tasks.config import CheckedOptions, Switch
+from chainrule_app.tasks.options import TemperatureOptions
 from chainrule_app.tasks.output import inside, inspect_again
 from chainrule_app.tasks.tally import Tally
 
@@ -30,7 +31,7 @@ _STREAM_SECONDS = 3.0
 
 
 @dataclass(frozen=True)
-class SoundSampling(CheckedOptions):
+class SoundSampling(TemperatureOptions):
     """Draw sounds from a trained model, each as a 16-bit wav file."""
 
     ARGUMENTS: ClassVar[dict[str, str]] = {
@@ -45,8 +46,6 @@ class SoundSampling(CheckedOptions):
     """Label of the sounds, in a run with labels; all labels in turn by default."""
     prompt: Path | None = None
     """Sound with which each sample begins."""
-    temperature: float = 1.0
-    """Sampling temperature: 1 is the model's distribution, lower values are less varied, 0 is greedy."""
     top_p: float | None = None
     """Draw from the fewest levels whose probability reaches p."""
     half_weights: bool = False

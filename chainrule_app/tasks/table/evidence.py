@@ -6,8 +6,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from chainrule.printing import one_line
-from chainrule_app.printing import listed, spelled
-from chainrule_app.tasks.display import counted
+from chainrule_app.printing import counted, listed, spelled
 from chainrule_app.tasks.table.gaps import is_seen
 
 if TYPE_CHECKING:

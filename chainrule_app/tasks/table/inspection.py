@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from chainrule.printing import one_line
 from chainrule.ranges import Range
 from chainrule_app.heavy import torch
+from chainrule_app.printing import aligned
 from chainrule_app.results import Report
 from chainrule_app.tasks.config import CheckedOptions
-from chainrule_app.tasks.display import aligned
 from chainrule_app.tasks.output import inside, inspect_again
 from chainrule_app.tasks.table.verbs import nats_of
 

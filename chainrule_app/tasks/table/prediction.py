@@ -20,10 +20,11 @@ from chainrule_app.batchwise import Answered, block_seed
 from chainrule_app.blocks import in_blocks
 from chainrule_app.heavy import modes, torch
 from chainrule_app.pages.result_figures import predicted_figure
+from chainrule_app.printing import counted
 from chainrule_app.readers.origin import DataSource
 from chainrule_app.results import Column, Result
-from chainrule_app.tasks.config import CheckedOptions, Particles, Seed
-from chainrule_app.tasks.display import Switch, counted
+from chainrule_app.tasks.config import CheckedOptions, Switch
+from chainrule_app.tasks.options import Particles, Seed
 from chainrule_app.tasks.table.evidence import Evidence
 from chainrule_app.tasks.table.gaps import complete_block, empty_columns, restricted
 

@@ -21,27 +21,22 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from chainrule.option_error import OptionError, option
 from chainrule.ranges import Probability, Range, Size
 from chainrule_app.heavy import modes, torch
-from chainrule_app.printing import listed, spelled
+from chainrule_app.printing import aligned, counted, listed, quoted, shortened, spelled
 from chainrule_app.readers import tables as table_reader
-from chainrule_app.tasks.config import (
+from chainrule_app.tasks.config import CheckedOptions, Facts, Fingerprint, Model, Parts, Planned, RunConfig
+from chainrule_app.tasks.likelihood_record import Basis
+from chainrule_app.tasks.model_size import check_memory
+from chainrule_app.tasks.options import (
     BatchSize,
-    CheckedOptions,
-    Facts,
-    Fingerprint,
+    Components,
     HeaderOptions,
     LearningRate,
     Members,
     MinCount,
     OptimisationOptions,
-    Parts,
-    RunConfig,
 )
-from chainrule_app.tasks.display import aligned, counted, quoted, shortened
-from chainrule_app.tasks.likelihood_record import Basis
-from chainrule_app.tasks.model import Model, Planned
-from chainrule_app.tasks.model_size import check_memory
 from chainrule_app.tasks.run_directory import DATA, NEIGHBOURS
-from chainrule_app.tasks.size_schedule import describe_passes, limit_passes, time_budget
+from chainrule_app.tasks.size_schedule import describe_passes, limit_passes
 from chainrule_app.tasks.table import trial
 from chainrule_app.tasks.table.neighbours import keep_neighbours, with_neighbours
 from chainrule_app.tasks.task import Shard, Source, Task
@@ -104,7 +99,7 @@ class MADEOptions(CheckedOptions):
     """Units of each layer."""
     num_layers: Annotated[int, Range(0, 256)] = 2
     """Hidden layers; 0 makes all connections direct."""
-    components: Annotated[int, Range(1, 1024)] = 8
+    components: Components = 8
     """Mixture components of a numeric column."""
     knots: Annotated[int, Range(0, 1024)] = 16
     """Pieces of the piecewise linear functions that the first layer may be of a number; 0 for linear ones."""
@@ -214,7 +209,7 @@ class TableTask(Task["TableMADE | TableEnsemble | TableNeighbours"]):
             return Planned(config)
         rows = config.training.batch_size
         batches = table_reader.table_batches(table.train, rows, config.training.seed)
-        timed = time_budget(type(self)(self.path, config), batches)
+        timed = type(self)(self.path, config).timed(batches)
         rate, most, members = timed.steps_per_second, _MOST_PASSES, _MOST_MEMBERS if open_number else 1
         if not torch.distributed.is_initialized():  # a trial of one process says little about the speed of several
             device, budget = self.device(config.training.device), config.duration.budget

@@ -8,12 +8,12 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from chainrule_app.heavy import modes, torch
-from chainrule_app.tasks.display import format_passes
+from chainrule_app.printing import format_passes
 
 if TYPE_CHECKING:
     from chainrule import TrainableModel
     from chainrule.training import TrainingBatches
-    from chainrule_app.tasks.config import OptimisationOptions
+    from chainrule_app.tasks.options import OptimisationOptions
 
     Measure = Callable[[TrainableModel], torch.Tensor]
 

@@ -16,8 +16,9 @@ from chainrule_app.heavy import modes, np, torch
 from chainrule_app.printing import listed, spelled
 from chainrule_app.readers import tables as table_reader
 from chainrule_app.results import Column, Result
-from chainrule_app.tasks.config import CheckedOptions, Particles
+from chainrule_app.tasks.config import CheckedOptions
 from chainrule_app.tasks.copies import Copies
+from chainrule_app.tasks.options import Particles
 from chainrule_app.tasks.table.cells import score_cells, training_notes
 from chainrule_app.tasks.table.gaps import complete_block, is_seen
 from chainrule_app.tasks.table.prediction import row_count

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from chainrule.ranges import Layers, Probability, Range, Size
-from chainrule_app.tasks.config import CheckedOptions, ClipNorm, LearningRate, OptimisationOptions, SplitOptions
-from chainrule_app.tasks.model import Model
+from chainrule_app.tasks.config import CheckedOptions, Model
+from chainrule_app.tasks.options import ClipNorm, LearningRate, OptimisationOptions, SplitOptions
 
 
 @dataclass(frozen=True)

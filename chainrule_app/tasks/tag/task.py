@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from chainrule.option_error import OptionError, option
 from chainrule_app.heavy import modes, np, torch
+from chainrule_app.printing import counted, measured_part, progress_bars
 from chainrule_app.readers import tagged as tag_reader
 from chainrule_app.readers.record_keys import keys_of
 from chainrule_app.tasks._vectors import VECTORS, describe_vectors, fill_embedding, resolve_size
@@ -23,11 +24,10 @@ from chainrule_app.tasks.config import (
     Facts,
     Fingerprint,
     Parts,
+    Planned,
     RunConfig,
 )
-from chainrule_app.tasks.display import counted, measured_part, progress_bars
 from chainrule_app.tasks.likelihood_record import Basis
-from chainrule_app.tasks.model import Planned
 from chainrule_app.tasks.run_directory import DATA, WEIGHTS
 from chainrule_app.tasks.size_schedule import describe_passes, record_resolved, resolve_decay, time_passes
 from chainrule_app.tasks.tag.options import MODELS, TagData, TagTraining

@@ -9,13 +9,13 @@ from chainrule.option_error import OptionError, option
 from chainrule.ranges import Range
 from chainrule_app.batchwise import Answered, nothing
 from chainrule_app.heavy import modes, np, torch
-from chainrule_app.printing import spelled
+from chainrule_app.printing import aligned, counted, spelled
 from chainrule_app.readers import tagged as tag_reader
 from chainrule_app.readers.row_order import in_order
 from chainrule_app.readers.tagged.spans import spans_of
 from chainrule_app.results import Column, Form, Report, Result
-from chainrule_app.tasks.config import CheckedOptions
-from chainrule_app.tasks.display import Switch, aligned, counted
+from chainrule_app.tasks.config import CheckedOptions, Switch
+from chainrule_app.tasks.options import NBest
 from chainrule_app.tasks.output import inside, inspect_again
 from chainrule_app.tasks.tag.reading import sentences_of
 from chainrule_app.tasks.tag.task import predicted_tags
@@ -52,7 +52,7 @@ class Tagging(CheckedOptions):
 
     text: Switch = False
     """Read each line of FILE as a sentence, with words separated by blanks."""
-    n_best: Annotated[int, Range(1, 1 << 12)] | None = None
+    n_best: NBest | None = None
     """Print one row per sentence, with its N most probable tag sequences and their nats."""
 
 

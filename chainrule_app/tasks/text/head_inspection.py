@@ -32,8 +32,8 @@ from chainrule_app.pages.page import (
 )
 from chainrule_app.pages.read_text import ReadText, surprise_section
 from chainrule_app.pages.recurrence_page import reading_line
+from chainrule_app.printing import counted
 from chainrule_app.results import Report
-from chainrule_app.tasks.display import counted
 from chainrule_app.tasks.output import page_report
 from chainrule_app.tasks.text.inspection import TextInspection, inspected_part, read_rows, read_window, row_figures
 

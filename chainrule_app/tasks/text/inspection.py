@@ -9,10 +9,10 @@ from chainrule.option_error import OptionError, option
 from chainrule.printing import one_line
 from chainrule.ranges import Range
 from chainrule_app.pages.clipping import clipping
+from chainrule_app.printing import aligned, counted
 from chainrule_app.readers.text import name_of
 from chainrule_app.results import Report
 from chainrule_app.tasks.config import CheckedOptions
-from chainrule_app.tasks.display import aligned, counted
 from chainrule_app.tasks.output import inspect_again, page_report
 
 if TYPE_CHECKING:

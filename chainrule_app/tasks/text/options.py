@@ -4,16 +4,8 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from chainrule.ranges import Layers, Probability, Range, Size
-from chainrule_app.tasks.config import (
-    BatchSize,
-    CheckedOptions,
-    LearningRate,
-    Members,
-    MinCount,
-    OptimisationOptions,
-    Steps,
-)
-from chainrule_app.tasks.model import Model
+from chainrule_app.tasks.config import CheckedOptions, Model, Steps
+from chainrule_app.tasks.options import BatchSize, LearningRate, Members, MinCount, OptimisationOptions
 from chainrule_app.tasks.size_schedule import SizeSchedule
 
 DROPOUTS = ("dropout", "ngram_dropout")  # of blocks, settled when a run is made

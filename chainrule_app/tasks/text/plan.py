@@ -1,5 +1,7 @@
 """Resolve the options of a text model that the user left open, from the data, the budget and the measured speed.
 
+The models here are recurrent; `plan_blocks` is about Transformers. Counts of n-grams are for both.
+
 - A timed network gives the seconds per symbol at any size, by a law of its multiply-adds, and so the symbols D that a
   model reads in the budget. The size that the plan then takes is timed too, until it takes one that was timed: the run
   trains that network. A run of steps or epochs defines D itself, on any machine.
@@ -22,22 +24,23 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import product
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from chainrule_app.tasks.config import Duration, Settled
-from chainrule_app.tasks.model import Planned, Timed, average_batch, forgetting_decay, seconds_to_measure, time_network
-from chainrule_app.tasks.size_schedule import TRAINING_SHARE, record_resolved, time_passes
-from chainrule_app.tasks.task import Task
+from chainrule_app.printing import progress_bars
+from chainrule_app.tasks.config import Duration, Planned, Settled, Timed, forgetting_decay
+from chainrule_app.tasks.run_directory import NGRAMS
+from chainrule_app.tasks.size_schedule import TRAINING_SHARE
 from chainrule_app.tasks.text.options import DROPOUTS, PLANNED, TextTraining
-from chainrule_app.tasks.text.task import ORDERS, TextTask
+from chainrule_app.tasks.text.task import ORDERS, TextTask, ngrams_record
 
 if TYPE_CHECKING:
+    from chainrule.data import Tokens
     from chainrule.models import RecurrentLM
     from chainrule_app.readers.corpus import Corpus
+    from chainrule_app.readers.store import Ids
 
 Kind = Literal["adamw", "muon"]
-
-
 SIZES = (64, 96, 128, 192, 256, 320, 384, 512, 640, 768, 1024, 1536)
 FIRST_TIMED = 128  # units of the network that is timed first, where the text allows such a size
 TIMINGS = 2  # that share the time to measure
@@ -126,12 +129,11 @@ class Plan:
 def plan_recurrence(run: TextTask) -> Planned:
     """Resolve the options of a new recurrent run."""
     config, corpus, new = run.config, run.corpus(), partial(type(run), run.path)
-    seconds = seconds_to_measure(config.duration.budget or 0.0) / TIMINGS
     timings: list[tuple[Any, Timed]] = []  # of the networks with these options
 
     def measure(options: Any, training: TextTraining) -> float:
         sized = new(replace(config, options=options, training=training))
-        timings.append((options, time_network(sized, average_batch(sized.batches((0, 1))[0]), seconds)))
+        timings.append((options, sized.timed(sized.batches((0, 1))[0], 1 / TIMINGS)))
         return 1 / timings[-1][1].elements_per_second
 
     plan = plan_text(config.model, config.options, config.training, config.duration, corpus, measure)
@@ -306,62 +308,52 @@ def default_learning_rate(size: int, cautious: bool) -> float:
     return (0.005 if cautious else 0.01) * min(1.0, (256 / size) ** 0.5)
 
 
-_LEARNING_RATE: dict[Kind, float] = {"adamw": 2e-3, "muon": 8e-3}
-_LORA_LEARNING_RATE = 8e-3  # thin changes need larger steps (benchmarks/LOG.md)
-_WEIGHT_DECAY = 0.1  # of words, and by AdamW
+# N-grams of an order as a share of the symbols. With 0.6 tiny Shakespeare has order 8, a third of the tables of order
+# 12 and 0.001 nats more; texts that repeat themselves keep 12. Words need what is there once.
+MOST_DIFFERENT = {"char": 0.6, "byte": 0.6, "word": 1.0, "bpe": 1.0}
+_FEWEST_SYMBOLS, _MOST_SYMBOLS = 1 << 12, 1 << 22
+_SYMBOLS_A_SECOND = 50_000  # of a budget: counting takes 1 or 2% of it, on a slow machine 5%
 
 
-def plan_blocks(run: TextTask, given: frozenset[str]) -> Planned:
-    """Resolve the training options, size and dropout of a new run with blocks."""
-    config, training, corpus = run.config, run.config.training, run.corpus()
-    rows = training.batch_size or default_batch_size(len(corpus.train), training.chunk_length)
-    of_model: Kind = "muon" if config.model in run.SIZE_SCHEDULES and training.lora_rank is None else "adamw"
-    optimiser = training.optimiser or of_model
-    of_kind = _LEARNING_RATE[optimiser] if training.lora_rank is None else _LORA_LEARNING_RATE
-    learning_rate = training.learning_rate or of_kind
-    decay = training.weight_decay
-    if decay is None:
-        narrow = optimiser == "muon" and corpus.level in ("char", "byte")
-        steps = len(corpus.train) / (rows * training.chunk_length)  # of a pass
-        decay = block_weight_decay(learning_rate, steps) if narrow else _WEIGHT_DECAY
-    order = training.kneser_ney_order
-    if order is None:
-        order = ORDERS[corpus.level] if config.model in run.SIZE_SCHEDULES else 0
-    training = replace(training, batch_size=rows, optimiser=optimiser, learning_rate=learning_rate, weight_decay=decay)
-    training = replace(training, kneser_ney_order=order)
-    planned = Task.plan(type(run)(run.path, replace(config, training=training)), given)
-    if config.model not in run.SIZE_SCHEDULES:
-        return planned
-    return with_dropout(type(run)(run.path, planned.config), planned, given)
+def count_ngrams(run: "TextTask") -> None:
+    """Count the n-grams of a new run's text; a run with initial weights keeps their counts."""
+    import torch
+
+    from chainrule.layers import KneserNey
+    from chainrule.tensor_files import read_tensors, write_tensors
+
+    order, budget = run.training.kneser_ney_order, run.config.duration.budget
+    if not order:
+        return
+    if run.config.init is not None:  # they belong to the weights
+        tables, _ = read_tensors(Path(run.config.init.run) / NGRAMS)
+        write_tensors(run.path / NGRAMS, tables, ngrams_record(run))
+        return
+    corpus, most = run.corpus(), _MOST_SYMBOLS
+    if budget is not None:
+        most = min(most, max(_FEWEST_SYMBOLS, int(budget * _SYMBOLS_A_SECOND)))
+    lines = corpus.reading == "lines"
+    with progress_bars() as begin:
+        begin(None, "counting n-grams")
+        text = _last_lines(corpus.train, most, len(corpus.vocabulary)) if lines else _last(corpus.train, most)
+        if len(text) < 2:
+            source = run.config.sources["source"] or run.facts.source.name
+            raise ValueError(f"{source}: expected at least two symbols to train on, got {len(text)}: add text")
+        symbols, most_different = torch.from_numpy(text), MOST_DIFFERENT[corpus.level]
+        ngrams = KneserNey.fit(symbols, len(corpus.vocabulary), order, lines=lines, most_different=most_different)
+    write_tensors(run.path / NGRAMS, ngrams.tables(), ngrams_record(run))
 
 
-def with_dropout(run: TextTask, planned: Planned, given: frozenset[str]) -> Planned:
-    """Resolve the dropout of a new run with blocks."""
-    left_open = [name for name in DROPOUTS if name not in given]
-    if not left_open:
-        return planned
-    (config, timed), passes = time_passes(run, planned, run.batches((0, 1))[0])
-    config, dropouts = record_resolved(config, left_open), block_dropouts(passes)
-    options = replace(config.options, **{name: dropouts[name] for name in left_open})
-    return Planned(replace(config, options=options), timed)
+def _last(tokens: "Tokens", most: int) -> "Ids":
+    """Take the end of a stream: it resembles what follows most."""
+    return tokens.slice(max(0, len(tokens) - most), len(tokens))
 
 
-def block_dropouts(passes: float) -> dict[str, float]:
-    """Return dropout of blocks and n-grams: none up to two passes over the text, more for more passes.
+def _last_lines(tokens: "Tokens", most: int, begin: int) -> "Ids":
+    """Take the last lines, each after the symbol `begin`, the last one cut to fit."""
+    import numpy as np
 
-    >>> block_dropouts(2)
-    {'dropout': 0.0, 'ngram_dropout': 0.0}
-    >>> block_dropouts(4), block_dropouts(100)["dropout"]
-    ({'dropout': 0.1, 'ngram_dropout': 0.2}, 0.3)
-    """
-    dropout = min(0.3, max(0.0, 0.1 * math.log2(max(passes, 1.0) / 2)))
-    return {"dropout": round(dropout, 2), "ngram_dropout": round(2 * dropout, 2)}
-
-
-def block_weight_decay(learning_rate: float, steps_a_pass: float) -> float:
-    """Return the decay of a Transformer's matrices: it forgets over half a pass, a recurrence over one.
-
-    >>> block_weight_decay(0.008, 485), block_weight_decay(0.008, 4e6)
-    (0.52, 0.1)
-    """
-    return forgetting_decay(steps_a_pass / 2, learning_rate, least=0.1, most=2.0)
+    starts, stops = tokens.line_bounds(np.arange(max(0, tokens.line_count - most), tokens.line_count))
+    first = min(int(np.searchsorted(starts, int(stops[-1]) - most)), len(starts) - 1)
+    text = tokens.slice(int(starts[first]), min(int(stops[-1]), int(starts[first]) + most))
+    return np.insert(text, starts[first:] - starts[first], begin)

@@ -14,11 +14,12 @@ from chainrule.ranges import Range
 from chainrule_app.batchwise import Answered
 from chainrule_app.heavy import np
 from chainrule_app.pages.result_figures import surprise_figure
-from chainrule_app.readers.log_lines import template_of
-from chainrule_app.readers.text import name_of, open_bytes, read_chunks
+from chainrule_app.printing import progress_bars
+from chainrule_app.readers.corpus import template_of
+from chainrule_app.readers.origin import read_chunks
+from chainrule_app.readers.text import name_of, open_bytes
 from chainrule_app.results import Column, Form, Result
-from chainrule_app.tasks.config import CheckedOptions
-from chainrule_app.tasks.display import Switch, progress_bars
+from chainrule_app.tasks.config import CheckedOptions, Switch
 from chainrule_app.tasks.likelihood_record import Basis
 from chainrule_app.tasks.tally import Tally
 from chainrule_app.tasks.training_data import NOTE
@@ -96,7 +97,7 @@ def score_text(run: "TextTask", data: "Texts", options: TextScoring, *, device: 
         raise OptionError("adapt_rate", f"requires {option('adapt')}")
     by = options.by or ("excess" if options.adapt else "spot")
     if by == "spot" and options.adapt:
-        raise OptionError("by", f"spot needs weights that stay as they are, got {option('adapt')}", "leave one out")
+        raise OptionError("by", f"spot requires fixed weights, which {option('adapt')} changes", "leave one out")
     if options.mask and (by != "spot" or options.per not in (None, "line")):
         raise OptionError("mask", f"requires {option('per', 'line')} and {option('by', 'spot')}")
     scorer = _Scorer(run, data, options, by, run.model(device), expected_nats(run))

@@ -5,10 +5,9 @@ from hashlib import sha256
 from json import dumps
 from typing import TYPE_CHECKING, Any
 
+from chainrule_app.printing import counted
 from chainrule_app.tasks.capabilities import CheckedRows, FileCodec
-from chainrule_app.tasks.display import counted
 from chainrule_app.tasks.likelihood_record import Basis, LikelihoodRecord
-from chainrule_app.tasks.model import positions_end
 from chainrule_app.tasks.text.inspection import TextInspection, inspect_text
 from chainrule_app.tasks.text.rows import TextScoring, score_text
 from chainrule_app.tasks.text.sampling import (
@@ -18,7 +17,7 @@ from chainrule_app.tasks.text.sampling import (
     sample_text,
     text_pieces,
 )
-from chainrule_app.tasks.text.task import ELEMENT, TextTask
+from chainrule_app.tasks.text.task import ELEMENT, TextTask, positions_end
 
 if TYPE_CHECKING:
     from chainrule.training import Evaluation as Measurement

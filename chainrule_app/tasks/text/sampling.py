@@ -13,10 +13,9 @@ from chainrule.ranges import Range
 from chainrule_app.batchwise import Answered, nothing
 from chainrule_app.heavy import modes, np, torch
 from chainrule_app.pages.result_figures import plane_figure
-from chainrule_app.printing import spelled
+from chainrule_app.printing import counted, spelled
 from chainrule_app.results import Column, Result
-from chainrule_app.tasks.config import CheckedOptions
-from chainrule_app.tasks.display import counted
+from chainrule_app.tasks.options import TemperatureOptions
 from chainrule_app.tasks.text.copies import LineCopies
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class TextSampling(CheckedOptions):
+class TextSampling(TemperatureOptions):
     """Draw texts from a trained model."""
 
     ARGUMENTS: ClassVar[dict[str, str]] = {
@@ -49,8 +48,6 @@ class TextSampling(CheckedOptions):
     """Beginning of each text."""
     length: Annotated[int, Range(1, 1 << 30)] = 500
     """Maximum symbols to draw after the prompt; a model of lines stops at the end of the line."""
-    temperature: float = 1.0
-    """Sampling temperature: 1 is the model's distribution, lower values are less varied, 0 is greedy."""
     top_k: Annotated[int, Range(1, 1 << 30)] | None = None
     """Draw only from the k most probable symbols."""
     top_p: float | None = None

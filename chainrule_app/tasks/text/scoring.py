@@ -22,9 +22,10 @@ import torch
 from chainrule.data import Vocabulary
 from chainrule.modes import device_of
 from chainrule.training import DynamicEvaluator
-from chainrule_app.readers.origin import ByteSource
+from chainrule_app.readers.origin import ByteSource, read_chunks
+from chainrule_app.readers.sources import decode_chunks, with_line_feeds
 from chainrule_app.readers.store import Ids
-from chainrule_app.readers.text import decode_chunks, name_of, open_bytes, read_chunks, with_line_feeds
+from chainrule_app.readers.text import name_of, open_bytes
 from chainrule_app.tasks.text.surprise import Numbers, Reader, measure, measure_stream
 
 _PIECE_BYTES = 1 << 18  # read at a time; a longer line comes in pieces

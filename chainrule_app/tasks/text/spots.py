@@ -20,8 +20,8 @@ import torch
 from chainrule.models import CalibratedMixture, NgramLM
 from chainrule.printing import one_line
 from chainrule.training import bits
-from chainrule_app.readers.log_lines import fields_of
-from chainrule_app.tasks.display import shortened
+from chainrule_app.printing import shortened
+from chainrule_app.readers.corpus import fields_of
 from chainrule_app.tasks.text.spans import symbol_spans
 from chainrule_app.tasks.text.surprise import Expectation, Numbers
 from chainrule_app.tasks.training_data import is_training_file

@@ -3,16 +3,14 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from chainrule.option_error import OptionError, option
-from chainrule_app.readers.log_lines import is_log
-from chainrule_app.readers.text import open_source
+from chainrule_app.printing import counted, format_duration, format_passes, progress_bars, size_of
+from chainrule_app.readers.sources import open_source
 from chainrule_app.tasks.baseline import Baseline, likelihoods
-from chainrule_app.tasks.config import Counts, Facts, Fingerprint, RunConfig, run_word
-from chainrule_app.tasks.display import counted, format_duration, format_passes, progress_bars, size_of
-from chainrule_app.tasks.model import Planned, check_positions, positions_end, share_of
+from chainrule_app.tasks.config import Counts, Facts, Fingerprint, Planned, RunConfig
+from chainrule_app.tasks.declaration import run_word
 from chainrule_app.tasks.run_directory import CONFIG, DATA, NGRAMS, VOCABULARY
 from chainrule_app.tasks.task import Shard, Source, Task
 from chainrule_app.tasks.text.options import (
@@ -25,23 +23,21 @@ from chainrule_app.tasks.text.options import (
 )
 
 if TYPE_CHECKING:
+    from chainrule.training import Findings
+    from chainrule_app.tasks.preview import Observe
+
+if TYPE_CHECKING:
     from chainrule import AutoregressiveModel
-    from chainrule.data import Tokens, Vocabulary
+    from chainrule.data import Vocabulary
     from chainrule.training import GradientProbe, TrainingBatches, ValidationBatches
     from chainrule_app.readers.corpus import Corpus
-    from chainrule_app.readers.store import Ids
     from chainrule_app.tasks.preview import Observe, OnValidation
 
 ELEMENT = {"char": "character", "byte": "byte", "word": "word", "bpe": "token"}
 _SAMPLE_LENGTH = {"char": 200, "byte": 200, "word": 40, "bpe": 60}
 _EVALUATION_ROWS = 16
-# N-grams of an order as a share of the symbols. With 0.6 tiny Shakespeare has order 8, a third of the tables of order
-# 12 and 0.001 nats more; texts that repeat themselves keep 12. Words need what is there once.
-MOST_DIFFERENT = {"char": 0.6, "byte": 0.6, "word": 1.0, "bpe": 1.0}
 ORDERS = {"char": 12, "byte": 12, "word": 5, "bpe": 5}
 _BEGINNING = 1 << 16  # bytes of a text that tell if it is a log
-_FEWEST_SYMBOLS, _MOST_SYMBOLS = 1 << 12, 1 << 22
-_SYMBOLS_A_SECOND = 50_000  # of a budget: counting takes 1 or 2% of it, on a slow machine 5%
 
 
 @dataclass(frozen=True)
@@ -96,9 +92,9 @@ class TextTask(Task["AutoregressiveModel"]):
 
     @cached_property
     def vocabulary(self) -> "Vocabulary":
-        from chainrule_app.readers.corpus import load_vocabulary
+        from chainrule.data import Vocabulary
 
-        vocabulary = load_vocabulary(self.path / VOCABULARY)
+        vocabulary = Vocabulary.load(self.path / VOCABULARY)
         if vocabulary.level != self.data.level:
             raise ValueError(
                 f"{self.path / VOCABULARY}: the level is {vocabulary.level!r}, but {CONFIG} says "
@@ -146,6 +142,8 @@ class TextTask(Task["AutoregressiveModel"]):
 
     @classmethod
     def resolve_reading(cls, request: RunConfig) -> RunConfig:
+        from chainrule_app.readers.corpus import is_log
+
         if request.sources["tokenizer"] is not None:
             request = replace(request, data=replace(request.data, level="bpe"))
         source, data = open_source(request.sources["source"]), request.data
@@ -195,7 +193,8 @@ class TextTask(Task["AutoregressiveModel"]):
         return {"kneser_ney_order": self.training.kneser_ney_order}
 
     def plan(self, given: frozenset[str]) -> Planned:
-        from chainrule_app.tasks.text.plan import plan_blocks, plan_recurrence
+        from chainrule_app.tasks.text.plan import count_ngrams, plan_recurrence
+        from chainrule_app.tasks.text.plan_blocks import plan_blocks
 
         recurrent = bool(self.MODELS[self.config.model].planned)
         planned = plan_recurrence(self) if recurrent else plan_blocks(self, given)
@@ -334,7 +333,7 @@ def with_ngrams(run: "TextTask", network: "AutoregressiveModel") -> "Autoregress
         raise FileNotFoundError(f"{path}: no such file, but the run uses n-gram counts: restore it, or train again")
     tables, record = read_tensors(path)
     try:
-        if not _record(run).items() <= record.items():
+        if not ngrams_record(run).items() <= record.items():
             raise ValueError("expected the n-grams of the run's text, got n-grams of another text")
         ngrams = KneserNey.from_tables(tables)
         if ngrams.vocab_size != len(run.vocabulary) or ngrams.order > order:
@@ -347,50 +346,46 @@ def with_ngrams(run: "TextTask", network: "AutoregressiveModel") -> "Autoregress
     return CalibratedMixture(network, NgramLM(ngrams))
 
 
-def count_ngrams(run: "TextTask") -> None:
-    """Count the n-grams of a new run's text; a run with initial weights keeps their counts."""
-    import torch
-
-    from chainrule.layers import KneserNey
-    from chainrule.tensor_files import read_tensors, write_tensors
-
-    order, budget = run.training.kneser_ney_order, run.config.duration.budget
-    if not order:
-        return
-    if run.config.init is not None:  # they belong to the weights
-        tables, _ = read_tensors(Path(run.config.init.run) / NGRAMS)
-        write_tensors(run.path / NGRAMS, tables, _record(run))
-        return
-    corpus, most = run.corpus(), _MOST_SYMBOLS
-    if budget is not None:
-        most = min(most, max(_FEWEST_SYMBOLS, int(budget * _SYMBOLS_A_SECOND)))
-    lines = corpus.reading == "lines"
-    with progress_bars() as begin:
-        begin(None, "counting n-grams")
-        text = _last_lines(corpus.train, most, len(corpus.vocabulary)) if lines else _last(corpus.train, most)
-        if len(text) < 2:
-            source = run.config.sources["source"] or run.facts.source.name
-            raise ValueError(f"{source}: expected at least two symbols to train on, got {len(text)}: add text")
-        symbols, most_different = torch.from_numpy(text), MOST_DIFFERENT[corpus.level]
-        ngrams = KneserNey.fit(symbols, len(corpus.vocabulary), order, lines=lines, most_different=most_different)
-    write_tensors(run.path / NGRAMS, ngrams.tables(), _record(run))
-
-
-def _record(run: "TextTask") -> dict[str, Any]:
+def ngrams_record(run: "TextTask") -> dict[str, Any]:
+    """Describe the text whose n-grams a run counts."""
     facts, reading = run.facts, run.data.reading
     return {"kind": "n-grams", "source": facts.source.sha256, "train": asdict(facts.train), "reading": reading}
 
 
-def _last(tokens: "Tokens", most: int) -> "Ids":
-    """Take the end of a stream: it resembles what follows most."""
-    return tokens.slice(max(0, len(tokens) - most), len(tokens))
+def share_of(name: str, description: str) -> "Observe":
+    """Observe the companion's weight in a `CalibratedMixture`."""
+
+    def share(trained: Any) -> "Findings":
+        from chainrule.training import Findings
+
+        value = float(trained.share)
+        return Findings({f"share_of_{name}": value}, f"{description}: {value:.0%} of the mean")
+
+    return share
 
 
-def _last_lines(tokens: "Tokens", most: int, begin: int) -> "Ids":
-    """Take the last lines, each after the symbol `begin`, the last one cut to fit."""
-    import numpy as np
+def positions_end(config: RunConfig) -> int | None:
+    """Return the number of learned positions of a run; None for other positions."""
+    learned = getattr(config.options, "position", None) == "learned"
+    return config.options.context_length if learned else None
 
-    starts, stops = tokens.line_bounds(np.arange(max(0, tokens.line_count - most), tokens.line_count))
-    first = min(int(np.searchsorted(starts, int(stops[-1]) - most)), len(starts) - 1)
-    text = tokens.slice(int(starts[first]), min(int(stops[-1]), int(starts[first]) + most))
-    return np.insert(text, starts[first:] - starts[first], begin)
+
+def check_positions(config: RunConfig) -> None:
+    """Refuse sequences with more elements than learned positions.
+
+    A stream has no end. A run that starts from other weights reads it in chunks, each from the first position on.
+    """
+    end = positions_end(config)
+    if end is None:
+        return
+    endless = config.data.reading != "lines" and config.init is None
+    name = "line_length" if config.data.reading == "lines" or endless else "chunk_length"
+    longest = getattr(config.training, name)
+    if endless or longest > end:
+        got = "a stream, which has no end" if endless else f"{option(name)} {longest}"
+        limit = f"{option(name)} of at most {end}"
+        raise OptionError(
+            "position",
+            f"learned positions end after the {option('context_length')}, {end} symbols, got {got}",
+            f"use a {limit}" if config.init else f"use rotary, or {option('reading', 'lines')} with a {limit}",
+        )

@@ -12,10 +12,11 @@ from chainrule.ranges import Range
 from chainrule_app.batchwise import Answered
 from chainrule_app.blocks import in_blocks
 from chainrule_app.heavy import modes, np, pair_data, torch
-from chainrule_app.readers.origin import HeldRows, Origin, origin_of
-from chainrule_app.readers.text import STDIN, name_of
+from chainrule_app.readers.origin import STDIN, HeldRows, Origin, origin_of
+from chainrule_app.readers.text import name_of
 from chainrule_app.results import Column, Form, Report, Result
-from chainrule_app.tasks.config import CheckedOptions, NBestOptions, SearchOptions
+from chainrule_app.tasks.config import CheckedOptions
+from chainrule_app.tasks.options import NBestOptions, SearchOptions
 from chainrule_app.tasks.output import attention_report, inspect_again
 from chainrule_app.tasks.run_directory import DATA
 from chainrule_app.tasks.tally import Tally, likelihood_of

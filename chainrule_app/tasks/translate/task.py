@@ -14,24 +14,19 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 from chainrule.option_error import OptionError, option
 from chainrule.ranges import Layers, Probability, Range, Size
 from chainrule_app.heavy import pair_data
+from chainrule_app.printing import counted, measured_part
 from chainrule_app.readers.record_keys import keys_of
-from chainrule_app.tasks.config import (
+from chainrule_app.tasks.config import CheckedOptions, Counts, Facts, Fingerprint, Model, Planned, RunConfig
+from chainrule_app.tasks.likelihood_record import Basis
+from chainrule_app.tasks.options import (
     BatchSize,
     Cell,
-    CheckedOptions,
-    Counts,
-    Facts,
-    Fingerprint,
     LearningRate,
     MinCount,
     OptimisationOptions,
-    RunConfig,
     SplitOptions,
     Warmup,
 )
-from chainrule_app.tasks.display import counted, measured_part
-from chainrule_app.tasks.likelihood_record import Basis
-from chainrule_app.tasks.model import Model, Planned
 from chainrule_app.tasks.run_directory import DATA
 from chainrule_app.tasks.size_schedule import SizeSchedule, expected_passes, record_resolved, time_passes
 from chainrule_app.tasks.task import Shard, Source, Task

@@ -260,7 +260,7 @@ def test_damaged_ngrams_are_refused_in_a_line(refused: Callable, run: Path, tmp_
 
 
 def test_a_long_budget_reads_words_five_times_or_for_a_thousand_steps(planned, files, tmp_path, monkeypatch):
-    monkeypatch.setattr("chainrule_app.tasks.model.step_rate", lambda *_: 1e6)
+    monkeypatch.setattr("chainrule_app.tasks.preparation.step_rate", lambda *_: 1e6)
     monkeypatch.setattr(classify_task, "_FEWEST_STEPS", 18)
     train = [files / "train.tsv", "--task", "classify", "--hidden-size", 4, "--embedding-size", 6]
     outcome = planned(*train, "--batch-size", 8, "--out", tmp_path / "run", "--budget", "20s")

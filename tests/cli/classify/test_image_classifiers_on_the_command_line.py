@@ -92,7 +92,7 @@ def test_images_that_are_read_often_are_mixed(planned, digits, tmp_path, asked, 
 def test_the_passes_of_a_budget_decide_on_mixup_where_the_user_names_the_size(
     planned, digits, tmp_path, monkeypatch, rate, mixup
 ):
-    monkeypatch.setattr("chainrule_app.tasks.model.step_rate", lambda *_: rate)
+    monkeypatch.setattr("chainrule_app.tasks.preparation.step_rate", lambda *_: rate)
     asked = ("--task", "classify", *SMALL["cnn"], "--budget", "0.05s", "--threads", 1, "--out", tmp_path / "run")
     outcome = planned(digits / "train.npz", *asked)
     assert f"over the data, mixup {mixup}\n" in outcome.err
@@ -121,7 +121,7 @@ def test_pairs_are_mixed_more_evenly_for_attention_between_patches(planned, digi
 def test_swin_takes_larger_patches_where_there_is_time_for_few_steps(
     planned, tmp_path, monkeypatch, side, rate, asked, patch_size, said
 ):
-    monkeypatch.setattr("chainrule_app.tasks.model.step_rate", lambda *_: rate)
+    monkeypatch.setattr("chainrule_app.tasks.preparation.step_rate", lambda *_: rate)
     images = np.random.default_rng(0).integers(256, size=(40, side, side), dtype=np.uint8)
     np.savez(tmp_path / "images.npz", images=images, labels=np.arange(40) % 2)
     data = (tmp_path / "images.npz", "--task", "classify", "--model", "swin", *asked)

@@ -126,7 +126,7 @@ def test_missing_rows_are_neither_learned_nor_scored_in_training_and_later(comma
 
 @pytest.mark.slow
 def test_a_long_budget_ends_after_the_passes_that_are_enough(command, ok, planned, series, tmp_path, monkeypatch):
-    monkeypatch.setattr("chainrule_app.tasks.model.step_rate", lambda *_: 1e6)
+    monkeypatch.setattr("chainrule_app.tasks.preparation.step_rate", lambda *_: 1e6)
     monkeypatch.setattr(forecast_task, "_ENOUGH_STEPS", 10)
     asked = ("train", series, *ASKED, "--hidden-size", 8, "--overwrite", "--out", tmp_path / "run")
     outcome = ok(*asked, "--budget", "1h")
@@ -145,7 +145,7 @@ def test_a_long_budget_ends_after_the_passes_that_are_enough(command, ok, planne
     outcome = planned(*asked[1:], "--budget", "1h", "--num-members", 1)
     assert "passes over the windows are enough\n" in outcome.err
 
-    monkeypatch.setattr("chainrule_app.tasks.model.step_rate", lambda *_: 10.0)
+    monkeypatch.setattr("chainrule_app.tasks.preparation.step_rate", lambda *_: 10.0)
     planned(*asked[1:], "--budget", "1s")
     config = ForecastRun.open(tmp_path / "run").config
     assert (config.duration.budget, config.options.num_members) == (1, 1)

@@ -85,7 +85,7 @@ def planned(path, out, given=frozenset(), **training):
 
 
 def test_passes_over_a_short_series_end_early_and_with_the_budget(tmp_path, monkeypatch):
-    monkeypatch.setattr("chainrule_app.tasks.model.step_rate", lambda *_: 150.0)
+    monkeypatch.setattr("chainrule_app.tasks.preparation.step_rate", lambda *_: 150.0)
     path = tmp_path / "months.csv"
     path.write_text("v\n" + "".join(f"{math.sin(n):.3f}\n" for n in range(60)))
     config = planned(path, tmp_path / "run")

@@ -176,7 +176,7 @@ def test_bad_input_is_one_line(ok, refused, runs, archive, tmp_path):
 
     assert "--label" in refused("sample", runs / "vae", "--label", "1")
     for model in SMALL:
-        assert "no exact likelihood" in refused("compress", runs / model, image)
+        assert "needs an exact likelihood" in refused("compress", runs / model, image)
     exact = tmp_path / "exact"
     small = ("--bits", 1, "--steps", 1, "--channels", 4, "--layers", 1)
     ok("train", archive, "--out", exact, *small)

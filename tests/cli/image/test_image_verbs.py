@@ -66,7 +66,9 @@ def test_a_pixel_cnn_pp_that_trains_for_long_has_a_lower_rate(planned, archive, 
 
 
 def test_the_rate_of_a_budget_is_told_and_repeated(planned, archive, tmp_path, monkeypatch):
-    monkeypatch.setattr("chainrule_app.tasks.model.step_rate", lambda *_: 2000 / size_schedule.TRAINING_SHARE / 60)
+    monkeypatch.setattr(
+        "chainrule_app.tasks.preparation.step_rate", lambda *_: 2000 / size_schedule.TRAINING_SHARE / 60
+    )
     told = planned(archive, "--model", "pixelcnn++", "--out", tmp_path / "run", "--budget", "60s").err
     assert ": learning rate 0.002\n" in told
     assert "reproduce with: --learning-rate 0.002" in told

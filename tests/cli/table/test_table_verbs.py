@@ -16,7 +16,7 @@ from chainrule.heads import Column
 from chainrule.models import TableEnsemble, TableMADE
 from chainrule_app.readers.delimited import parse_types
 from chainrule_app.readers.tables import table_batches
-from chainrule_app.tasks.config import OptimisationOptions
+from chainrule_app.tasks.options import OptimisationOptions
 from chainrule_app.tasks.table import verbs
 from chainrule_app.tasks.table.run import TableRun
 from chainrule_app.tasks.table.trial import Trial, try_training
@@ -264,7 +264,7 @@ def test_too_many_columns_for_the_memory_are_refused_before_it_is_taken(refused,
 
 def test_a_trial_that_overfits_shortens_the_training(planned, rows, tmp_path, monkeypatch):
     """What is left of the budget trains further models; the flags that are printed repeat the run."""
-    monkeypatch.setattr("chainrule_app.tasks.model.step_rate", lambda *_: 3.0)
+    monkeypatch.setattr("chainrule_app.tasks.preparation.step_rate", lambda *_: 3.0)
     monkeypatch.setattr("chainrule_app.tasks.table.trial.try_training", lambda *_: Trial(12.0, 3.0, True))
     small = ("--hidden-size", 8, "--components", 1, "--batch-size", 90)
     outcome = planned(rows, "--out", tmp_path / "run", *small, "--budget", "300s")
@@ -324,7 +324,7 @@ def test_a_longer_trial_that_ends_worse_stops_the_training_at_the_shorter_one():
 
 def test_a_few_rows_are_not_learnt_by_heart(planned, rows, tmp_path, monkeypatch):
     small = ("--hidden-size", 8, "--components", 1, "--batch-size", 90)
-    monkeypatch.setattr("chainrule_app.tasks.model.step_rate", lambda *_: 3.0)  # 405 passes of two batches
+    monkeypatch.setattr("chainrule_app.tasks.preparation.step_rate", lambda *_: 3.0)  # 405 passes of two batches
     monkeypatch.setattr("chainrule_app.tasks.table.trial.try_training", lambda *_: Trial(50.0, 50.0, False))
     outcome = planned(rows, "--out", tmp_path / "run", *small, "--budget", "300s")
     assert "passes over the rows are enough, for each of 2 models that are averaged: dropout 0.5" in outcome.err

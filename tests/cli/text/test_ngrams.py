@@ -16,7 +16,8 @@ from chainrule.tensor_files import read_tensors, write_tensors
 from chainrule_app.tasks import open_run
 from chainrule_app.tasks.config import Duration
 from chainrule_app.tasks.run_directory import CHECKPOINT, NGRAMS
-from chainrule_app.tasks.text import task as text_ngrams
+from chainrule_app.tasks.text import plan as text_ngrams
+from chainrule_app.tasks.text.task import ngrams_record
 
 SMALL = ("--hidden-size", 12, "--dropout", 0, "--validation-fraction", 0.2)
 SAME = ("--precision", "float32", "--backend", "vendor", "--threads", 1)  # nothing is timed, and so nothing differs
@@ -114,7 +115,7 @@ def test_a_file_that_is_gone_or_changed_gets_one_line(refused, run_copy, text_fi
     assert "restore it" in refused("score", run_copy, text_file)
     assert "restore it" in refused("train", "--resume", "--out", run_copy)
     run = open_run(run_copy)
-    record = text_ngrams._record(run)
+    record = ngrams_record(run)
     other = KneserNey.fit(torch.tensor([0, 1, 2, 0]), 3, 2)
     write_tensors(path, other.tables(), record)
     assert "at most 12 out of 29 symbols, got 2 out of 3" in refused("score", run_copy, text_file)

@@ -200,14 +200,14 @@ BLOCKS = ("--model", "transformer", "--model-size", 8, "--num-layers", 1, "--num
     ],
 )
 def test_blocks_drop_the_more_the_oftener_the_text_is_read(planned, text_file, tmp_path, monkeypatch, said, dropouts):
-    monkeypatch.setattr("chainrule_app.tasks.model.step_rate", lambda *_: 1e6)
+    monkeypatch.setattr("chainrule_app.tasks.preparation.step_rate", lambda *_: 1e6)
     planned(text_file, *BLOCKS, *said, "--out", tmp_path / "run")
     options = open_run(tmp_path / "run").config.options
     assert (options.dropout, options.ngram_dropout) == dropouts
 
 
 def test_dropouts_of_a_budget_are_recorded_where_the_user_names_the_size(planned, text_file, tmp_path, monkeypatch):
-    monkeypatch.setattr("chainrule_app.tasks.model.step_rate", lambda *_: 1e6)
+    monkeypatch.setattr("chainrule_app.tasks.preparation.step_rate", lambda *_: 1e6)
     outcome = planned(text_file, *BLOCKS, "--budget", "0.05s", "--out", tmp_path / "run")
     assert "over the data, dropout 0.3, ngram dropout 0.6\n" in outcome.err
     assert "reproduce with: --dropout 0.3 --ngram-dropout 0.6 --threads " in outcome.err
@@ -216,7 +216,7 @@ def test_dropouts_of_a_budget_are_recorded_where_the_user_names_the_size(planned
 def test_the_line_of_a_chosen_size_of_blocks_names_dropouts_and_the_flags_that_repeat_them(
     planned, text_file, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("chainrule_app.tasks.model.step_rate", lambda *_: 1e-3)
+    monkeypatch.setattr("chainrule_app.tasks.preparation.step_rate", lambda *_: 1e-3)
     outcome = planned(text_file, "--model", "transformer", "--budget", "0.05s", "--out", tmp_path / "run")
     assert ", dropout 0, ngram dropout 0\n" in outcome.err
     assert "reproduce with: --model-size 64 --num-layers 2 --dropout 0 --ngram-dropout 0 --threads " in outcome.err

@@ -200,7 +200,7 @@ def test_masked_fields_have_no_spot(log_run, command):
     [
         (["--mask", "--by", "nats"], "--mask: requires --per line and --by spot"),
         (["--mask", "--per", "element"], "--mask: requires --per line and --by spot"),
-        (["--adapt", "--by", "spot"], "--by: spot needs weights that stay as they are, got --adapt"),
+        (["--adapt", "--by", "spot"], "--by: spot requires fixed weights, which --adapt changes"),
     ],
 )
 def test_options_that_contradict_each_other(log_run, command, asked, expected):

@@ -98,7 +98,7 @@ def test_what_cannot_be_read_is_said_in_one_line(tmp_path: Path, text: str, opti
 
 
 def test_an_open_quote_is_said_with_its_line(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"rows.csv line \d: no row of a table"):
+    with pytest.raises(ValueError, match=r"rows.csv line \d: not a valid row of CSV"):
         read(written(tmp_path, 'text,label\n"open,1\n', "rows.csv"))
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainrule_app.cli.main import LINE_LIMIT
+from chainrule_app.cli.errors import LINE_LIMIT
 from chainrule_app.readers.origin import Origin
 from chainrule_app.readers.series.frequency import (
     Frequency,
@@ -33,7 +33,7 @@ def gaps(dates):
 def test_a_date_that_comes_too_early_is_to_be_moved_and_one_too_late_leaves_a_gap():
     first = [datetime(2024, 1, day) for day in (1, 2, 3)]
     assert gaps([*first, datetime(2024, 1, 5)]) == [3]
-    with pytest.raises(ValueError, match=r"got 2024-01-03 12.*: move it"):
+    with pytest.raises(ValueError, match=r"but 2024-01-03 12.*: move it"):
         gaps([*first, datetime(2024, 1, 3, 12)])
 
 
@@ -109,7 +109,7 @@ def test_a_weekend_between_business_days_is_no_gap_but_a_holiday_is():
 def test_months_end_on_their_own_last_days():
     ends = dates(Frequency("month ends", 1), 4, datetime(2023, 12, 31))
     assert [date.day for date in ends] == [31, 31, 29, 31]
-    with pytest.raises(ValueError, match="got 2024-03-31"):
+    with pytest.raises(ValueError, match="but 2024-03-31"):
         gaps([datetime(2024, 1, 30), datetime(2024, 2, 29), datetime(2024, 3, 31)])
 
 

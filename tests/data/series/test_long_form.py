@@ -58,7 +58,7 @@ def test_rows_of_items_may_be_mixed_and_without_dates_begin_together(sales, tmp_
         ([*days("a", 1, range(5)), "b,2024-01-01,1"], "line 7: expected at least two rows of 'b', got one"),
         (
             [*days("a", 1, range(5)), "b,2024-01-01,1", "b,2024-01-02,1", "b,2024-01-08,1"],
-            "line 9: expected no more missing dates",
+            "line 9: rows are .*, but more dates are missing",
         ),
         ([*days("a", 1, range(5)), *[f"b,2024-01-01 {hour:02}:00,1" for hour in (0, 1, 2)]], "expected"),
         ([*days("a", 1, range(5)), "b,2024-01-01 12:00,1", "b,2024-01-02 12:00,1"], "not a whole number of steps"),

@@ -193,7 +193,7 @@ def test_a_missing_row_is_found_whatever_the_step(tmp_path, dates, step, missing
 
 def test_gaps_are_of_the_step_that_is_known(tmp_path):
     path = written(tmp_path, "date,v\n2025-01-01,1\n2025-01-03,3\n2025-01-04,4\n2025-01-06,6\n")
-    with pytest.raises(ValueError, match="expected a date some steps after"):
+    with pytest.raises(ValueError, match="is not a whole number of steps after"):
         read_series(path, "v")
     file = read_series(path, "v", frequency=Frequency("seconds", 86_400))
     np.testing.assert_array_equal(file.values[:, 0], [1, np.nan, 3, 4, np.nan, 6])
@@ -263,7 +263,7 @@ def test_past_covariates_are_read_a_horizon_late_so_that_all_that_is_forecast_kn
     wind = np.array([day % 3 for day in range(1, 15)])
     late = (np.concatenate([wind[:1].repeat(3), wind]) - schema.centres[0]) / schema.spreads[0]
     np.testing.assert_allclose(schema.features(file, 3)[:17, 0], late)
-    with pytest.raises(ValueError, match="horizon: expected at most 3, as wind is read so many rows late"):
+    with pytest.raises(ValueError, match="horizon: expected at most 3, the rows by which wind is delayed"):
         schema.features(file, 4)
     with pytest.raises(ValueError, match="'wind' is among the covariates too"):
         read_series(path, "heat", covariates="wind", past_covariates="wind")
@@ -272,10 +272,13 @@ def test_past_covariates_are_read_a_horizon_late_so_that_all_that_is_forecast_kn
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (DAYS.replace("2024-01-05", "2024-01-05 12:00"), "line 6: expected a date some steps after the one before it"),
-        (DAYS + "2024-02-20,1,1\n", "line 16: expected no more missing dates than rows"),
-        (DAYS + "2024-01-15,15,\n", "'wind': expected a value in the last row"),
-        (DAYS.replace("2024-01-01,1,1", "2024-01-01,1,"), "'wind': expected a value in the first row"),
+        (
+            DAYS.replace("2024-01-05", "2024-01-05 12:00"),
+            "line 6: .* is not a whole number of steps",
+        ),
+        (DAYS + "2024-02-20,1,1\n", "line 16: rows are every day, but more dates are missing than present"),
+        (DAYS + "2024-01-15,15,\n", "'wind': the last value is missing"),
+        (DAYS.replace("2024-01-01,1,1", "2024-01-01,1,"), "'wind': the first value is missing"),
         ("date,heat,wind\n2024-01-01,1,\n2024-01-02,2,\n", "column 'wind': expected values, got only empty cells"),
         (DAYS.replace("2024-01-05,5", "2024-01-05,warm"), "line 6, column 'heat': .*got 'warm'"),
         (DAYS.replace("2024-01-05,5", "2024-01-05,inf"), "line 6, column 'heat': expected a finite number"),
@@ -312,7 +315,7 @@ def test_what_is_wrong_is_named_with_its_line(tmp_path, text, target, message):
 
 
 def test_a_missing_covariate_of_the_future_is_named(tmp_path):
-    with pytest.raises(ValueError, match="column 'wind': expected a value in the last row"):
+    with pytest.raises(ValueError, match="column 'wind': the last value is missing"):
         read_series(written(tmp_path, DAYS + "2024-01-15,,\n"), "heat", covariates="wind")
 
 
@@ -386,7 +389,7 @@ def test_dates_of_items_that_repeat_are_read_once(tmp_path, monkeypatch):
     """Few different cells of a long column are codes."""
     monkeypatch.setattr("chainrule_app.readers.csv_records.STRETCH", 9000)
     monkeypatch.setattr("chainrule_app.readers.delimited._BEGINNING", 9000)
-    monkeypatch.setattr("chainrule_app.readers.tables.coded_columns._FEWEST_ROWS", 100)
+    monkeypatch.setattr("chainrule_app.readers.tables.csv_blocks._FEWEST_ROWS", 100)
     monkeypatch.setattr("chainrule_app.readers.series.series_file._date", None)
     dates = [datetime(2024, 1, 1) + timedelta(days=number) for number in range(50)]
     rows = [f"{date.date()},{item},{date.day + len(item)}" for date in dates for item in ("a", "bb", "ccc") * 8]

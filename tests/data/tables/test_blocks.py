@@ -12,10 +12,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from chainrule_app.readers import csv_records, delimited
-from chainrule_app.readers.tables import coded_columns, table_file
+from chainrule_app.readers.tables import csv_blocks, table_file
 from chainrule_app.readers.tables.cell import MISSING, as_integer, as_number
-from chainrule_app.readers.tables.coded_columns import CodedColumn, Coding
 from chainrule_app.readers.tables.columns import CellColumn
+from chainrule_app.readers.tables.csv_blocks import CodedColumn, Coding
 from chainrule_app.readers.tables.prepare import prepare_table
 
 NUMBERS = ["0", "-0", "+5", "007", "1.", ".5", "1e3", "1E-400", "1e999", "inf", "-Infinity", "9007199254740993", "-12"]
@@ -37,8 +37,8 @@ def both_ways(path, folder, stretch=97, **options):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(csv_records, "STRETCH", stretch)
         patch.setattr(delimited, "_BEGINNING", stretch)
-        patch.setattr(coded_columns, "_FEWEST_ROWS", 3)
-        patch.setattr(coded_columns, "_SHARE", 1.0)
+        patch.setattr(csv_blocks, "_FEWEST_ROWS", 3)
+        patch.setattr(csv_blocks, "_SHARE", 1.0)
         patch.setattr(table_file, "KEPT", 0)
         divided = prepared(path, folder / "divided", **options)
     return whole, divided
@@ -124,7 +124,7 @@ def test_many_rows_of_many_kinds_are_prepared_alike(tmp_path, zipped):
     ("row", "message"),
     [
         (b"1,2,3", "line 902: expected 2 cells, got 3"),
-        (b'"1,2', "line 902: no row of a table"),
+        (b'"1,2', "line 902: not a valid row of CSV"),
         (b"\xff,1", "line 902: expected UTF-8"),
         (b"1\0,2", "line 902: expected text, got a NUL byte"),
     ],
@@ -138,7 +138,7 @@ def test_a_bad_row_is_named_by_its_line(tmp_path, row, message):
 
 
 def test_few_different_cells_become_codes_that_later_cells_extend(monkeypatch):
-    monkeypatch.setattr(coded_columns, "_FEWEST_ROWS", 4)
+    monkeypatch.setattr(csv_blocks, "_FEWEST_ROWS", 4)
     coding = Coding()
 
     def strip(cells):

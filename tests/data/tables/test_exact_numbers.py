@@ -61,7 +61,7 @@ def test_too_many_large_integers_are_refused_with_a_remedy_that_works(tmp_path):
         prepared(tmp_path, times)
     assert "id=real" not in str(error.value)
     assert prepared(tmp_path, times, types={"id": "skip"}).train.shape[1] == 1
-    with pytest.raises(ValueError, match=r"at most 9,007,199,254,740,992, as larger .* types=\"id=categorical\""):
+    with pytest.raises(ValueError, match=r"at most 9,007,199,254,740,992, because larger .* types=\"id=categorical\""):
         prepared(tmp_path, times, types={"id": "integer"})
     assert prepared(tmp_path, times, types={"id": "categorical"}).schema.columns[0].kind == "categorical"
 
@@ -119,5 +119,5 @@ def test_a_kind_that_is_named_is_obeyed(tmp_path):
     many = [f"u{n}" if n % 2 else f"v{n % 8}" for n in range(24_000)]
     (column, _) = prepared(tmp_path, many, types={"id": "categorical"}, min_count=5).schema.columns
     assert column.categories == ("v0", "v2", "v4", "v6", "<other>")
-    with pytest.raises(ValueError, match=r"10,000\+ distinct values: pass min_count 2 or more"):
+    with pytest.raises(ValueError, match=r"10,000\+ distinct values: merge the rare ones .* min_count 2 or more"):
         prepared(tmp_path, many, types={"id": "categorical"}, min_count=1)

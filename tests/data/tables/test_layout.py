@@ -140,7 +140,7 @@ def test_a_lost_quote_is_named_by_the_line_that_has_it(tmp_path, rows, ending):
     lines = [f'"{rows[0]}', *rows[1:], f'{last}",{label}']
     header = ["text,label"] if len(ending.split(",")) == 2 else ["a,b,c"]
     path = written(tmp_path, [*header, *rows, *lines, *rows])
-    expected = rf"rows\.csv line {len(rows) + 2}: no row of a table: a double quote opens a cell .*{2 * len(rows) + 2}"
+    expected = rf"rows\.csv line {len(rows) + 2}: not a valid row of CSV: .* opens a cell .*{2 * len(rows) + 2}"
     with pytest.raises(ValueError, match=expected):
         prepare_table(path, tmp_path / "table")
     with pytest.raises(ValueError, match=expected):
@@ -151,7 +151,7 @@ def test_a_lost_quote_is_named_by_the_line_that_has_it(tmp_path, rows, ending):
 
 def test_a_quote_that_is_never_closed_is_named_by_its_line(tmp_path):
     path = written(tmp_path, ["a,b", "1,2", '"3,4', *["5,6"] * 9])
-    with pytest.raises(ValueError, match=r"line 3: no row of a table: a double quote opens a cell .* on to line 12"):
+    with pytest.raises(ValueError, match=r"line 3: not a valid row of CSV: .* opens a cell .* on to line 12"):
         list(TableFile(path).rows())
 
 

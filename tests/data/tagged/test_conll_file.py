@@ -31,6 +31,17 @@ def tags(file):
     return [list(sentence.tags) for sentence in file.sentences]
 
 
+def test_columns_may_be_named_by_a_header():
+    """Columns of several annotators; a header was the first word of the first sentence."""
+    lines = ["word\tanna\tbo", "Ada\tB-PER\tO", "ran\tO\tO"]
+    file = ConllFile(Origin("a.tsv"), lines, "anna")
+    assert (file.sentences[0].words, file.sentences[0].tags, file.column) == (("Ada", "ran"), ("B-PER", "O"), "anna")
+    assert file.with_tags(0, ["O", "O"]) == "word\tanna\tbo\nAda\tO\tO\nran\tO\tO"
+    assert ConllFile(Origin("a.tsv"), lines[1:], "3").sentences[0].tags == ("O", "O")
+    with pytest.raises(ValueError, match="or a name in its first row, got 'cy'"):
+        ConllFile(Origin("a.tsv"), lines, "cy")
+
+
 def lines_of(file, given):
     assert len(given) == len(file.sentences)
     pieces = [file.with_tags(number, tags) for number, tags in enumerate(given)]

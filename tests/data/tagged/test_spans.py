@@ -30,6 +30,8 @@ EXPORTS = {
     "spaCy": {"text": TEXT, "ents": named("start", "end", "label"), "sents": [{"start": 0, "end": 20}], "spans": {}},
     "spaCy, groups of spans": {"text": TEXT, "ents": [], "spans": {"sc": named("start", "end", "label")}},
     "Label Studio": {"id": 1, "data": {"text": TEXT}, "annotations": [{"completed_by": 1, "result": regions(*SPANS)}]},
+    "Prodigy": {"text": TEXT, "spans": named("start", "end", "label"), "tokens": [], "answer": "accept"},
+    "two people, one key each": {"text": TEXT, "anna": SPANS, "bo": []},
     "Label Studio, short": {"text": TEXT, "label": [region["value"] for region in regions(*SPANS)], "annotator": 1},
 }
 
@@ -46,6 +48,16 @@ def test_exports_of_annotation_tools_are_tags(tmp_path, tool):
         assert (first.words, first.tags) == (second.words, second.tags) == (WORDS, TAGS)
         assert [TEXT[start:end] for start, end in first.offsets] == list(WORDS)
         assert inputs.options["spans"]
+
+
+@pytest.mark.parametrize("form", ["spaCy 2", "an annotator with classes"])
+def test_files_of_texts_with_entities_are_tags(tmp_path, form):
+    """A list of them, as spaCy 2 trains on, was read as a text without a word."""
+    pairs, file = [[TEXT, {"entities": SPANS}]] * 2, tmp_path / "a.json"
+    file.write_text(json.dumps(pairs if form == "spaCy 2" else {"classes": ["PER"], "annotations": [*pairs, None]}))
+    assert kind_of(file) == "tag"
+    with Inputs("tag") as inputs:
+        assert [sentence.tags for sentence in inputs.source(str(file)).sentences] == [TAGS] * 2
 
 
 def test_pairs_of_a_text_and_its_entities_are_tags():
@@ -77,6 +89,7 @@ def test_one_of_several_annotators_is_named():
 def test_a_text_without_spans_has_no_entities(tmp_path):
     file = tmp_path / "a.jsonl"
     file.write_text(json.dumps({"text": TEXT, "label": []}) + "\n" + json.dumps(EXPORTS["doccano"]) + "\n")
+    assert kind_of(file) == "tag"  # a file whose first text has no spans was a text
     first, second = gathered(str(file), "tags", Keys(tags="label", spans=True)).sentences
     assert (first.tags, second.tags) == (("O",) * 5, TAGS)
     assert span_keys({"text": TEXT, "label": "PER"}) == span_keys({"label": SPANS}) == []
