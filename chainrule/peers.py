@@ -14,7 +14,7 @@ from secrets import token_hex
 from time import sleep
 from typing import TYPE_CHECKING, TypeVar
 
-from chainrule.option_error import PeerError
+from chainrule.option_error import PeerError, raw_text
 
 if TYPE_CHECKING:
     from torch.distributed import Store  # type: ignore[attr-defined]  # torch exports it without saying so
@@ -81,7 +81,7 @@ def _earlier_failure(store: "Store", error: Exception) -> str | None:
     """Record the error of this process, or return that of the process that failed first."""
     try:
         if store.add("failures", 1) == 1:
-            store.set("failure", str(error))
+            store.set("failure", raw_text(error))
             return None
         return store.get("failure").decode()
     except RuntimeError:  # the store is gone with the first process

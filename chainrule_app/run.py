@@ -318,7 +318,7 @@ class Run(Answering):
         """Return a method as one picklable function of a batch of rows, for polars, Dask and engines like them.
 
         Args:
-            method: score, predict, fill, sample, embed, tag, classify or translate.
+            method: score, predict, fill, sample, complete, embed, tag, classify, translate or forecast.
             per: "row": an answer for each row.
             **options: of the method, and of `chainrule_app.scale.Mapper`, such as `column`, `key` and `seed`.
         """

@@ -210,7 +210,7 @@ def create_run(
 
     It replaces an old run only when it is complete.
     """
-    from chainrule.devices import multiply_dtype
+    from chainrule.devices import multiply_dtype, process_shard
 
     refuse_taken(out, overwrite=overwrite)
     options = training_options(request)  # checks them
@@ -236,7 +236,7 @@ def create_run(
             decay = training_options(draft.config).weight_decay
             draft.config = replace(draft.config, training=replace(draft.config.training, weight_decay=decay))
         draft.write_config()
-        draft.batches((0, 1))
+        draft.batches(process_shard())  # the batch is large enough for all processes
         model, optimiser = draft.trainable(timed)
         options.check_model(model)
         remove(out)

@@ -8,10 +8,13 @@ import small_data
 
 import chainrule
 from chainrule_app.cli.main import main
+from chainrule_app.keywords import config_of
 from chainrule_app.readers.images.source import png
 from chainrule_app.readers.sounds.sound_file import write_wav
 from chainrule_app.tasks import TASKS, task_class
 from chainrule_app.tasks.task import Task
+from chainrule_app.tasks.text.run import TextRun
+from chainrule_app.training_run import create_run
 
 SAME = {"threads": 1, "precision": "float32"}
 SMALL = {"hidden_size": 8, "kneser_ney_order": 0}
@@ -254,3 +257,14 @@ def test_a_run_shows_what_it_can_do(tmp_path):
 
 def test_abilities_that_a_task_lacks_are_a_tuple():
     assert Task.lacking is not task_class("image").lacking
+
+
+def test_a_batch_too_small_for_the_processes_leaves_no_run(tmp_path, monkeypatch):
+    for name, number in (("RANK", "0"), ("WORLD_SIZE", "3")):
+        monkeypatch.setenv(name, number)
+    (tmp_path / "text.txt").write_text("one fish two fish\n" * 20)
+    files, length = {"source": str(tmp_path / "text.txt")}, {"budget": None, "steps": 1, "epochs": None}
+    request = config_of(TextRun, dict.fromkeys(TextRun.SOURCES) | files, "gru", {"batch_size": 2}, **length)
+    with pytest.raises(ValueError, match="batch_size: expected at least 3, one for each process, got 2"):
+        create_run(TextRun, request, tmp_path / "run", overwrite=False)
+    assert not (tmp_path / "run").exists()

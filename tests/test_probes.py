@@ -92,7 +92,7 @@ def test_the_first_step_of_a_process_draws_what_later_steps_draw(
     with way.applied_to(model):
         for _ in range(2):
             batch = Batch(x, lengths=lengths, context=context, whole=True)
-            result = gradients(batch, None, 1, 1.0, partial(seed_torch, 0))
+            result = gradients(batch, None, 1.0, partial(seed_torch, 0))
             steps.append((result.nats.item(), generators()))
             model.zero_grad()
     assert steps[0] == steps[1]

@@ -25,7 +25,8 @@ CLOSE = 1e-3  # relative difference of loss and gradient norm, at most
 class StepResult(NamedTuple):
     """Figures of a step, on the device of the model, whose weights hold the gradient."""
 
-    nats: Tensor  # (), of this process's rows
+    elements: int  # number in the rows of all processes
+    nats: Tensor  # (), of all of them
     gradient_norm: Tensor  # (), before clipping
     state: State  # after the batch
 
@@ -65,29 +66,29 @@ class Gradients:
         """Return whether steps are recorded ones, launched as a whole and no longer computed as well."""
         return self._recorded is not None and self._trials == TRIALS
 
-    def __call__(
-        self, batch: Batch, state: State, elements: int, progress: float, seed: Callable[[], None]
-    ) -> StepResult:
+    def __call__(self, batch: Batch, state: State, progress: float, seed: Callable[[], None]) -> StepResult:
         """Compute a step.
 
         Args:
             batch: the rows of this process.
             state: state before them.
-            elements: number of elements in the rows of all processes.
             progress: fraction of the run done.
             seed: seeds the random numbers of the step.
         """
+        own = count_elements(batch)
+        # Processes that train together are told each other's numbers while they compute.
+        elements = self._group.begin_sum(torch.tensor(own, device="cpu"))
         inputs = (batch.x, batch.previous, batch.context, None if batch.previous is None else state)
-        launch, launched = self._launch(inputs, batch, elements, progress), None
+        launch, launched = self._launch(inputs, batch, own, progress), None
         if launch is not None:
             seed()
-            launched = StepResult(*launch(inputs))
+            launched = StepResult(own, *launch(inputs))
             if self._trials == TRIALS:
                 return launched
             self._trials += 1
             self._model.zero_grad()
         seed()
-        result = self._computed(batch, state, count_elements(batch), elements, progress)
+        result = self._computed(batch, state, own, elements, progress)
         if launched is not None and not alike(launched, result):
             self._recordable = False
         return result
@@ -118,19 +119,24 @@ class Gradients:
     def _record(self, inputs: State, whole: bool, elements: int) -> RecordedGradient | None:
         def compute(inputs: State) -> State:
             x, previous, context, state = inputs
-            return self._computed(_Rows(x, None, previous, context, whole), state, elements, elements, 1.0)
+            rows = _Rows(x, None, previous, context, whole)
+            return self._computed(rows, state, elements, lambda: torch.tensor(elements, device="cpu"), 1.0)[1:]
 
         there = map_state(lambda leaf: leaf.to(self._group.device), inputs)
         return recorded_gradient(compute, there, self._model)
 
-    def _computed(self, batch: Batch, state: State, own: int, elements: int, progress: float) -> StepResult:
+    def _computed(
+        self, batch: Batch, state: State, own: int, elements: Callable[[], Tensor], progress: float
+    ) -> StepResult:
         several = self._group.world > 1  # which wait for the gradient of every weight
         nats, state = score(
             self._objective, batch, state, self._group.device, progress, every_weight=several and not own
         )
+        summed = self._group.begin_sum(nats.detach().to(torch.float32, copy=True))  # while gradients are computed
+        all_elements = int(elements())
         # Gradients are averaged over processes, so that this is the batch's, per element.
-        (nats * (self._group.world / max(elements, 1))).backward()
-        return StepResult(nats.detach(), clip_gradient(self._model, self._clip_norm), state)
+        (nats * (self._group.world / max(all_elements, 1))).backward()
+        return StepResult(all_elements, summed(), clip_gradient(self._model, self._clip_norm), state)
 
 
 def may_record(model: nn.Module, group: Processes) -> bool:

@@ -14,7 +14,7 @@ from chainrule.devices import multiply_dtype
 from chainrule.layers._low_rank import adapted
 from chainrule.option_error import MissingError, OptionError, option
 from chainrule.state import State
-from chainrule.training._batch import Batch, TrainingBatches, ValidationBatches, count_elements
+from chainrule.training._batch import Batch, TrainingBatches, ValidationBatches
 from chainrule.training._callbacks import Callback, Ending
 from chainrule.training._checkpoint import (
     CHECKPOINT,
@@ -41,7 +41,7 @@ from chainrule.training._gradient_monitor import (
 )
 from chainrule.training._gradients import Gradients
 from chainrule.training._metrics import Metrics
-from chainrule.training._optimiser import learning_rate, make_optimiser, restart
+from chainrule.training._optimiser import Muon, learning_rate, make_optimiser, restart
 from chainrule.training._options import TrainingOptions
 from chainrule.training._parallel import (
     STOP,
@@ -205,6 +205,8 @@ class TrainingLoop:
         if optimiser is None or options.lora_rank is not None or trained is not model:
             optimiser = make_optimiser(trained, options.learning_rate, options.weight_decay, options.optimiser)
         restart(optimiser, options.learning_rate, options.weight_decay)
+        if isinstance(optimiser, Muon):
+            optimiser.rank, optimiser.world = process_group.rank, process_group.world
         if saved is not None:
             saved.restore_moments(optimiser, trained)
         self._optimiser, self._folder = optimiser, "" if saved is None else saved.folder
@@ -256,12 +258,12 @@ class TrainingLoop:
     def _loop(self) -> None:
         while True:
             self._read_clock()
-            if self._process_group.any(self._interrupts.requested):
+            interrupted, finished, validate, save, progress = self._plan()
+            if interrupted:
                 self._report.note("Interrupted, saving… Press Ctrl-C again to quit without saving.")
                 self._save()
                 self._trainee.fill(everywhere=True)
                 raise Interrupted(self._directory, self.position.step)
-            finished, validate, save, progress = self._plan()
             if validate:
                 self._validate(last=bool(finished))
             elif finished:
@@ -273,12 +275,16 @@ class TrainingLoop:
                 self._step(progress)
 
     def _plan(self) -> list[float]:
-        """Decide on the next action by the clock of the first process."""
+        """Return how many processes are to stop, and the next action by the clock of the first one."""
         position = self.position
         finished = self.out_of_patience or self._duration.finished(position)
         due = position.validated < position.step and (finished or self._duration.validation_due(position))
         save = monotonic() - self._saved_at > SAVE_SECONDS
-        return self._process_group.agree([finished, due, save, self._duration.progress(position)])
+        plan = [finished, due, save, self._duration.progress(position)]
+        if not self._process_group.first:
+            plan = [0.0] * len(plan)
+        own = torch.tensor([self._interrupts.requested, *plan], dtype=torch.float64, device="cpu")
+        return self._process_group.sum(own).tolist()  # one message instead of two
 
     def _step(self, progress: float) -> None:
         began, position, options = monotonic(), self.position, self._options
@@ -288,13 +294,11 @@ class TrainingLoop:
             group["lr"] = self._rate
         if fresh_process := not self.steps:
             check_carried(self._directory / CHECKPOINT, self._trainee.model, self._state, batch)
-        elements = int(self._process_group.sum(torch.tensor(count_elements(batch), device="cpu")))
         with reading_state(self._directory / CHECKPOINT, restored=self._state is not None and fresh_process):
             seed = partial(seed_step, options.seed, position.step, self._process_group.rank)
-            nats, norm, state = self._gradients(batch, self._state, elements, progress, seed)
-        trained = position.elements + elements
-        nats = self._process_group.sum(nats)
-        figures = StepFigures(position.step + 1, trained, elements, nats, norm, self._rate, progress)
+            result = self._gradients(batch, self._state, progress, seed)
+        trained = position.elements + result.elements
+        figures = StepFigures(position.step + 1, trained, *result[:3], self._rate, progress)
         look = self._watch is not None and self._watch.due(figures.step)
         # Check the figures before the update, so that a non-finite gradient does not reach the weights.
         seconds = self._report.step(figures, position.training_seconds, now=look)
@@ -305,7 +309,7 @@ class TrainingLoop:
                 self._look(batch)
         self._optimiser.step()
         self._optimiser.zero_grad(set_to_none=True)
-        self._state, position.step, position.elements = state, position.step + 1, trained
+        self._state, position.step, position.elements = result.state, position.step + 1, trained
         position.training_seconds += monotonic() - began
         position.ended_budget = None
         self.steps += 1

@@ -163,6 +163,9 @@ class Muon(AdamW):
     updates the weights that are not hidden matrices.
     """
 
+    # Processes that train one model on processors share the work of large blocks: each has this number of so many.
+    rank, world = 0, 1
+
     def __init__(self, groups: Iterable[dict[str, Any]], matrices: dict[Tensor, list[int]], **options: Any):
         self.matrices = matrices
         super().__init__([*groups, {"params": list(matrices)}], **options)
@@ -198,7 +201,10 @@ class Muon(AdamW):
                     due.clear()
                     part_of(state["direction"]).copy_(part_of(divided_as(direction, weight)))
             state["step"] += 1
-        _set_directions(due)
+        large = _large(due) if self.world > 1 else {}
+        _set_directions({shape: pairs for shape, pairs in due.items() if shape not in large})
+        if large:
+            _share_directions(large, self.rank, self.world)
         rate, decay = self.param_groups[-1]["lr"], self.param_groups[-1]["weight_decay"]
         for weight in gradients:
             weight.mul_(1 - rate * decay).sub_(self.state[weight]["direction"], alpha=rate)
@@ -212,6 +218,35 @@ def _set_directions(due: _Blocks) -> None:
         orthogonal = nearly_orthogonal(torch.stack([ahead for ahead, _ in pairs])) * (0.2 * max(shape) ** 0.5)
         for (_, direction), direct in zip(pairs, orthogonal, strict=True):
             direction.copy_(direct)
+
+
+LARGE = 128  # rows and columns of blocks that take longer to compute than to send
+
+
+def _large(due: _Blocks) -> _Blocks:
+    """Return blocks that processes on processors compute for each other: a GPU computes them faster than it sends."""
+    return {shape: pairs for shape, pairs in due.items() if min(shape) >= LARGE and pairs[0][0].device.type == "cpu"}
+
+
+def _share_directions(due: _Blocks, rank: int, world: int) -> None:
+    """Set directions of which each process computes about as many multiply-adds, and sends them to the others."""
+    parts: list[_Blocks] = [{} for _ in range(world)]
+    work = [0] * world
+    for shape, pairs in sorted(due.items(), key=lambda entry: -min(entry[0]) * math.prod(entry[0])):
+        for pair in pairs:
+            least = work.index(min(work))
+            parts[least].setdefault(shape, []).append(pair)
+            work[least] += min(shape) * math.prod(shape)
+    _set_directions(parts[rank])
+    directions = [[direction for pairs in part.values() for _, direction in pairs] for part in parts]
+    sizes = [[direction.numel() for direction in part] for part in directions]
+    sent = torch.zeros(max(map(sum, sizes)), dtype=next(iter(due.values()))[0][0].dtype, device="cpu")
+    torch.cat([direction.flatten() for direction in directions[rank]] or [sent[:0]], out=sent[: sum(sizes[rank])])
+    received = [torch.empty_like(sent) for _ in range(world)]
+    dist.all_gather(received, sent)
+    for part, own_sizes, content in zip(directions, sizes, received, strict=True):
+        for direction, values in zip(part, content[: sum(own_sizes)].split(own_sizes), strict=True):
+            direction.copy_(values.view_as(direction))
 
 
 def nearly_orthogonal(matrices: Tensor, iterations: int = ITERATIONS) -> Tensor:

@@ -4,7 +4,7 @@ import gc
 import hashlib
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from inspect import signature
 from pathlib import Path
@@ -86,14 +86,23 @@ class Processes:
             dist.broadcast(buffer, 0)
         # Buffers are sent once above and not at each step: some are tables of millions of n-grams.
         at_each_step = "forward_sync_buffers" if "forward_sync_buffers" in _DDP_OPTIONS else "broadcast_buffers"
-        options: dict[str, Any] = {at_each_step: False}
+        options: dict[str, Any] = {at_each_step: False, "gradient_as_bucket_view": True}  # no copies of the gradient
         return DistributedDataParallel(objective, **options)
 
     def sum(self, values: Tensor) -> Tensor:
         """Sum over processes, in place, on the device of `values`."""
-        if self.world > 1:
-            dist.all_reduce(values)
-        return values
+        return self.begin_sum(values)()
+
+    def begin_sum(self, values: Tensor) -> Callable[[], Tensor]:
+        """Begin to sum over processes, in place, while this process computes on; return what waits for the sum."""
+        work: Any = dist.all_reduce(values, async_op=True) if self.world > 1 else None
+
+        def ended() -> Tensor:
+            if work is not None:
+                work.wait()
+            return values
+
+        return ended
 
     def agree(self, decisions: Sequence[float]) -> list[float]:
         """Return the first process's numbers in every process."""

@@ -9,7 +9,7 @@ from torch.optim import Optimizer
 
 from chainrule._base import TrainableModel
 from chainrule.modes import seed_torch
-from chainrule.training._batch import Batch, count_elements
+from chainrule.training._batch import Batch
 from chainrule.training._computation import Computation
 from chainrule.training._evaluate import Objective
 from chainrule.training._gradients import Gradients
@@ -51,7 +51,7 @@ def steps_per_second(
 
 def _take_step(optimiser: Optimizer, batch: Batch, gradients: Gradients) -> float:
     began = perf_counter()
-    nats = gradients(batch, None, count_elements(batch), 1.0, partial(seed_torch, 0)).nats
+    nats = gradients(batch, None, 1.0, partial(seed_torch, 0)).nats
     optimiser.step()
     optimiser.zero_grad(set_to_none=True)
     nats.item()

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO, TYPE_CHECKING, Any, Literal, Self
@@ -90,8 +91,9 @@ def _cells(result: Result, *, header: bool) -> Iterator[list[Any]]:
             for index in visible
             for name in _names(result.columns[index], () if first is None else getattr(first[index], "shape", ()))
         ]
+    chosen = itemgetter(*visible) if len(visible) > 1 else lambda row: [row[index] for index in visible]
     for row in result.stream():
-        cells = [row[index] for index in visible]
+        cells = chosen(row)
         plain = _PLAIN.issuperset(map(type, cells))  # which a writer of CSV takes as they are
         yield cells if plain else [part for cell in cells for part in _parts(cell)]
 

@@ -23,11 +23,12 @@ from cyclopts import Group, Parameter
 from chainrule.option_error import OptionError, option
 from chainrule.printing import printable
 from chainrule_app.cli.signature import Verb
-from chainrule_app.printing import counted, dump_json, flag, format_duration, is_url, resume_command, shown, url_of
+from chainrule_app.printing import counted, dump_json, flag, format_duration, is_url, resume_command, shown
 from chainrule_app.readers.sources import is_images, names_files, paths_of, recognise
 from chainrule_app.tasks import TASKS, task_class, unrecognised
 from chainrule_app.tasks.baseline import baseline_values
 from chainrule_app.tasks.config import Duration, Number, RunConfig, Switch, flags_of, task_in
+from chainrule_app.tasks.remote_run import copy_to_work_in, publishing
 from chainrule_app.tasks.run_directory import read_config, task_of
 from chainrule_app.tasks.task import Task
 from chainrule_app.tasks.train_command import train_command
@@ -166,14 +167,16 @@ def _on_ray(
     """Train in processes of a Ray cluster."""
     from chainrule_app.scale import ray_engine
 
-    if url_of(out) is not None:
-        raise OptionError("out", f"a cluster trains in a folder that its machines share, got {shown(out)}", "name one")
     if run.overwrite:
-        raise OptionError("overwrite", f"not with {option('engine', 'ray')}", f"delete {out} first")
+        raise OptionError("overwrite", f"not with {option('engine', 'ray')}", f"delete {shown(out)} first")
     if "-" in request.sources.values():
         raise OptionError("engine", "standard input is read in one process", "write it to a file first")
+    for path in filter(None, [out, *request.sources.values()]):
+        if str(path).startswith("memory:"):
+            raise OptionError("engine", f"other processes cannot see {shown(path)}", "name a folder or another URL")
     if not run.either:
-        check_start(task, request, out, given, run.resume, False)
+        with publishing(out):  # a run behind a URL is copied
+            check_start(task, request, copy_to_work_in(out), given, run.resume, False)
     device = request.training.device
     with ray_engine.cluster(run.address, run.workers) as processes:
         gpu = device.startswith("cuda")

@@ -11,34 +11,20 @@ answer for a row must not depend on that:
 """
 
 import pickle
-from abc import ABC, abstractmethod
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import lru_cache, partial
-from hashlib import sha256
-from operator import itemgetter
+from functools import lru_cache
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
-import narwhals as nw
 import polars
 
 from chainrule.option_error import OptionError
-from chainrule_app import frames
 from chainrule_app.answering import Answering
-from chainrule_app.inputs import inputs_of
-from chainrule_app.keywords import checked, chosen_options, seed_of
-from chainrule_app.results import Column
+from chainrule_app.keywords import checked, seed_of
 from chainrule_app.scale.batches import frame_of, with_columns
-from chainrule_app.tasks.classify.labels import label_columns
+from chainrule_app.scale.row_answers import ROWS, Rows
 from chainrule_app.tasks.config import Number
-from chainrule_app.tasks.run_directory import FRAME
 from chainrule_app.tasks.text.sampling import one_thread
-
-Kind = Any  # a data type of polars
-Answers = list[Sequence[Any]]  # of each row
-Answer = Callable[..., Answers]  # of rows, and a seed for draws
 
 
 class Mapper:
@@ -58,14 +44,19 @@ class Mapper:
     text      score        nats, elements, bits_per_element, excess
     text      embed        embedding
     text      sample       sample, which begins with the text
+    text      complete     completion, which follows the text
     tag       tag          tags, nats
     classify  classify     label, probability
     classify  embed        embedding
     translate translate    translation, nats
+    forecast  forecast     forecast_time, and NAME_mean, NAME_q0.1, ... of each series: lists of steps
     ========= ============ ================================================================================
 
-    `predict` also stands for `tag`, `classify` and `translate`. A row without text has no answer, and neither has an
-    empty text, except for `sample`.
+    `predict` also stands for `tag`, `classify`, `translate` and `forecast`. A row without text has no answer, and
+    neither has an empty text, except for `sample` and `complete`.
+
+    To forecast, a row holds all that is known of its series, as lists in the columns that the run was trained on (of
+    equal length in a row), beside an item and what never changes. `group_by(item).agg(...)` makes such rows.
 
     A pickle holds the path of the run, or the files of a run in a temporary directory. Each process opens it once.
 
@@ -74,7 +65,7 @@ class Mapper:
 
     Args:
         run: a run, or its path.
-        method: score, predict, fill, sample, embed, tag, classify or translate.
+        method: score, predict, fill, sample, complete, embed, tag, classify, translate or forecast.
         per: "row": an answer for each row.
         column: the column of texts; by default the only one, or the one called text or source. Sentences to tag are
             texts with blanks between words, or lists of words.
@@ -158,243 +149,8 @@ def _load(path: Any) -> Answering:
     return load(path)
 
 
-class _Rows(ABC):
-    """The rows of one kind of data: what a method reads of them, and what it adds."""
-
-    replaces: Sequence[str] = ()  # names of columns that get other values
-
-    def __init__(
-        self,
-        run: Any,
-        method: str,
-        column: str | None,
-        seed: int,
-        size: int | None,
-        device: str,
-        options: dict[str, Any],
-    ):
-        task = run.task
-        sizes = _METHODS[task.name]
-        self._run, self._column, self._seed = run, column, seed
-        self._options, self._device = options, {"device": device}
-        self._method = "predict" if method == (task.verb or task.name) else method
-        if self._method not in sizes:
-            names = ", ".join(sizes)
-            raise OptionError("method", f"expected one of {names} for a run of {task.name}, got {method!r:.80}")
-        self._size = size or sizes[self._method]
-        with inputs_of(task, answers=False) as inputs:
-            self._chosen: Any = chosen_options(run.options_of(self._method), options, inputs)
-        for name, single in (("n_best", (None, 1)), ("n", (1,)), ("per", (None, "row")), ("given", ("previous",))):
-            if getattr(self._chosen, name, single[0]) not in single:
-                raise OptionError(name, "a mapper has one answer for each row", "leave this option out")
-
-    @abstractmethod
-    def reads(self, frame: nw.DataFrame[Any]) -> list[str]:
-        """Return the names of the columns that the model reads."""
-
-    @abstractmethod
-    def adds(self, frame: nw.DataFrame[Any]) -> dict[str, Kind]:
-        """Return the names and types of the answers."""
-
-    @abstractmethod
-    def answers(self, rows: polars.DataFrame, keys: Sequence[str] | None) -> Answers:
-        """Return the answers for rows of the columns that the model reads; `keys` are for draws."""
-
-    def _together(
-        self, rows: polars.DataFrame, places: Sequence[int], answer: Answer
-    ) -> Iterator[tuple[int, Sequence[Any]]]:
-        """Yield the places and answers of some rows, computed in batches."""
-        for start in range(0, len(places), self._size):
-            part = list(places[start : start + self._size])
-            try:
-                answers = answer(rows[part])
-            except ValueError:
-                for place in part:  # to name the row
-                    _answer_alone(rows, place, answer)
-                raise
-            yield from zip(part, answers, strict=True)
-
-    def _drawn(
-        self, rows: polars.DataFrame, places: Sequence[int], keys: Sequence[str] | None, answer: Answer
-    ) -> Iterator[tuple[int, Sequence[Any]]]:
-        """Yield the places and answers of some rows, each drawn from a seed of its own."""
-        for place in places:
-            key = repr(rows.row(place)) if keys is None else keys[place]
-            seed = int.from_bytes(sha256(f"{self._seed} {key}".encode()).digest()[:4]) >> 1
-            yield place, _answer_alone(rows, place, partial(answer, seed=seed))
-
-
-def _answer_alone(rows: polars.DataFrame, place: int, answer: Answer) -> Sequence[Any]:
-    try:
-        return answer(rows[[place]])[0]
-    except ValueError as error:
-        raise ValueError(f"row {place} of the batch: {str(error).replace('data index 0, ', '')}") from None
-
-
-def _in_order(answers: Iterable[tuple[int, Sequence[Any]]]) -> Answers:
-    return [answer for _, answer in sorted(answers, key=itemgetter(0))]
-
-
-class _TableRows(_Rows):
-    def __init__(self, run: Any, method: str, *arguments: Any):
-        super().__init__(run, method, *arguments)
-        self._schema = run.task.schema
-        self._exact: dict[tuple[bool, ...], bool] = {}  # whether no draws are needed, by the known cells
-        if self._method == "predict":
-            from chainrule_app.tasks.table.prediction import columns_of
-
-            self._targets = [self._schema.kept[index] for index in columns_of(self._schema, self._chosen.columns)]
-            if not self._targets:
-                raise OptionError("columns", "expected the columns to predict", "fill predicts every missing cell")
-        if self._method == "fill":
-            self.replaces = [column.name for column in self._schema.kept]
-
-    def reads(self, frame: nw.DataFrame[Any]) -> list[str]:
-        known = {column.name for column in self._schema.columns}
-        names = [name for name in frame.columns if name in known]
-        if not names:
-            raise ValueError(f"batch: expected columns of {', '.join(sorted(known))}, got {', '.join(frame.columns)}")
-        return names
-
-    def adds(self, frame: nw.DataFrame[Any]) -> dict[str, Kind]:
-        if self._method == "score":
-            return {"nats": polars.Float64, "most": polars.String, "cell": polars.String, "cell_nats": polars.Float64}
-        if self._method == "fill":
-            own = frame.select(self.reads(frame)).head(0).to_polars().schema
-            return {column.name: _kind_of(column, own.get(column.name)) for column in self._schema.kept}
-        return {
-            f"{column.name}_{part}": polars.Float64 if part == "probability" else _kind_of(column)
-            for column in self._targets
-            for part in ("predicted", "low", "high", "probability")
-        }
-
-    def answers(self, rows: polars.DataFrame, keys: Sequence[str] | None) -> Answers:
-        if self._method == "score":
-            return _in_order(self._together(rows, range(len(rows)), self._score))
-        answer = self._predict if self._method == "predict" else self._fill
-        found: dict[int, Sequence[Any]] = {}
-        for known, places in self._by_gaps(rows).items():
-            if self._needs_draws(known, rows[places[:1]]):
-                found |= self._drawn(rows, places, keys, answer)
-            else:
-                found |= self._together(rows, places, answer)
-        return _in_order(found.items())
-
-    def _by_gaps(self, rows: polars.DataFrame) -> dict[tuple[bool, ...], list[int]]:
-        """Group rows by the columns that they know."""
-        groups = defaultdict[tuple[bool, ...], list[int]](list)
-        with inputs_of(self._run.task) as inputs:
-            for row in self._schema.partial(inputs.source(rows))[1]:
-                groups[tuple(row.known)].append(row.place)
-        return groups
-
-    def _needs_draws(self, known: tuple[bool, ...], row: polars.DataFrame) -> bool:
-        if self._method == "fill" and self._chosen.values == "draw":
-            return True
-        if known not in self._exact:
-            options = {"columns": self._chosen.columns} if self._method == "predict" else {}
-            draws = self._run._predicted(row, **options, particles=1, draws=1, seed=0, **self._device)["draws"]
-            self._exact[known] = not any(draws)
-        return not self._exact[known]
-
-    def _score(self, rows: polars.DataFrame, seed: int = 0) -> Answers:
-        scores = self._run.score(rows, **self._device, **self._options)
-        cells = [None if cell is None else str(cell) for cell in scores["cell"]]
-        return list(zip(scores["nats"], scores["most"], cells, scores["cell_nats"], strict=True))
-
-    def _predict(self, rows: polars.DataFrame, seed: int = 0) -> Answers:
-        found = self._run._predicted(rows, seed=seed, **self._device, **self._options)
-        parts = zip(found["value"], found["low"], found["high"], found["probability"], strict=True)
-        cells = {(row, name): cell for row, name, cell in zip(found["index"], found["column"], parts, strict=True)}
-        none = (None,) * 4
-        names = [column.name for column in self._targets]
-        return [[part for name in names for part in cells.get((row, name), none)] for row in range(len(rows))]
-
-    def _fill(self, rows: polars.DataFrame, seed: int = 0) -> Answers:
-        result = self._run._answer("fill", rows, self._options | {"seed": seed}, **self._device)
-        filled = frames.like(rows, result)
-        kinds = {column.name: _kind_of(column, rows.schema.get(column.name)) for column in self._schema.kept}
-        rows_filled: Answers = filled.select(polars.col(name).cast(kind) for name, kind in kinds.items()).rows()
-        return rows_filled
-
-
-def _kind_of(column: Any, own: Kind = None) -> Kind:
-    """Return the type of a column of a table: its own in the batch, or that of its values."""
-    if own is not None and own != polars.Null:
-        return own
-    return {"integer": polars.Int64, "real": polars.Float64}.get(column.kind, polars.String)
-
-
-class _TextRows(_Rows):
-    """Rows with a text, whose answers are columns of a result."""
-
-    def __init__(self, run: Any, method: str, *arguments: Any):
-        super().__init__(run, method, *arguments)
-        answers = _OF_TEXTS[run.task.name, self._method]
-        if self._method == "predict" and run.task.name == "classify":
-            parse = Column("label", parse=frames.value_parser(run.path / FRAME, "label"))
-            names = [*map(parse.value, run.task.labels.names)]
-            kind = polars.Series(names).dtype
-            shown = label_columns(self._chosen.top, len(names))
-            answers = {column.name: polars.Float64 if "probability" in column.name else kind for column in shown[:-1]}
-        self._answers = dict(answers)
-
-    def reads(self, frame: nw.DataFrame[Any]) -> list[str]:
-        if self._column is None:
-            kinds = (nw.String, nw.List(nw.String)) if self._run.task.name == "tag" else (nw.String,)
-            texts = [name for name, kind in frame.schema.items() if kind in kinds]
-            chosen = [name for name in texts if name in ("text", "source")] or texts
-        else:
-            chosen = [name for name in frame.columns if name == self._column]
-        if len(chosen) != 1:
-            asked = "" if self._column is None else f", got {self._column!r:.80}"
-            raise OptionError("column", f"expected the column of texts, one of {', '.join(frame.columns)}{asked}")
-        return chosen
-
-    def adds(self, frame: nw.DataFrame[Any]) -> dict[str, Kind]:
-        return self._answers
-
-    def answers(self, rows: polars.DataFrame, keys: Sequence[str] | None) -> Answers:
-        draws = self._method == "sample"
-        texts = rows.to_series().to_list()
-        places = [place for place, text in enumerate(texts) if (text is not None if draws else text)]
-        found: dict[int, Sequence[Any]] = dict.fromkeys(range(len(rows)), (None,) * len(self._answers))
-        found |= self._drawn(rows, places, keys, self._sample) if draws else self._together(rows, places, self._answer)
-        return _in_order(found.items())
-
-    def _sample(self, rows: polars.DataFrame, seed: int = 0) -> Answers:
-        return [self._run.sample(1, prompt=rows.item(), seed=seed, **self._device, **self._options)]
-
-    def _answer(self, rows: polars.DataFrame, seed: int = 0) -> Answers:
-        result = getattr(self._run, self._method)(rows.to_series().to_list(), **self._device, **self._options)
-        if self._method == "embed":
-            return [(vector.tolist(),) for vector in result["code"]]
-        columns = [result[name] for name in self._answers]
-        return list(zip(*columns, strict=True))
-
-
-_METHODS = {  # the rows that each method computes together
-    "table": {"score": 1024, "predict": 256, "fill": 256},
-    "text": {"score": 256, "embed": 256, "sample": 1},
-    "tag": {"predict": 256},
-    "classify": {"predict": 256, "embed": 256},
-    "translate": {"predict": 64},
-}
-_OF_TEXTS: dict[tuple[str, str], dict[str, Kind]] = {
-    ("text", "score"): {
-        "nats": polars.Float64, "elements": polars.Int64, "bits_per_element": polars.Float64, "excess": polars.Float64,
-    },
-    ("text", "embed"): {"embedding": polars.List(polars.Float32)},
-    ("text", "sample"): {"sample": polars.String},
-    ("tag", "predict"): {"tags": polars.List(polars.String), "nats": polars.Float64},
-    ("classify", "predict"): {},  # by the labels
-    ("classify", "embed"): {"embedding": polars.List(polars.Float32)},
-    ("translate", "predict"): {"translation": polars.String, "nats": polars.Float64},
-}  # fmt: skip
-
-
-def _rows_of(run: Any, *arguments: Any) -> _Rows:
+def _rows_of(run: Any, *arguments: Any) -> Rows:
     task = run.task.name
-    if task not in _METHODS:
-        raise ValueError(f"mapper: a run of the task {task} does not answer rows; those of {', '.join(_METHODS)} do")
-    return _TableRows(run, *arguments) if task == "table" else _TextRows(run, *arguments)
+    if task not in ROWS:
+        raise ValueError(f"mapper: a run of the task {task} does not answer rows; those of {', '.join(ROWS)} do")
+    return ROWS[task](run, *arguments)

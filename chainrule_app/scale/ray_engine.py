@@ -17,10 +17,12 @@ from shutil import rmtree
 from threading import Event, Thread
 from typing import Any
 
-from chainrule.option_error import OptionError, PeerError, UserError, option
+from chainrule.option_error import OptionError, PeerError, UserError, option, raw_text
 from chainrule_app.printing import WRITE_OPTION
+from chainrule_app.readers import copies
 from chainrule_app.scale.shards import Failure, Outcomes, Shard, ShardWorker, Target
 from chainrule_app.scale.workers import Job
+from chainrule_app.tasks.remote_run import copy_to_work_in
 
 _DEATHS = 5  # of workers that began, or that computed one shard
 _STORE = 100 << 20  # bytes of memory for objects: the answers are in files
@@ -166,19 +168,22 @@ def train(
     """Train a run, or go on with it, in processes of the cluster; return what `train_run` does.
 
     Every process calls `train_run`, as under torchrun. Where one is killed, all start again from the last checkpoint.
+    A run behind a URL is trained in its copy, in a folder that the machines share.
     """
     os.environ.setdefault("RAY_TRAIN_ENABLE_PRINT_PATCH", "0")  # which prints lines twice
     from ray.train import FailureConfig, RunConfig, ScalingConfig
     from ray.train.torch import TorchTrainer
 
-    notes = out.absolute().with_name(f".{out.name}.ray")
-    notes.mkdir(exist_ok=True)
+    local = copy_to_work_in(out).absolute()
+    notes = local.with_name(f".{local.name}.ray")
+    notes.mkdir(parents=True, exist_ok=True)
     settings = {
         "arguments": (task, request, out, given),
         "options": {"plain": plain, "resume": None},
         "folder": Path.cwd(),
         "printed": notes / "printed",
         "write": WRITE_OPTION.get(),
+        "copies": str(copies.root()),
     }
     trainer = TorchTrainer(
         _train,
@@ -195,10 +200,10 @@ def train(
         rmtree(notes, ignore_errors=True)
     outcome = finished.return_value
     if isinstance(outcome, PeerError):  # the error of another process than the first
-        raise UserError(str(outcome))
+        raise UserError(raw_text(outcome))
     if isinstance(outcome, Exception):
         raise outcome
-    return task.open(out), outcome
+    return task.open(local), outcome
 
 
 @contextmanager
@@ -235,6 +240,8 @@ def _train(settings: dict[str, Any]) -> Any:
     with suppress(OSError):
         os.chdir(settings["folder"])
     WRITE_OPTION.set(settings["write"])
+    os.environ[copies.CACHE] = settings["copies"]
+    logging.getLogger().setLevel(logging.WARNING)  # Ray shows what all libraries note
     first = os.environ.get("RANK", "0") == "0"
     with open(settings["printed"] if first else os.devnull, "a", buffering=1) as file, redirect_stderr(file):
         try:

@@ -148,7 +148,7 @@ def test_losses_and_gradients_are_those_of_plain_steps(name, dtype, monkeypatch)
         group = Processes(0, 1, torch.device("cuda"))
         compute, state, figures_of = gradients.Gradients(Objective(model, dtype), model, group, 1.0), None, []
         for step, batch in enumerate(batches):
-            result = compute(batch, state, batch.x.numel(), 1.0, lambda step=step: seed_torch(step))
+            result = compute(batch, state, 1.0, lambda step=step: seed_torch(step))
             state = result.state
             weights = [weight.grad.double().sum() for weight in model.parameters() if weight.grad is not None]
             figures_of.append(torch.stack([*weights, result.nats.double(), result.gradient_norm.double()]).cpu())
@@ -165,7 +165,7 @@ def test_mixed_images_are_recorded(monkeypatch):
     compute = gradients.Gradients(Objective(model), model, Processes(0, 1, torch.device("cuda")), 1.0)
     for step in range(8):
         batch = ToyBatch(torch.randint(3, (4,)), context=torch.randint(256, (4, 1, 8, 8)), whole=True)
-        compute(batch, None, 4, 1.0, lambda step=step: seed_torch(step))
+        compute(batch, None, 1.0, lambda step=step: seed_torch(step))
         model.zero_grad()
     assert compute._recorded is not None
 

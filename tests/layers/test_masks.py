@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chainrule.layers import made_degrees, made_masks
+from chainrule.layers import _masked_linear, made_degrees, made_masks
 from chainrule.layers._masked_linear import MaskedLinear
 from chainrule.models import MADE
 
@@ -137,3 +137,12 @@ def test_units_of_few_inputs_start_as_strong_as_units_of_many():
 def test_the_state_dict_holds_no_mask_and_a_bias_only_where_there_is_one():
     assert set(MaskedLinear(MASK).state_dict()) == {"weight", "bias"}
     assert set(MaskedLinear(MASK, bias=False).state_dict()) == {"weight"}
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_many_rows_are_mapped_as_few_are(bias):
+    torch.manual_seed(0)
+    layer, x = MaskedLinear(torch.rand(19, 7) < 0.5, bias=bias), torch.randn(_masked_linear._MANY, 7)
+    with torch.no_grad():
+        assert _masked_linear._slow_on_processors(x, layer.weight)
+        torch.testing.assert_close(layer(x), torch.cat([layer(part) for part in x.split(64)]))

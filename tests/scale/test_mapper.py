@@ -4,6 +4,7 @@ import pickle
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from random import Random
 
 import numpy as np
@@ -34,7 +35,19 @@ def gaps(number):
     return table(number, seed=2).with_columns(missing)
 
 
-FITTED = DATA | {"table": lambda: table(200)}
+def series(number):
+    return polars.DataFrame({"shop": ["a", "b"] * number, "sold": [abs(place % 14 - 7) for place in range(2 * number)]})
+
+
+def shops():
+    """A row for each shop, known and new, and rows without a series."""
+    lists = [[1, 2, 3, 4], [5, 7, 4, 3, 2], [2, 1, 2], [1, 2, 3, 4], None, []]
+    kinds = {"shop": polars.String, "sold": polars.List(polars.Int64)}
+    return polars.DataFrame({"shop": ["a", "b", "new", "b", "a", "b"], "sold": lists}, schema=kinds)
+
+
+FITTED = DATA | {"table": lambda: table(200), "forecast": lambda: series(60)}
+OPTIONS = {"forecast": {"hidden_size": 8, "item": "shop", "target": "sold", "horizon": 3, "season": 7}}
 
 
 @pytest.fixture(scope="module")
@@ -44,9 +57,8 @@ def run_of(tmp_path_factory):
     def run_of(task):
         if task not in runs:
             out = tmp_path_factory.mktemp("runs") / task
-            runs[task] = chainrule.fit(
-                FITTED[task](), task=task, out=out, **TINY, **SIZES.get(task, {"hidden_size": 8})
-            )
+            options = TINY | SIZES.get(task, {"hidden_size": 8}) | OPTIONS.get(task, {})
+            runs[task] = chainrule.fit(FITTED[task](), task=task, out=out, **options)
         return runs[task]
 
     return run_of
@@ -66,6 +78,8 @@ ANSWERS = {
     "score texts": ("text", "score", {}, texts, False),
     "embed texts": ("text", "embed", {}, texts, False),
     "sample": ("text", "sample", {"length": 8}, texts, True),
+    "complete": ("text", "complete", {"length": 8}, texts, True),
+    "forecast": ("forecast", "forecast", {"paths": 8}, shops, True),
     "tag": ("tag", "tag", {}, texts, False),
     "classify": ("classify", "classify", {"top": 2}, texts, False),
     "translate": ("translate", "translate", {"max_length": 6}, lambda: texts()[-9:], False),
@@ -79,7 +93,7 @@ def assert_equal(found, expected, *, exact):
         assert_frame_equal(found, expected, rel_tol=1e-5, abs_tol=1e-6)
 
 
-@pytest.mark.parametrize("name", by_day(ANSWERS, "score", "predict by draws", "sample", "tag"))
+@pytest.mark.parametrize("name", by_day(ANSWERS, "score", "predict by draws", "sample", "forecast", "tag"))
 def test_any_split_into_batches_gives_the_same_answers(name, run_of):
     task, method, options, rows, exact = ANSWERS[name]
     answer, frame = run_of(task).mapper(method, **options), rows()
@@ -132,6 +146,42 @@ def test_the_answers_are_those_of_the_methods(run_of):
     assert labels.dtype == polars.Int64
     words = polars.DataFrame({"words": [line.split() for line in some]})
     assert run_of("tag").mapper("tag")(words)["tags"].to_list() == run_of("tag").tag(some)["tags"]
+
+
+def test_a_completion_is_what_a_sample_adds_to_its_text(run_of):
+    frame = polars.DataFrame({"text": ["one ", "two", ""]})
+    sampled = run_of("text").mapper("sample", length=9)(frame)
+    completed = run_of("text").mapper("complete", length=9)(sampled)
+    assert (completed["text"] + completed["completion"]).to_list() == sampled["sample"].to_list()
+
+
+def test_a_row_holds_a_series_to_forecast(run_of):
+    run, frame = run_of("forecast"), shops()
+    forecast = run.mapper("forecast", horizon=2, quantiles="0.2,0.8", paths=8, key="shop")
+    answers = forecast(frame)
+    assert answers.columns == [*frame.columns, "forecast_time", "sold_mean", "sold_q0.2", "sold_q0.8"]
+    assert answers["forecast_time"].to_list() == [[5, 6], [6, 7], [4, 5], [5, 6], None, None]
+    gaps = frame[:1].with_columns(sold=polars.Series([[1, 2, None, 4, None]]))
+    assert forecast(gaps)["forecast_time"].to_list() == [[5, 6]]  # from the last value on
+    with pytest.raises(ValueError, match="expected lists in the column 'sold', as a row holds a whole series"):
+        forecast(series(5))
+    with pytest.raises(ValueError, match="expected the column 'shop', got sold"):
+        forecast(frame.drop("shop"))
+
+
+def test_times_of_forecasts_have_the_type_of_the_column_of_dates():
+    days = polars.date_range(polars.date(2024, 1, 1), polars.date(2024, 2, 29), eager=True)
+    frame = polars.DataFrame({"time": days, "heat": [float(day.day % 7) for day in days]})
+    run = chainrule.fit(frame, task="forecast", horizon=2, hidden_size=8, **TINY)
+    row = frame[-20:].select(polars.all().implode())
+    forecast = run.mapper("forecast", paths=4)
+    written = row.with_columns(polars.col("time").list.eval(polars.element().dt.to_string()))
+    for rows, expected in (
+        (row, [days[-1] + timedelta(1), days[-1] + timedelta(2)]),
+        (written, ["2024-03-01", "2024-03-02"]),
+    ):
+        assert forecast(rows)["forecast_time"].to_list() == [expected]
+        assert forecast(rows.clear()).schema == forecast(rows).schema
 
 
 def test_fill_keeps_known_cells_and_types(run_of):

@@ -3,6 +3,8 @@
 import json
 import os
 import socket
+import subprocess
+import sys
 import threading
 from contextlib import suppress
 from importlib.util import find_spec
@@ -10,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import chainrule
 from chainrule_app.cli.main import main
 from chainrule_app.readers import copies, remote
 
@@ -112,6 +115,29 @@ def test_a_run_trains_from_and_to_s3(bucket, capsys):
     stored = {name: bucket.cat(name) for name in bucket.find("bucket/runs/people")}
     assert json.loads(stored["bucket/runs/people/config.json"])["data"]["sources"]["source"] == data
     assert not any(b"hidden-key" in content or b"/copies/" in content for content in stored.values())
+
+
+def test_processes_of_ray_train_a_divided_model_to_s3(bucket, tmp_path, capsys):
+    pytest.importorskip("ray", reason="Ray is not installed: pip install .[scale]")
+    bucket.pipe("bucket/fish.txt", b"one fish two fish red fish blue fish\n" * 100)
+    train = [
+        "train", "s3://bucket/fish.txt", "--plain", "--hidden-size", "8", "--threads", "1", "--batch-size", "6",
+        "--precision", "float32",
+    ]  # fmt: skip
+    ray = [*train, "--out", "s3://bucket/several", "--engine", "ray", "--workers", "2", "--shard"]
+    command = [sys.executable, "-m", "chainrule", *ray, "--steps", "5"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "run:  s3://bucket/several\n" in done.stdout
+    assert "credentials" not in done.stderr
+    assert "divided among 2 processes" in done.stderr
+    assert main([*train, "--steps", "5", "--out", str(tmp_path / "one")]) == 0
+    runs = map(chainrule.load, ("s3://bucket/several", tmp_path / "one"))
+    several, one = (run.score("s3://bucket/fish.txt").summary["nats"] for run in runs)
+    assert several == pytest.approx(one, rel=1e-3)
+    capsys.readouterr()
+    assert main([*ray, "--steps", "9"]) == 2
+    assert capsys.readouterr().err.startswith("chainrule: --out: s3://bucket/several holds a run already: continue it")
 
 
 def test_files_of_options_are_read_from_and_written_to_s3(bucket, tmp_path, capsys):

@@ -101,7 +101,7 @@ def test_clusters_and_lists_of_runs_refuse_urls(storage, run_of, refused):
     call = ["score", run_of("table"), "memory://b/rows.csv", "--out", "memory://b/x.csv"]
     assert "a cluster writes shards to a folder" in refused(*call, "--engine", "ray")
     train = ["train", "memory://b/rows.csv", "--out", "memory://b/run", "--engine", "ray"]
-    assert "a cluster trains in a folder that its machines share, got memory://b/run: name one" in refused(*train)
+    assert "--engine: other processes cannot see memory://b/run: name a folder or another URL" in refused(*train)
     assert "memory://b: expected a local folder, got a URL" in refused("runs", "memory://b")
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import sharded_gradients
 import torch
-from training_toy import ToyBatch, ToyLines, ToyModel, ToyStream, held_out, options
+from training_toy import ToyBatch, ToyLines, ToyModel, ToyStream, held_out, of_kind, options
 
-from chainrule.training import Interrupted, Processes, save_weights, train
+from chainrule.training import Interrupted, Processes, _optimiser, save_weights, train
 
 FAMILIES = ["RecurrentLM, 3 rows", "TransformerLM, 1 rows", "GatedPixelCNN, 3 rows", "an LSTM that is divided itself"]
 
@@ -30,6 +30,7 @@ class Signalled(ToyStream):
 
 def main(directory: Path) -> None:
     torch.set_num_threads(1)
+    _optimiser.LARGE = 2  # so that the processes share the work of all blocks
     with Processes.join("cpu") as process_group:
         shard = (process_group.rank, process_group.world)
         module = torch.nn.Linear(1, 1)
@@ -43,9 +44,10 @@ def main(directory: Path) -> None:
             ("lines", ToyLines(shard=shard)),
             ("uneven stream", ToyStream(5, shard=shard)),
             ("one line", ToyLines(1, shard=shard)),  # the second process has none
+            ("muon", ToyStream(shard=shard)),
         ):
-            model = ToyModel(dropout=0.0, seed=process_group.rank)  # only the first process's weights count
-            train(model, batches, held_out, options(), directory / kind, progress=False)
+            model, settings = of_kind(kind, seed=process_group.rank)  # only the first process's weights count
+            train(model, batches, held_out, settings, directory / kind, progress=False)
             save_weights(directory / f"{kind}-{process_group.rank}" / "weights", model, {})
         model = ToyModel(dropout=0.0, seed=process_group.rank)
         settings = options(shard=True)

@@ -23,6 +23,7 @@ from chainrule.layers._transformer_stack import MIXERS
 from chainrule.option_error import OptionError
 from chainrule.state import map_state
 from chainrule.training import Objective, Processes, make_optimiser
+from chainrule.training._batch import count_elements
 from chainrule.training._evaluate import score
 from chainrule.training._gradients import Gradients
 from chainrule.training._optimiser import clip_gradient
@@ -91,7 +92,7 @@ def differing(subject: Subject, group: Processes) -> Iterator[str]:
     gradients, objective = Gradients(trained.objective, trained.model, group, LIMIT), Objective(alone, precision)
     states, state = [None] * group.world, None
     for parts in subject.steps:
-        elements = sum(part.x.numel() for part in parts)
+        elements = sum(map(count_elements, parts))
         alone.zero_grad()
         trained.model.zero_grad()
         for rank, part in enumerate(parts):
@@ -100,7 +101,7 @@ def differing(subject: Subject, group: Processes) -> Iterator[str]:
                 nats, states[rank] = score(objective, part, states[rank], CPU)
                 (nats / elements).backward()
         norm = clip_gradient(alone, LIMIT)
-        result = gradients(parts[group.rank], state, elements, 1.0, partial(seed_step, 0, 0, 0))
+        result = gradients(parts[group.rank], state, 1.0, partial(seed_step, 0, 0, 0))
         state = result.state
         yield from compared("gradient", trained.model, alone, lambda weight: weight.grad)
         if not torch.isclose(result.gradient_norm, norm.to(result.gradient_norm)):

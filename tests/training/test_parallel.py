@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from processes import run_in_processes
 from safetensors.torch import load_file
-from training_toy import ToyLines, ToyModel, ToyStream, held_out, options
+from training_toy import ToyLines, ToyModel, ToyStream, held_out, of_kind, options
 
 from chainrule import RecurrentLM
 from chainrule.devices import choose_device, process_shard
@@ -31,12 +31,14 @@ ONE = {
     "lines": lambda: ToyLines(),
     "uneven stream": lambda: ToyStream(5),
     "one line": lambda: ToyLines(1),
+    "muon": lambda: ToyStream(),
 }
 
 
 @pytest.mark.parametrize("kind", ONE)
 def test_two_processes_equal_one_on_the_same_batches(kind: str, two: Path, tmp_path: Path) -> None:
-    train(ToyModel(dropout=0.0), ONE[kind](), held_out, options(), tmp_path, progress=False)
+    model, settings = of_kind(kind)
+    train(model, ONE[kind](), held_out, settings, tmp_path, progress=False)
     one, other = load_file(tmp_path / "checkpoint.safetensors"), load_file(two / kind / "checkpoint.safetensors")
     assert one.keys() == other.keys()
     for name, tensor in one.items():

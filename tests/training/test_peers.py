@@ -14,7 +14,7 @@ from fit_in_processes import losses
 from torch.distributed import HashStore
 
 from chainrule import peers as peers_module
-from chainrule.option_error import PeerError
+from chainrule.option_error import OptionError, PeerError
 from chainrule.peers import Peers, ending_together
 
 
@@ -43,18 +43,17 @@ def test_an_error_in_one_process_ends_them_all(failing, monkeypatch):
 
     def fail(rank):
         sleep(0.3 * (rank != failing))
-        raise ValueError("no data" if rank == failing else "the connection was lost")
+        raise OptionError("data", "no rows") if rank == failing else ValueError("the connection was lost")
 
     def run(rank):
         with pytest.raises(ValueError) as caught, ending_together():
             fail(rank)
-        return type(caught.value), str(caught.value)
+        return type(caught.value), caught.value.written("--{} {}".format)
 
     monkeypatch.setenv("WORLD_SIZE", "2")
     with ThreadPoolExecutor(2) as pool:
         found = list(pool.map(run, range(2)))
-    assert found[failing] == (ValueError, "no data")
-    assert found[1 - failing] == (PeerError, "no data")
+    assert found == [(PeerError if rank != failing else OptionError, "--data None: no rows") for rank in range(2)]
 
 
 def test_an_error_of_the_first_ends_those_that_wait_for_it(monkeypatch):

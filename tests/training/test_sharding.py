@@ -184,3 +184,14 @@ def test_runs_of_one_two_and_three_processes_continue_each_other(rank: int, tmp_
     assert several.keys() == one.keys()
     for name, tensor in one.items():
         torch.testing.assert_close(several[name], tensor, rtol=1e-3, atol=1e-5)  # sums in another order
+
+
+@pytest.mark.slow
+def test_two_processes_hold_half_of_an_lstm_each(tmp_path: Path) -> None:
+    """Weights, gradients and two moments: 16 bytes a weight in float32."""
+    held = {}
+    for shard in (False, True):
+        run_in_processes(2, "held_memory.py", tmp_path, shard)
+        held[shard] = float((tmp_path / f"held with shard={shard}").read_text())
+    assert 16 <= held[False] < 18
+    assert 8 <= held[True] < 10

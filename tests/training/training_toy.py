@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from chainrule._base import AutoregressiveModel
 from chainrule.heads import Categorical
+from chainrule.models import TransformerLM
 from chainrule.state import State
 from chainrule.training import TrainingOptions
 
@@ -44,6 +45,16 @@ class ToyModel(AutoregressiveModel):
         inputs = self.dropout(self.embedding(torch.cat([first.unsqueeze(1), x[:, :-1]], 1)))
         h, last = self.gru(inputs, state["h"].unsqueeze(0))
         return Categorical(self.output(self.dropout(h))[..., :SYMBOLS]), {"h": last[0]}
+
+
+def of_kind(kind: str, seed: int = 0) -> tuple[AutoregressiveModel, TrainingOptions]:
+    """A model without dropout and options for it; "muon" has hidden matrices."""
+    if kind != "muon":
+        return ToyModel(dropout=0.0, seed=seed), options()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = TransformerLM(SYMBOLS, model_size=8, num_layers=2, num_heads=2).double()
+    return model, options(optimiser="muon")
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import partial
-from itertools import islice
+from functools import cached_property, partial
+from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from chainrule.option_error import OptionError, option, raw_text
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from chainrule.models import TableEnsemble, TableMADE, TableNeighbours
     from chainrule_app.readers.tables.column_schema import ColumnSchema
-    from chainrule_app.readers.tables.columns import Block
+    from chainrule_app.readers.tables.columns import Block, CellColumn
     from chainrule_app.readers.tables.partial_row import PartialRow
     from chainrule_app.readers.tables.prepare import Rows
     from chainrule_app.tasks.table.task import TableTask
@@ -262,7 +262,7 @@ def score_table(run: "TableTask", file: str, options: TableScoring, *, device: s
         Column("cell"),
         Column("cell_nats", 2, heading="its nats"),
         Column("unseen"),
-        Column("columns", shown=False, parse=partial(_by_name, own)),
+        Column("columns", shown=False, parse=partial(_nats_by_name, own)),
         Column("row", shown=False, parse=partial(_parsed_row, own)),
     ]
     rows = _scored(run, file, device, total)
@@ -284,7 +284,28 @@ def _by_name(columns: "Sequence[ColumnSchema]", values: Sequence[Any]) -> dict[s
     return {column.name: value for column, value in zip(columns, values, strict=True)}
 
 
-def _parsed_row(columns: "Sequence[ColumnSchema]", cells: Sequence[str | None]) -> dict[str, Any]:
+@dataclass
+class _Details:
+    """Nats and texts of all cells of some rows, made for each row only where they are asked for."""
+
+    nats: "npt.NDArray[np.float64]"  # (B, D)
+    columns: "Sequence[CellColumn] | None"  # (D), until the texts are known
+
+    @cached_property
+    def texts(self) -> list[tuple[str | None, ...]]:
+        columns, self.columns = self.columns or (), None
+        return list(zip(*(column.texts() for column in columns), strict=True))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"nats": self.nats, "columns": None, "texts": self.texts}
+
+
+def _nats_by_name(columns: "Sequence[ColumnSchema]", place: tuple[_Details, int]) -> dict[str, float]:
+    return _by_name(columns, place[0].nats[place[1]].tolist())
+
+
+def _parsed_row(columns: "Sequence[ColumnSchema]", place: tuple[_Details, int]) -> dict[str, Any]:
+    cells = place[0].texts[place[1]]
     return _by_name(columns, [column.parsed(cell) for column, cell in zip(columns, cells, strict=True)])
 
 
@@ -327,8 +348,8 @@ def _scored(run: "TableTask", file: str, device: str, total: Tally) -> Iterator[
         most = torch.where(excess.amax(1) > _NOTABLE, excess.argmax(1), nats.argmax(1))
         sums, greatest = nats.sum(1), nats.gather(1, most.unsqueeze(1)).squeeze(1)
         names, cells, unseen = _cells_of(columns, block, rows, most.numpy())
-        texts = zip(*(column.texts() for column in block.columns), strict=True)
-        parts = (sums.tolist(), names, cells, greatest.tolist(), unseen, nats.tolist(), texts)
+        places = list(zip(repeat(_Details(nats.numpy(), block.columns), len(nats)), range(len(nats)), strict=True))
+        parts = (sums.tolist(), names, cells, greatest.tolist(), unseen, places, places)
         return list(zip(block.lines.tolist(), *parts, strict=True)), (float(sums.sum()), nats.numel(), len(nats))
 
     with closing(run.schema.encoders(file, _rows_together(run))) as batches:
