@@ -27,6 +27,13 @@ def settled(page: Any, words: str) -> None:
     page.locator("#status", has_text=words).wait_for(timeout=120_000)
 
 
+def uncovered(page: Any) -> None:
+    """Hide the status line, which lies over the page."""
+    page.locator("#status").evaluate(
+        "(line) => { line.style.position = 'absolute'; line.style.visibility = 'hidden'; }"
+    )
+
+
 def unseeded(page: Any) -> None:
     """Take seed 1 for whatever is drawn."""
     page.get_by_label("Seed").fill("1")
@@ -54,9 +61,7 @@ def playground(studio: Studio) -> None:
         page.get_by_text("The same elsewhere").click()
         page.get_by_role("button", name="Copy link").click()
         settled(page, "Copied")
-        page.locator("#status").evaluate(
-            "(line) => { line.style.position = 'absolute'; line.style.visibility = 'hidden'; }"
-        )
+        uncovered(page)
 
     def table(page: Any) -> None:
         page.locator(".distribution").first.wait_for()
@@ -71,6 +76,7 @@ def playground(studio: Studio) -> None:
         page.get_by_role("button", name="Erase lower half").click()
         page.get_by_role("button", name="Complete").click()
         settled(page, "Completed 4")
+        uncovered(page)
 
     def captions(page: Any) -> None:
         page.locator(".chip").nth(1).wait_for()

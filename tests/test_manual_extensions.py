@@ -113,11 +113,13 @@ def test_captions_are_headings_with_a_level_and_lines_of_signatures_no_definitio
     build = pytest.importorskip("sphinx.cmd.build")
     (tmp_path / "conf.py").write_text(
         f"import sys\nsys.path.insert(0, {str(EXTENSIONS)!r})\nextensions = ['accessible']\nhtml_theme = 'furo'\n"
-        "python_maximum_signature_line_length = 20\n",
+        f"templates_path = [{str(EXTENSIONS.parent / '_templates')!r}]\npython_maximum_signature_line_length = 20\n",
         "utf-8",
     )
     (tmp_path / "index.rst").write_text("Home\n====\n\n.. toctree::\n   :caption: Start\n\n   other\n", "utf-8")
-    (tmp_path / "other.rst").write_text("Other\n=====\n\n.. py:function:: long(first: int, second: int)\n", "utf-8")
+    signature = ".. py:function:: long(first: int, second: int)"
+    corner = ".. csv-table::\n   :header: , size\n\n   cat, 4"
+    (tmp_path / "other.rst").write_text(f"Other\n=====\n\n{signature}\n\n{corner}\n", "utf-8")
     assert build.build_main(["-q", "-b", "html", str(tmp_path), str(tmp_path / "html")]) == 0
     for name in ("index.html", "other.html"):
         text = (tmp_path / "html" / name).read_text("utf-8")
@@ -125,3 +127,5 @@ def test_captions_are_headings_with_a_level_and_lines_of_signatures_no_definitio
         assert set(re.findall('<p class="caption"([^>]*)>', text)) == {' role="heading" aria-level="2"'}
     assert text.count('<span class="sig-line">') == 2
     assert "<dl>" not in text
+    assert re.findall("<th[ >].*</th>", text) == ['<th class="head"><p>size</p></th>']
+    assert "<h1>Search</h1>" in (tmp_path / "html" / "search.html").read_text("utf-8")

@@ -125,6 +125,7 @@ def draw_curves(axes: "Axes", series: Sequence[Series], across: str, up: str) ->
     axes.grid(axis="y", color=GRID, linewidth=0.6)
     axes.set_axisbelow(True)
     axes.set_xlim(left=0)
+    axes.ticklabel_format(useOffset=False)  # a curve that hardly moves has its own values on the axis, too
     plain_axes(axes)
 
 

@@ -72,7 +72,9 @@ def _field_of(error: Exception) -> str | None:
 
 
 def _names(message: str, path: Path) -> bool:
-    return str(path.resolve()) in message or any(f" {path}{end}" in f" {message}" for end in (os.sep, ":"))
+    """Return whether a message has the path of a run; a bare name before a colon is a field that has the run's name."""
+    ends = (os.sep, ":") if len(path.parts) > 1 else (os.sep,)
+    return str(path.resolve()) in message or any(f" {path}{end}" in f" {message}" for end in ends)
 
 
 def final_error(error: Exception, paths: Collection[Path]) -> dict[str, Any]:

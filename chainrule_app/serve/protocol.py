@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import h11
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from chainrule_app.serve.guard import error_body, error_response
@@ -67,7 +67,20 @@ class Protocol(H11Protocol):
         if len(self.connections) > self._most and scope.get("path") != _HEALTH:
             await error_response(503, "too many connections are open: try again in a moment")(scope, receive, send)
         else:
-            await self._served(scope, receive, send)
+            await self._served(scope, receive, self._while_open(send))
+
+    def _while_open(self, send: Send) -> Send:
+        """Return a function that sends until a write fails.
+
+        uvicorn hears of that in a later step of the loop. Until then asyncio would complain of each write.
+        """
+
+        async def sent(message: Message) -> None:
+            if self.transport.is_closing():
+                self.cycle.disconnected = True
+            await send(message)
+
+        return sent
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as H11Protocol narrows it
         super().connection_made(transport)

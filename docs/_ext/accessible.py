@@ -1,4 +1,5 @@
-"""HTML for screen readers: captions of the sidebar have a level, and lines of long signatures are no definitions."""
+"""HTML for screen readers: captions of the sidebar have a level, lines of long signatures are no definitions, and an
+empty corner of a table is no header."""
 
 import re
 from typing import Any
@@ -7,6 +8,7 @@ from sphinx.application import Sphinx
 
 _AFTER_THEME = 900
 _LINES = re.compile(r"<dl>\n((?:<dd>.*</dd>\n)+)</dl>")  # of a signature: definitions without terms
+_CORNER = re.compile(r"<th( [^>]*)?>(?:<p></p>)?</th>")
 
 
 def repair(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
@@ -14,7 +16,7 @@ def repair(app: Sphinx, page: str, template: str, context: dict[str, Any], doctr
     for name in ("furo_navigation_tree", "body"):
         if name in context:
             text = context[name].replace(' role="heading">', ' role="heading" aria-level="2">')
-            context[name] = _LINES.sub(_lines, text)
+            context[name] = _CORNER.sub(r"<td\1></td>", _LINES.sub(_lines, text))
 
 
 def _lines(found: re.Match[str]) -> str:

@@ -12,7 +12,7 @@ from chainrule.diagnostics import gradient_flow
 from chainrule.diagnostics._gradient_flow import flow_figures
 from chainrule.figures import draw_influence, draw_jacobians, draw_last, log_ticks, new_figure
 from chainrule.layers import GRU, LSTM, RNN
-from chainrule_app.pages.plots import inline_svg
+from chainrule_app.pages.plots import draw_curves, inline_svg
 
 
 def linear(alpha: float) -> torch.nn.RNN:
@@ -149,3 +149,12 @@ def test_a_logarithmic_axis_has_two_to_nine_ticks(low, factor):
     assert 2 <= len(ticks) <= 9
     assert all(low * (1 - 1e-6) <= tick <= low * factor * (1 + 1e-6) for tick in ticks)
     assert ticks == sorted(ticks)
+
+
+def test_a_curve_that_hardly_moves_has_its_own_values_on_the_axis():
+    figure = new_figure()
+    draw_curves(figure.subplots(), [("held out", [1, 2], [3.626201, 3.626209], "red", "-")], "step", "perplexity")
+    figure.draw_without_rendering()
+    axes = figure.axes[0].yaxis
+    assert axes.get_offset_text().get_text() == ""
+    assert all(label.get_text().startswith("3.6262") for label in axes.get_ticklabels())

@@ -3,12 +3,14 @@
 import asyncio
 import os
 import shutil
+from pathlib import Path
 
 import httpx
 import pytest
 
 import chainrule
 from chainrule_app.serve import create_app
+from chainrule_app.serve.guard import status_of
 
 ROWS = [{"a": number % 7, "b": "xyz"[number % 3]} for number in range(60)]
 DAMAGES = {"missing": os.remove, "empty": lambda file: open(file, "wb").close()}
@@ -75,6 +77,19 @@ def test_damaged_data_are_a_mistake_of_the_server(table, tmp_path, caplog):
     assert (answer.status_code, "its log says which" in answer.text) == (500, True)
     assert "secret" not in answer.text
     assert "secret" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("path", "message", "status"),
+    [
+        ("series", "series: expected at least two rows, got 1", 400),  # of what a client sent
+        ("series", "series/data/schema.json: expected JSON", 500),
+        ("secret/it", "secret/it: not a run", 500),
+        ("/secret/it", "/secret/it: not a run", 500),
+    ],
+)
+def test_a_run_may_have_the_name_of_a_field(path, message, status):
+    assert status_of(ValueError(message), [Path(path)])[0] == status
 
 
 def client(app, *requests):

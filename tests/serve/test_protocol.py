@@ -1,11 +1,13 @@
 """What uvicorn lacks: answers in JSON, to half-closed clients, with many connections, and after two signals."""
 
+import asyncio
 import json
 import signal
 import socket
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from resource import RLIMIT_NOFILE, getrlimit
+from threading import Event
 from time import sleep
 
 import pytest
@@ -32,7 +34,10 @@ def ask_by_hand(port, data, *, half_close=False):
         connection.sendall(data)
         if half_close:
             connection.shutdown(socket.SHUT_WR)
-        head, _, body = received(connection).partition(b"\r\n\r\n")
+        answer = received(connection)
+    while answer.startswith(protocol._STILL_HERE):  # where the answer took its time
+        answer = answer.removeprefix(protocol._STILL_HERE)
+    head, _, body = answer.partition(b"\r\n\r\n")
     return int(head.split()[1]), head, body
 
 
@@ -91,6 +96,35 @@ def test_a_client_that_left_stops_its_call(app, serving, monkeypatch):
                 break
             sleep(0.01)
         assert (ended, served.state.server.waiting) == ([1], 0)
+
+
+def test_a_client_that_left_is_not_written_to(app, serving, caplog):
+    """asyncio complained of each further write."""
+    left, done, served = Event(), Event(), app()
+
+    async def many(scope, receive, send):
+        if scope["type"] == "lifespan":
+            await served(scope, receive, send)
+            return
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"first", "more_body": True})
+        await asyncio.to_thread(left.wait, 20)
+        await send({"type": "http.response.body", "body": b"more", "more_body": True})  # what the other side refuses
+        await asyncio.sleep(0.05)
+        for _ in range(100):  # without a pause, as what was ready before
+            await send({"type": "http.response.body", "body": b"more", "more_body": True})
+        done.set()
+
+    many.state = served.state
+    with serving(many) as port:
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+            connection.sendall(request("/healthz", None, "GET"))
+            with connection.makefile("rb") as answer:  # unread bytes would end the connection at once
+                while b"first" not in answer.readline():
+                    pass
+        left.set()
+        assert done.wait(20)
+    assert "socket.send()" not in caplog.text
 
 
 def test_more_connections_than_the_limit_are_told_so_and_health_is_answered(app, serving):

@@ -23,7 +23,7 @@ export function ways(run, verb, options, { input = "", argument = "", first = []
   const words = [...first, ...set.map(([name, value]) => `${name}=${JSON.stringify(value)}`)];
   return {
     command: `${input}chainrule ${verb} runs/${run.name}${flags.join("")}${argument}`,
-    Python: `run = chainrule.load("runs/${run.name}")\nrun.${verb}(${words.join(", ")})`,
+    Python: `import chainrule\n\nrun = chainrule.load("runs/${run.name}")\nrun.${verb}(${words.join(", ")})`,
     curl: `curl ${location.origin}/runs/${encodeURIComponent(run.name)}/${verb} \\\n  --json ${quoted(JSON.stringify({ ...body, ...Object.fromEntries(set) }))}`,
   };
 }
