@@ -118,8 +118,9 @@ def test_methods_read_them_too(trained, tmp_path):
     assert scores[0] == scores[1]
     source, run = trained("table")
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records("table", source)))
-    scores = [list(chainrule.load(run).score(path).rows()) for path in (source, tmp_path / "rows.jsonl")]
-    assert scores[0] == [(line + 1, *row) for line, *row in scores[1]]  # the header of the CSV file is its line 1
+    scores = [list(chainrule.load(run).score(path)) for path in (source, tmp_path / "rows.jsonl")]
+    # The header of the CSV file is its line 1.
+    assert scores[0] == [row | {"line": row["line"] + 1} for row in scores[1]]
 
 
 def test_compare_reads_them(command, trained, tmp_path):

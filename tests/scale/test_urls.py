@@ -107,7 +107,7 @@ def test_the_folder_is_bounded_and_what_runs_use_stays(storage, tmp_path, monkey
     monkeypatch.setenv(copies.LIMIT, str(2100 / 1e9))
     for name in "ab":
         remote.local_paths(f"memory://b/{name}")
-    with pytest.raises(ValueError, match=f"memory://b/c: 1e-06 GB.* set {copies.LIMIT} to more"):
+    with pytest.raises(ValueError, match=f"memory://b/c: needs 1e-06 GB.* raise {copies.LIMIT}"):
         remote.local_paths("memory://b/c")
     copies._claims.clear()  # as if this process had ended
     old = copies.version_path(tmp_path / "copies/url-objects/memory/b/b")

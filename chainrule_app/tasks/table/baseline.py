@@ -3,11 +3,11 @@
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from chainrule.heads import Column
 from chainrule_app.heavy import modes, np, torch
 from chainrule_app.tasks.baseline import Baseline, likelihoods
 
 if TYPE_CHECKING:
+    from chainrule.heads import Column
     from chainrule_app.tasks.table.task import TableTask
 
 _COST = 2e-6  # seconds of boosting for a row, a column and a class, at most on a slow core
@@ -85,7 +85,7 @@ def _frequencies(run: "TableTask", model: Any, seconds: float) -> Baseline:
     return Baseline("column frequencies", nats, own * len(columns), "nats per row")
 
 
-def log_frequencies(column: Column, seen: Any, held_out: Any) -> Any:
+def log_frequencies(column: "Column", seen: Any, held_out: Any) -> Any:
     """Return the log-frequency of each held-out value of a column among those that were seen.
 
     Numbers without a probability each have that of their cell of a histogram with cells of equal counts.
@@ -109,7 +109,7 @@ def log_frequencies(column: Column, seen: Any, held_out: Any) -> Any:
     return logs
 
 
-def _symbols(column: Column, values: Any) -> Any:
+def _symbols(column: "Column", values: Any) -> Any:
     """Return the symbol of each value, see `Column`."""
     if not column.numeric:
         return np.nan_to_num(values).round().astype(int)

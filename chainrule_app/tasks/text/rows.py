@@ -15,7 +15,6 @@ from chainrule_app.batchwise import Answered
 from chainrule_app.heavy import np
 from chainrule_app.pages.result_figures import surprise_figure
 from chainrule_app.printing import progress_bars
-from chainrule_app.readers.corpus import template_of
 from chainrule_app.readers.origin import read_chunks
 from chainrule_app.readers.text import name_of, open_bytes
 from chainrule_app.results import Column, Form, Result
@@ -151,6 +150,8 @@ class _Scorer:
             if self.by == "spot":
                 values |= self._spots(own, per)
             if self.options.mask:
+                from chainrule_app.readers.corpus import template_of
+
                 values["text"] = list(map(template_of, values["text"]))
             return list(zip(*(values[column.name] for column in columns), strict=True))
 

@@ -54,5 +54,5 @@ def test_each_label_is_learnt_evaluated_and_predicted(files):
     ):
         nats -= sum(math.log(share if name in labels else 1 - share) for name, share in shares.items())
     assert figures["nats_per_text"] == pytest.approx(nats / 16, abs=1e-5)
-    with pytest.raises(ValueError, match="top: expected 1, as a text may have several labels"):
+    with pytest.raises(ValueError, match="top: expected 1, because this run gives a text several labels"):
         run.classify(["a war"], top=2)
