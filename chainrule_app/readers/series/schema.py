@@ -223,16 +223,18 @@ class SeriesSchema(Record):
         if not new:
             return self
         scalings, counts = _measured(file, len(file.values), self.anchor, len(self.targets))
-        values = tuple(
-            _static_values(self.static, self.statics, self.static_units, cells)
-            for cells in file.statics[len(self.targets) :]
-        )
+        values = []
+        for item, cells in zip(new, file.statics[len(self.targets) :], strict=True):
+            try:
+                values.append(_static_values(self.static, self.statics, self.static_units, cells))
+            except ValueError as error:
+                raise ValueError(f"{file.where}, {self.item} {item!r:.60}: {error}") from None
         return replace(
             self,
             targets=file.targets,
             scalings=self.scalings + scalings,
             counts=self.counts + counts,
-            static_values=self.static_values + values,
+            static_values=(*self.static_values, *values),
         )
 
     def features(self, file: SeriesFile, horizon: int = 0) -> Floats:
@@ -319,9 +321,17 @@ def _static_features(
 def _static_values(
     columns: Sequence[str], features: Sequence[str], units: Sequence[tuple[float, float]], cells: Sequence[str]
 ) -> tuple[float, ...]:
-    """The features of an item with some cells: numbers in their units, 1 for its categories and 0 for others."""
+    """The features of an item with some cells: numbers in their units, 1 for its categories and 0 for others.
+
+    An empty cell is a number's mean, or no category. Raises ValueError for a cell of which training knows nothing.
+    """
     told = dict(zip(columns, cells, strict=True))
     categories = {f"{column}={cell}" for column, cell in told.items()}
+    for column, cell in told.items():
+        known = [name.removeprefix(f"{column}=") for name in features if name.startswith(f"{column}=")]
+        if cell and cell not in known and (column not in features or as_number(cell) is None):
+            expected = "a number" if column in features else f"one of {', '.join(known)}"
+            raise ValueError(f"{column}: expected {expected}, as in training, got {cell!r:.60}: correct or empty it")
     values = []
     for name, (mean, spread) in zip(features, units, strict=True):
         number = as_number(told[name]) if name in told else float(name in categories)

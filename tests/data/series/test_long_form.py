@@ -89,6 +89,23 @@ def test_what_never_changes_is_told_of_each_item(tmp_path):
         read_series(write(tmp_path / "z.csv", ["1,2", "2,2"], "target,size"), "target", static="size")
 
 
+def test_a_new_item_tells_what_training_knows(tmp_path):
+    header = "item_id,timestamp,target,size,region"
+    lines = [*days("a", 1, range(10), ",2,north"), *days("b", 1, range(10), ",6,south")]
+    file = read_series(write(tmp_path / "x.csv", lines, header), "target", static="size,region")
+    schema = SeriesSchema.fit(file, 8, 1, 1, static="size,region")
+
+    def opened(told):
+        path = write(tmp_path / "new.csv", [*lines, *days("c", 1, range(10), told)], header)
+        return schema.grown(schema.open(path, new_items=True)).static_values[2]
+
+    assert opened(",4,south") == (0.0, 0.0, 1.0)
+    assert opened(",,") == (0.0, 0.0, 0.0)  # not known
+    for told, message in ((",4,east", "region: expected one of north, south,"), (",big,south", "size: expected a num")):
+        with pytest.raises(ValueError, match=f"item_id 'c': {message}"):
+            opened(told)
+
+
 def test_covariates_belong_to_their_item_and_must_be_known_ahead(tmp_path):
     header = "item_id,timestamp,target,price"
     lines = [*days("a", 1, [1, 3, 2, 5], ",10"), *days("b", 1, [4, 6, 5, 8, 9, 7], ",20")]
