@@ -70,21 +70,28 @@ def for_seconds(batches: "Iterable[Batch]", seconds: float) -> "Iterator[Batch]"
             return
 
 
-def likelihoods(
-    model: Any, other: Any, batches: "Callable[[], Iterable[Batch]]", seconds: float
-) -> tuple[float, float]:
-    """Return the nats per element of two models, on the first held-out batches that the time is enough for."""
+def measured(model: Any, batches: "Callable[[], Iterable[Batch]]", seconds: float) -> "tuple[float, list[Batch]]":
+    """Return the nats per element of a model on the first held-out batches that there is time for, and these."""
     from chainrule.training import evaluate
 
     read: list[Batch] = []
 
     def noted() -> "Iterator[Batch]":
-        for batch in for_seconds(batches(), seconds / 2):
+        for batch in for_seconds(batches(), seconds):
             read.append(batch)
             yield batch
 
-    own = evaluate(model, noted())
-    return own.nats_per_element, evaluate(other, read).nats_per_element
+    return evaluate(model, noted()).nats_per_element, read
+
+
+def likelihoods(
+    model: Any, other: Any, batches: "Callable[[], Iterable[Batch]]", seconds: float
+) -> tuple[float, float]:
+    """Return the nats per element of two models, on the first held-out batches that there is time for."""
+    from chainrule.training import evaluate
+
+    own, read = measured(model, batches, seconds / 2)
+    return own, evaluate(other, read).nats_per_element
 
 
 def compare_with_baseline(run: Any, network: Any, elapsed: float) -> None:

@@ -2,15 +2,20 @@
 
 import json
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pandas
 import pytest
 import small_data
+import torch
 
 import chainrule
+from chainrule.data import Batch
 from chainrule.heads import Column
+from chainrule.training import Evaluation
 from chainrule_app.tasks.baseline import Baseline
+from chainrule_app.tasks.frequencies import place_frequencies
 from chainrule_app.tasks.table.baseline import log_frequencies
 
 NAMES = {
@@ -18,14 +23,17 @@ NAMES = {
     "classify": "TF-IDF",
     "tag": "most frequent tag of each word",
     "forecast": "naive",
+    "image": "pixel frequencies",
+    "sound": "frequencies of the levels",
+    "music": "frequencies of the keys",
 }
-SMALL = ("--hidden-size", 8, "--steps", 1)
 
 
 @pytest.mark.parametrize("task", NAMES)
 def test_a_run_is_compared_and_info_says_it_again(command, tmp_path, task):
     data, *said = small_data.WRITERS[task](tmp_path)
-    made = command("train", data, *said, *SMALL, "--out", tmp_path / "run", "--json")
+    sizes = small_data.SMALL_SIZES[task].split()
+    made = command("train", data, *said, *sizes, "--steps", 1, "--out", tmp_path / "run", "--json")
     assert made.status == 0, made.err
     (line,) = [line for line in made.err.splitlines() if line.startswith("baseline: ")]
     assert NAMES[task] in line or task == "forecast"
@@ -63,6 +71,43 @@ def test_a_number_is_compared_with_the_error_of_boosting(tmp_path):
     assert (found["name"], found["measure"]) == ("gradient boosting", "RMSE of the target")
     assert found["value"] == pytest.approx(1, rel=0.3)
     assert found["own"] < 1.8  # of the numbers themselves
+
+
+@pytest.mark.parametrize("shape", [(1, 2, 3), (3,), ()])  # images, chords of sequences with lengths, samples in chunks
+def test_the_values_of_each_place_have_their_frequencies(monkeypatch, shape):
+    """Of images each pixel of each channel, of chords each key, of sounds no place at all."""
+    draw, levels, lengths = np.random.default_rng(0), 3, torch.tensor([2, 4]) if shape == (3,) else None
+    size = (2, *shape) if len(shape) == 3 else (2, 4, *shape)
+    train, valid = (
+        [
+            Batch(torch.from_numpy(draw.integers(levels, size=size)), lengths, whole=len(shape) == 3)
+            for _ in range(count)
+        ]
+        for count in (3, 2)
+    )
+
+    def elements(batches):
+        if lengths is not None:
+            return [
+                batch.x[row, time].flatten().tolist()
+                for batch in batches
+                for row in (0, 1)
+                for time in range(2 + 2 * row)
+            ]
+        return [row.flatten().tolist() for batch in batches for row in batch.x.reshape(-1, *shape)]
+
+    places = list(zip(*elements(train), strict=True))
+    expected = sum(
+        -math.log((own.count(value) + 0.5) / (len(own) + 0.5 * levels))
+        for row in elements(valid)
+        for own, value in zip(places, row, strict=True)
+    )
+    monkeypatch.setattr("chainrule.training.evaluate", lambda model, batches: list(batches) and Evaluation(7.0, 2))
+    data = SimpleNamespace(at=train.__getitem__, steps_per_epoch=3)
+    run = SimpleNamespace(batches=lambda shard: (data, lambda: valid))
+    found = place_frequencies(run, None, 1e9, name="frequencies", measure="nats", levels=levels)
+    count = len(elements(valid)) * (len(places) if whole else 1)
+    assert (found.value, found.own) == (pytest.approx(expected / count), 3.5)
 
 
 @pytest.mark.parametrize("whole", [True, False])

@@ -4,10 +4,12 @@ from typing import TYPE_CHECKING, Any
 
 from chainrule.files import write_bytes
 from chainrule_app.readers import images as image_reader
+from chainrule_app.tasks.frequencies import place_frequencies
 from chainrule_app.tasks.image import codes, verbs
 from chainrule_app.tasks.image.task import ImageTask
 
 if TYPE_CHECKING:
+    from chainrule_app.tasks.baseline import Baseline
     from chainrule_app.tasks.preview import OnValidation
 
 SAMPLES = "samples.png"
@@ -22,6 +24,14 @@ class ImageRun(ImageTask):
     Embedding, embed = codes.ImageEmbedding, codes.embed_images
     Reconstruction, reconstruct = codes.ImageReconstruction, codes.reconstruct_images
     Interpolation, interpolate = codes.ImageInterpolation, codes.interpolate_images
+
+    def baseline(self, model: Any, seconds: float) -> "Baseline | None":
+        if self.basis.quantity != "nats":
+            return None
+        levels = self.reduction.levels
+        return place_frequencies(
+            self, model, seconds, name="pixel frequencies", measure="nats per value", levels=levels
+        )
 
     def on_validation(self) -> "OnValidation":
         from chainrule.training import Preview

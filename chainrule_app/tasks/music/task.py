@@ -20,6 +20,7 @@ from chainrule_app.printing import counted
 from chainrule_app.readers.members import read_each
 from chainrule_app.results import Column, Report, Result
 from chainrule_app.tasks.config import CheckedOptions, Counts, Facts, Fingerprint, Model, Planned, SkippedFile, Switch
+from chainrule_app.tasks.frequencies import place_frequencies
 from chainrule_app.tasks.likelihood_record import Basis
 from chainrule_app.tasks.options import (
     BatchSize,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from chainrule_app.readers.members import Member
     from chainrule_app.readers.music import Roll, Rolls
     from chainrule_app.readers.piano_rolls import HeldRoll
+    from chainrule_app.tasks.baseline import Baseline
     from chainrule_app.tasks.preview import OnValidation
 
 _PREVIEW, _PREVIEW_FRAMES = "preview.mid", 64
@@ -354,6 +356,10 @@ class MusicTask(Task["RNNMADE"]):
             music_data.music_batches(self.music["train"], rows, length, semitones, training.seed, shard),
             lambda: music_data.music_evaluation(self.music["valid"], _VALIDATION_ROWS),
         )
+
+    def baseline(self, model: Any, seconds: float) -> "Baseline":
+        name, measure = "frequencies of the keys", "nats per frame"
+        return place_frequencies(self, model, seconds, name=name, measure=measure, levels=2)
 
     def introduce(self) -> Iterable[str]:
         facts, minutes = self.facts, self.seconds(self.facts.train.frames) / 60

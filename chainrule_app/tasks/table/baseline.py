@@ -4,7 +4,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from chainrule_app.heavy import modes, np, torch
-from chainrule_app.tasks.baseline import Baseline, likelihoods
+from chainrule_app.tasks.baseline import Baseline, measured
 
 if TYPE_CHECKING:
     from chainrule.heads import Column
@@ -79,7 +79,7 @@ def _regressed(model: Any, train: Any, valid: Any, target: int, others: Any, opt
 def _frequencies(run: "TableTask", model: Any, seconds: float) -> Baseline:
     """Compare the nats of a row with the frequencies of the values of each column alone."""
     table, columns = run.table(), run.schema.heads()
-    own, _ = likelihoods(model, model, lambda: run.batches((0, 1))[1](), seconds / 2)
+    own, _ = measured(model, run.batches((0, 1))[1], seconds / 2)
     rows = zip(columns, table.train.T, table.valid.T, strict=True)
     nats = -sum(float(log_frequencies(*column).mean()) for column in rows)
     return Baseline("column frequencies", nats, own * len(columns), "nats per row")
