@@ -77,24 +77,16 @@ def test_a_number_is_compared_with_the_error_of_boosting(tmp_path):
 def test_the_values_of_each_place_have_their_frequencies(monkeypatch, shape):
     """Of images each pixel of each channel, of chords each key, of sounds no place at all."""
     draw, levels, lengths = np.random.default_rng(0), 3, torch.tensor([2, 4]) if shape == (3,) else None
-    size = (2, *shape) if len(shape) == 3 else (2, 4, *shape)
+    whole = len(shape) == 3
+    size = (2, *shape) if whole else (2, 4, *shape)
     train, valid = (
-        [
-            Batch(torch.from_numpy(draw.integers(levels, size=size)), lengths, whole=len(shape) == 3)
-            for _ in range(count)
-        ]
+        [Batch(torch.from_numpy(draw.integers(levels, size=size)), lengths, whole=whole) for _ in range(count)]
         for count in (3, 2)
     )
 
     def elements(batches):
-        if lengths is not None:
-            return [
-                batch.x[row, time].flatten().tolist()
-                for batch in batches
-                for row in (0, 1)
-                for time in range(2 + 2 * row)
-            ]
-        return [row.flatten().tolist() for batch in batches for row in batch.x.reshape(-1, *shape)]
+        rows = [batch.x if lengths is None else torch.cat([batch.x[0, :2], batch.x[1]]) for batch in batches]
+        return [row.flatten().tolist() for own in rows for row in own.reshape(-1, *shape)]
 
     places = list(zip(*elements(train), strict=True))
     expected = sum(
