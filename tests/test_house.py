@@ -148,6 +148,14 @@ def test_optional_parts_are_imported_by_their_own_callers_alone_when_they_are_ca
     assert callers == OPTIONAL[part]
 
 
+def test_every_module_has_a_use():
+    """A module that nothing imports and no user is told of was left behind."""
+    used = {needed for module in MODULES for needed in imported(module, at_run_time=False) if needed != module}
+    left = {module for module, path in MODULES.items() if path.stem not in ("__init__", "__main__")} - used
+    entries = {"chainrule_app.cli.main", "chainrule_app.sklearn", "chainrule_app.statsforecast"}
+    assert left <= entries
+
+
 def test_files_are_of_readable_size():
     long = {name: lines for name, path in MODULES.items() if (lines := len(path.read_text().splitlines())) > 400}
     assert not long
