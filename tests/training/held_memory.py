@@ -3,9 +3,7 @@
 Usage: held_memory.py DIRECTORY SHARD
 """
 
-import gc
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -13,22 +11,10 @@ from training_toy import SYMBOLS, ToyStream, held_out, options
 
 from chainrule.devices import process_shard
 from chainrule.models import RecurrentLM
-from chainrule.training import Callback, train
+from chainrule.training import train
 
-
-class Held(Callback):
-    """Most bytes of all tensors of a process, parts of divided ones, at the ends of steps."""
-
-    most = 0
-
-    def figures(self, step: int, figures: Mapping[str, float]) -> None:
-        if "training/nats_per_element" not in figures:
-            return
-        gc.collect()
-        tensors = [item for item in gc.get_objects() if issubclass(type(item), torch.Tensor)]
-        parts = [tensor.to_local() if hasattr(tensor, "to_local") else tensor for tensor in tensors]
-        storages = [part.untyped_storage() for part in parts]
-        self.most = max(self.most, sum({memory.data_ptr(): memory.nbytes() for memory in storages}.values()))
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+from sharded_memory import Held
 
 
 def main(directory: Path, shard: bool) -> None:
